@@ -30,6 +30,10 @@ LIMITS = {
     ("attention.cu", "attention_forward_kernel<float, 64, "): (256, 243, 1, 1, 0, 0),
     ("attention.cu", "attention_forward_kernel<float, 32, "): (256, 128, 2, 1, 0, 0),
     ("attention.cu", "attention_forward_kernel<bfloat16, 64, "): (256, 243, 1, 1, 0, 0),
+    ("attention_mma.cu", "attention_mma_kernel<bfloat16, 64, "): (256, 168, 1, 1, 0, 0),
+    ("attention_mma.cu", "attention_mma_kernel<bfloat16, 96, "): (256, 255, 1, 1, 0, 0),
+    ("attention_mma.cu", "attention_mma_kernel<bfloat16, 128, "): (256, 255, 1, 1, 0, 0),
+    ("attention_mma.cu", "attention_mma_kernel<float16, 128, "): (256, 255, 1, 1, 0, 0),
     ("attention.cu", "attention_segments_kernel<float>"): (256, 40, 6, 0, 0, 0),
     ("attention.cu", "attention_map_kernel<float, 64>"): (256, 104, 2, 1, 0, 0),
     ("attention_backward.cu", "attention_gradient_kernel<float, 64, "): (256, 229, 1, 17, 0, 0),
@@ -142,6 +146,21 @@ def test_few_instructions_go_with_each_operation_of_tensor_cores(measured, file,
         for loop in loops:
             ratio = len(loop) / sum(one.code.startswith("HMMA") for one in loop)
             assert ratio <= PER_MMA[file, tile], f"{kernel.name}: {ratio:.2f} instructions per mma"
+
+
+# Instructions for each operation of tensor cores, itself included, in the shortest loop that has any: tiles that all queries see.
+HOT = {"attention_mma_kernel<bfloat16, 64, 8>": 5.5, "attention_mma_kernel<bfloat16, 128, 8>": 4.0}
+
+
+@pytest.mark.minutes
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("name", HOT)
+def test_few_instructions_go_with_an_operation_of_tensor_cores(measured, name, target):
+    (kernel,) = [kernel for kernel in measured["attention_mma.cu", target] if kernel.name.startswith(name)]
+    loop = min((loop for loop in kernel.loops() if any(one.code.startswith("HMMA") for one in loop)), key=len)
+    operations = sum(one.code.startswith("HMMA") for one in loop)
+    assert operations == (64 if ", 64, " in name else 128), "all of a tile, once"
+    assert len(loop) <= HOT[name] * operations, f"{kernel.name}: {len(loop)} instructions, {operations} operations"
 
 
 PHILOX = re.compile("-0x2daee0ad|-0x326172a9")  # what its rounds multiply by, ten times each

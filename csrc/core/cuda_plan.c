@@ -56,7 +56,8 @@ static void plan_attention_forward(tc_plan *plan, void *args)
 {
     tc_attention_forward_args *a = args;
     const int64_t multiprocessors = tc_cuda_multiprocessors(plan->device.index);
-    a->splits_keys = tc_attention_splits_keys(&a->problem, plan->compute == TC_FLOAT64, multiprocessors);
+    a->splits_keys = a->variant == TC_ATTENTION_MMA ? tc_attention_mma_splits_keys(&a->problem)
+                                                    : tc_attention_splits_keys(&a->problem, plan->compute == TC_FLOAT64, multiprocessors);
     if (a->splits_keys) plan->splits = tc_attention_segments(&a->problem);
     plan->items = tc_attention_forward_items(&a->problem);
 }
@@ -102,7 +103,18 @@ static const variant gemm_variants[] = {
     {"tensor_cores", TC_GEMM_TENSOR_CORES, tensor_gemm_is_usable, "halves whose rows begin at multiples of 16 bytes, and capability 8.0"},
     {"plain", TC_GEMM_PLAIN, NULL, NULL},
     {NULL}};
-static const variant attention_variants[] = {{"plain", TC_ATTENTION_PLAIN, NULL, NULL}, {NULL}};
+
+static bool tensor_attention_is_usable(const tc_plan *plan, const void *args)
+{
+    const tc_attention_forward_args *a = args;
+    const bool halves = plan->compute == TC_FLOAT16 || plan->compute == TC_BFLOAT16;
+    return halves && tc_cuda_capability(plan->device.index) >= 80 && tc_attention_fits_mma(&a->problem);
+}
+static const variant attention_variants[] = {
+    {"tensor_cores", TC_ATTENTION_MMA, tensor_attention_is_usable, "halves, heads of at most 128 features, and capability 8.0"},
+    {"plain", TC_ATTENTION_PLAIN, NULL, NULL},
+    {NULL},
+};
 static const variant plain_alone[] = {{"plain", 0, NULL, NULL}, {NULL}};
 
 /* `member`: where in the args the variant's number is; 0: nowhere. */

@@ -47,7 +47,8 @@ typedef enum tc_attention_empty_rows {
 
 /* On GPUs: which kernel computes it. */
 typedef enum tc_attention_variant {
-    TC_ATTENTION_PLAIN /* every dtype, shape and option, in the compute dtype */
+    TC_ATTENTION_PLAIN, /* every dtype, shape and option, in the compute dtype */
+    TC_ATTENTION_MMA    /* halves and heads of tc_attention_fits_mma(), on tensor cores */
 } tc_attention_variant;
 
 /* Shared by forward and backward. */
@@ -159,6 +160,19 @@ static inline bool tc_attention_splits_keys(const tc_attention_problem *p, bool 
     const int64_t segments = tc_attention_segments(p), rows = p->B * p->H * p->Tq;
     return segments > 1 && 2 * tc_attention_forward_blocks(p, is_float64) <= multiprocessors &&
            rows * p->Dv <= TC_ATTENTION_PARTS / segments && p->empty_rows != TC_ATTENTION_EMPTY_UNIFORM;
+}
+
+/* On tensor cores: for heads of this size, odd ones as well, whose features are filled up to 64, 96 or 128. The keys of few queries are
+ * always split, whatever the GPU and the number of sequences. */
+#define TC_ATTENTION_MMA_SIZE 128
+#define TC_ATTENTION_FEW_QUERIES 16 /* of a warp */
+static inline bool tc_attention_fits_mma(const tc_attention_problem *p)
+{
+    return p->D <= TC_ATTENTION_MMA_SIZE && p->Dv <= TC_ATTENTION_MMA_SIZE && p->Tq <= INT32_MAX / 2 && p->Tk <= INT32_MAX / 2;
+}
+static inline bool tc_attention_mma_splits_keys(const tc_attention_problem *p)
+{
+    return p->Tq <= TC_ATTENTION_FEW_QUERIES && tc_attention_segments(p) > 1;
 }
 
 /* On GPUs: a gradient of `heads` heads with `rows` rows of `width`, each row a sum over `others` rows. Where it has at

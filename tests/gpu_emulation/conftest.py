@@ -17,7 +17,15 @@ SCHEDULES = [("round_robin", 0), ("greedy", 1), ("random", 2)]
 
 def pytest_generate_tests(metafunc):
     own = {name for mark in metafunc.definition.iter_markers("parametrize") for name in np.atleast_1d(mark.args[0])}
-    if "dtype" in metafunc.fixturenames and "dtype" not in own:
+    every_dtype = "dtype" in metafunc.fixturenames and "dtype" not in own
+    if "variant" in metafunc.fixturenames:  # of kernels on tensor cores or plain; without a dtype of its own a test has the case in halves
+        halves = [name for name, dtype in cuda_library.DTYPES.items() if np.dtype(dtype).itemsize == 2]
+        pairs = [(name, variant) for variant in ("plain", "mma") for name in (halves if variant == "mma" else cuda_library.DTYPES)]
+        if every_dtype:
+            metafunc.parametrize("dtype, variant", [(cuda_library.DTYPES[name], v) for name, v in pairs], ids=["-".join(p) for p in pairs])
+        else:
+            metafunc.parametrize("variant", ["plain", "mma"])
+    elif every_dtype:
         metafunc.parametrize("dtype", cuda_library.DTYPES.values(), ids=cuda_library.DTYPES.keys())
     if "schedule" in metafunc.fixturenames:  # set in the fixture `cuda`
         metafunc.parametrize("schedule", SCHEDULES, ids=[name for name, _ in SCHEDULES])

@@ -47,6 +47,10 @@ def causal_attention(tc, tensor, *shape):
     attention(tc, tensor, *shape, is_causal=True)
 
 
+def uniform_attention(tc, tensor, *shape):
+    attention(tc, tensor, *shape, empty_rows="uniform")
+
+
 def every_option(tc, tensor, B, H, T, d):
     """Of attention: dropout, a mask, a bias with a gradient, the map."""
     query, key, value = (tensor(B, H, T, d) for _ in range(3))
@@ -212,6 +216,7 @@ CASES = [
     (qkv_projection, BOTH, [(2, 24, 32, 4)]),
     (attention, BOTH, [(1, 2, 48, 32), (1, 1, 40, 64)]),
     (causal_attention, ["float32"], [(1, 2, 48, 32)]),
+    (uniform_attention, ["bfloat16"], [(1, 2, 16, 8)]),
     (add_layer_norm, BOTH, [(16, 256), (9, 33), (3, 1032)]),
     (rms_norm, BOTH, [(16, 256)]),
     (cross_entropy, BOTH, [(16, 100), (4, 1000)]),

@@ -206,6 +206,13 @@ inline float to_float(float16 x) { return emulator::float16_to_float(x.bits); }
 inline float to_float(bfloat16 x) { return emulator::bfloat16_to_float(x.bits); }
 inline void from_float(float16 &to, float x) { to.bits = emulator::float_to_float16(x); }
 inline void from_float(bfloat16 &to, float x) { to.bits = emulator::float_to_bfloat16(x); }
+template <class T> uint32_t pack(float low, float high, T)
+{
+    T first, second;
+    from_float(first, low);
+    from_float(second, high);
+    return first.bits | static_cast<uint32_t>(second.bits) << 16;
+}
 inline uint32_t float_to_tf32(float x) { return emulator::float_to_tf32(x); }
 inline double rounded_product(double x, double y)
 {

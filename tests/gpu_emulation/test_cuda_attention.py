@@ -1,5 +1,6 @@
 """Attention, forward and backward, on the emulated GPU, against the float64 reference."""
 
+import ml_dtypes
 import numpy as np
 import pytest
 from cuda_library import NUMBERS, TYPES, CudaError, compute_dtype, fill, normal, small
@@ -7,6 +8,14 @@ from tolerance import assert_close
 from transformer_c.testing import reference
 
 UNBOUNDED = 1 << 60
+
+
+@pytest.fixture(autouse=True)
+def use_variant(variant):
+    """Every case by the plain kernel and on tensor cores, in halves: float16, and bfloat16 where a case has float64's large numbers."""
+    Attention.variant = variant
+    yield
+    Attention.variant = "plain"
 
 
 def operand(array, heads_first=True):
@@ -35,8 +44,15 @@ def plane(array, shape):
 class Attention:
     """One case: builds the problem, runs the kernels, and has the reference's results."""
 
+    variant = "plain"
+
     def __init__(self, cuda, q, k, v, mask=None, additive=(), *, fill_mask=False, causal=False, window=None, offset=0, key_lengths=None,
                  softcap=0.0, empty_rows="zero", dropout=0.0):  # fmt: skip
+        if max(q.shape[-1], v.shape[-1]) > NUMBERS["TC_ATTENTION_MMA_SIZE"]:
+            self.variant = "plain"  # as the planner chooses
+        if self.variant == "mma" and q.dtype.itemsize > 2:
+            half = np.float16 if q.dtype == np.float32 else ml_dtypes.bfloat16
+            q, k, v = (x.astype(half) for x in (q, k, v))
         self.cuda, self.dtype, self.saved = cuda, q.dtype, compute_dtype(q.dtype)
         (B, H, Tq, D), (Hk, Tk), Dv = q.shape, k.shape[1:3], v.shape[-1]
         self.shape, self.Hk, self.Dv = (B, H, Tq, Tk), Hk, Dv
@@ -86,7 +102,8 @@ class Attention:
         self.shift, self.sum, self.lse = (empty((B, H, Tq), self.saved) for _ in range(3))
         self.map = empty(self.shape, self.dtype) if want_map else None
         results = {"values": operand(self.values), "shift": self.shift, "sum": self.sum, "lse": self.lse, "map": self.map}
-        self.cuda.run("attention_forward", self.dtype, 0, problem=self.problem, splits_keys=self.splits_keys, **results)
+        self.cuda.run("attention_forward", self.dtype, 0, problem=self.problem, splits_keys=self.splits_keys,
+                      variant=NUMBERS[f"TC_ATTENTION_{self.variant.upper()}"], **results)  # fmt: skip
         return self.values.numpy(), self.map.numpy() if want_map else None, self.lse.numpy()
 
     def backward_args(self, dvalues, dmap=None, dlse=None):
@@ -233,7 +250,10 @@ def over_segments(rng):
 
 
 def check_split(case, k_terms):
-    """Against the reference and bit for bit against blocks that take all segments."""
+    """Against the reference and, of the plain kernel, bit for bit against blocks that take all segments: on tensor cores none do."""
+    if case.variant == "mma":
+        case.splits_keys = True
+        return check_forward(case, k_terms)
     case.forward(want_map=False)
     whole = [x.numpy() for x in (case.values, case.shift, case.sum, case.lse)]
     case.splits_keys = True
@@ -257,7 +277,7 @@ def test_split_keys_of_the_tutorial_mask(cuda, rng):
     case = make(cuda, rng, np.float32, Tq=3, Tk=600, mask=mask, fill_mask=True)
     case.splits_keys = True
     values, _, _ = case.forward()
-    assert_close(values, reference.scaled_dot_product(*case.inputs, mask=mask)[0], np.float32, k=600, name="values")
+    assert_close(values, reference.scaled_dot_product(*case.inputs, mask=mask)[0], case.dtype, k=600, name="values")
 
 
 @pytest.mark.parametrize("keys", [256, 257, 513], ids=str)
@@ -277,7 +297,10 @@ def test_split_keys_that_are_not_finite(cuda, rng):
     case.splits_keys = True
     split = case.forward(want_map=False)
     for one, other in zip(whole, split, strict=True):
-        np.testing.assert_array_equal(one, other)
+        if case.variant == "plain" and one is not None:
+            np.testing.assert_array_equal(one, other)
+        elif one is not None:
+            np.testing.assert_array_equal(np.isfinite(one), np.isfinite(other))
     assert np.isfinite(split[0][0, 0, 0]).all() and np.isnan(split[0][0, 0, 1:]).all()
 
 
@@ -360,16 +383,16 @@ def test_two_additive_terms_over_several_tiles(cuda, rng):
     case = make(cuda, rng, np.float64, H=2, Tq=40, Tk=70, D=6, additive=terms, dropout=0.2)
     check_forward(case, k_terms=70)
     check_backward(case, rng)
-    dvalues = normal(rng, case.values.shape, np.float64)
+    dvalues = normal(rng, case.values.shape, case.dtype)
     expected = reference.attention_backward(dvalues, *case.inputs, **case.options)[3]
-    assert_close(case.dbias(terms[0], dvalues), expected, np.float64, gradient=True)
+    assert_close(case.dbias(terms[0], dvalues), expected, case.dtype, gradient=True, scale=4 * np.abs(expected).max())
 
 
 @pytest.mark.parametrize("softcap", [0.0, 2.0])
 def test_gradients_of_map_and_lse(cuda, rng, softcap):
     case = make(cuda, rng, np.float64, B=2, Tq=6, Tk=5, causal=True, softcap=softcap)
     case.forward()
-    dattention, dlse = normal(rng, case.shape, np.float64), normal(rng, case.shape[:3], np.float64)
+    dattention, dlse = normal(rng, case.shape, case.dtype), normal(rng, case.shape[:3], case.saved)
     check_backward(case, rng, dattention=dattention, dlse=dlse)
 
 
@@ -391,7 +414,7 @@ def test_what_may_not_be_attended_to_is_never_seen(cuda, rng):
         clean = Attention(cuda, q, k[:, :, :4], v[:, :, :4])
         assert np.array_equal(values, clean.forward()[0]), options
         assert np.isfinite(lse).all() and (attention[..., 4:] == 0).all()
-        dvalues = normal(rng, values.shape, np.float32)
+        dvalues = normal(rng, values.shape, case.dtype)
         dq, dk, dv = case.backward(dvalues)
         clean_dq, clean_dk, clean_dv = clean.backward(dvalues)
         assert np.array_equal(dq, clean_dq) and np.array_equal(dk[:, :, :4], clean_dk) and np.array_equal(dv[:, :, :4], clean_dv)
@@ -420,17 +443,19 @@ def test_no_features(cuda, rng):
     """Scores of zero: the mean of the values."""
     case = make(cuda, rng, np.float32, Tq=3, Tk=5, D=1, Dv=4)
     case.problem.D = 0
-    assert_close(case.forward()[0], np.broadcast_to(case.inputs[2].mean(2, keepdims=True), (1, 2, 3, 4)), np.float32, k=5)
+    mean = case.inputs[2].astype(np.float64).mean(2, keepdims=True)
+    assert_close(case.forward()[0], np.broadcast_to(mean, (1, 2, 3, 4)), case.dtype, k=5)
 
 
-def test_windows_on_a_joint_projection(cuda, rng):
+def test_windows_on_a_joint_projection(cuda, rng, variant):
     """q, k and v as the fused projection leaves them: rows of (B, T, H, 3, D)."""
     B, T, H, D = 2, 6, 3, 4
-    joint = normal(rng, (B, T, H, 3, D), np.float32)
-    device, out = cuda.array(joint), cuda.empty((B, T, H, D), np.float32)
+    dtype = np.dtype(np.float32 if variant == "plain" else np.float16)
+    joint = normal(rng, (B, T, H, 3, D), dtype)
+    device, out = cuda.array(joint), cuda.empty((B, T, H, D), dtype)
     windows = []
     for part in range(3):
-        x = TYPES["tc_attention_operand"](data=device.pointer + 4 * part * D)
+        x = TYPES["tc_attention_operand"](data=device.pointer + dtype.itemsize * part * D)
         x.batch, x.head, x.row = T * H * 3 * D, 3 * D, H * 3 * D
         windows.append(x)
     problem = fill(
@@ -450,14 +475,15 @@ def test_windows_on_a_joint_projection(cuda, rng):
     )
     problem.left = problem.right = UNBOUNDED
     shift, total = cuda.empty((B, H, T), np.float32), cuda.empty((B, H, T), np.float32)
-    cuda.run("attention_forward", np.float32, 0, problem=problem, values=operand(out, heads_first=False), shift=shift, sum=total)
+    which = {"problem": problem, "variant": NUMBERS[f"TC_ATTENTION_{variant.upper()}"]}
+    cuda.run("attention_forward", dtype, 0, values=operand(out, heads_first=False), shift=shift, sum=total, **which)
     q, k, v = (joint[..., part, :].swapaxes(1, 2) for part in range(3))
-    assert_close(out.numpy().swapaxes(1, 2), reference.attention(q, k, v)[0], np.float32, k=100)
+    assert_close(out.numpy().swapaxes(1, 2), reference.attention(q, k, v)[0], dtype, k=100)
 
 
 def test_same_bits_under_every_schedule(cuda, rng):
     case = make(cuda, rng, np.float32, Tq=40, Tk=70, D=8, causal=True)
-    dvalues = normal(rng, (1, 2, 40, 8), np.float32)
+    dvalues = normal(rng, (1, 2, 40, 8), case.dtype)
     results = []
     for schedule in (("round_robin", 0), ("greedy", 5), ("random", 6)):
         cuda.set_schedule(*schedule)
@@ -466,13 +492,14 @@ def test_same_bits_under_every_schedule(cuda, rng):
         assert all(np.array_equal(a, b) for a, b in zip(results[0], other, strict=True))
 
 
-def test_finite_terms_hide_nothing(cuda, rng):
+def test_finite_terms_hide_nothing(cuda, rng, variant):
     """The sum of two lowest numbers is beyond the dtype, and still not -inf."""
-    lowest = np.full((5, 7), np.finfo(np.float32).min, np.float32)
-    case = make(cuda, rng, np.float32, additive=[lowest, lowest])
+    dtype = np.dtype(np.float32 if variant == "plain" else ml_dtypes.bfloat16)
+    lowest = np.full((5, 7), ml_dtypes.finfo(dtype).min, dtype)
+    case = make(cuda, rng, dtype, additive=[lowest, lowest])
     values, attention, _ = case.forward()
-    assert_close(attention, np.full((1, 2, 5, 7), 1 / 7), "float32", name="map")
-    assert_close(values, np.repeat(case.inputs[2].astype(np.float64).mean(2, keepdims=True), 5, 2), "float32", k=7, name="values")
+    assert_close(attention, np.full((1, 2, 5, 7), 1 / 7), dtype, name="map")
+    assert_close(values, np.repeat(case.inputs[2].astype(np.float64).mean(2, keepdims=True), 5, 2), dtype, k=7, name="values")
 
 
 @pytest.mark.parametrize("causal", [False, True])
@@ -482,12 +509,14 @@ def test_a_nan_from_above_stays_with_what_is_seen(cuda, rng, causal):
     mask[3] = False
     case = make(cuda, rng, np.float64, Tq=70, Tk=70, mask=mask, causal=causal)
     case.forward()
-    dvalues, dmap = normal(rng, (1, 2, 70, 4), np.float64), normal(rng, (1, 2, 70, 70), np.float64)
+    dvalues, dmap = normal(rng, (1, 2, 70, 4), case.dtype), normal(rng, (1, 2, 70, 70), case.dtype)
     clean = case.backward(dvalues, dmap=dmap)
     dirty = dvalues.copy()
     dirty[:, :, 3] = np.nan
-    for name, actual, wanted in zip(("dq", "dk", "dv"), case.backward(dirty, dmap=np.where(mask, dmap, np.nan)), clean, strict=True):
-        assert_close(actual, wanted, "float64", gradient=True, name=name)
+    for name, actual, wanted in zip(
+        ("dq", "dk", "dv"), case.backward(dirty, dmap=np.where(mask, dmap, case.dtype.type(np.nan))), clean, strict=True
+    ):
+        assert_close(actual, wanted, case.dtype, gradient=True, name=name)
     dirty[:, :, 20] = np.nan
     dq, dk, dv = case.backward(dirty, dmap=dmap)
     for gradient in (dk, dv):
@@ -501,14 +530,15 @@ def test_an_error_of_any_launch_is_given(cuda, rng, kernel):
     term = normal(rng, (5, 7), np.float32)
     case = make(cuda, rng, np.float32, additive=[term])
     case.shares = (2, 1, 1)
-    dvalues = np.ones((1, 2, 5, 4), np.float32)
+    dvalues = np.ones((1, 2, 5, 4), case.dtype)
     if kernel == "segments":
         case = make(cuda, rng, np.float32, Tk=257)
         case.splits_keys = True
     if kernel not in ("forward", "segments", "map"):
         case.forward()
+    kernel = "mma" if kernel == "forward" and case.variant == "mma" else kernel
     with cuda.refusing(f"attention_{kernel}_kernel"):
-        if kernel in ("forward", "segments", "map"):
+        if kernel in ("forward", "mma", "segments", "map"):
             with pytest.raises(CudaError, match=kernel):
                 case.forward()
         if kernel in ("delta", "gradient", "join"):
@@ -517,3 +547,49 @@ def test_an_error_of_any_launch_is_given(cuda, rng, kernel):
         if kernel in ("delta", "dbias"):
             with pytest.raises(CudaError, match=kernel):
                 case.dbias(term, dvalues)
+
+
+# Tiles of 64 keys: all seen, some hidden, none; queries of one, four and eight warps, of which the last ones may have none.
+TILES = {
+    "one warp": {"Tq": 16, "Tk": 192},
+    "causal": {"Tq": 150, "Tk": 150, "causal": True},
+    "causal, later": {"Tq": 40, "Tk": 270, "causal": True, "offset": 230},
+    "window": {"Tq": 135, "Tk": 200, "window": (70, 65), "offset": 40},
+    "lengths": {"B": 2, "Tq": 20, "Tk": 192, "key_lengths": [128, 65]},
+}
+
+
+@pytest.mark.parametrize("width", [64, 96, 128, 72])
+@pytest.mark.parametrize("name", TILES)
+def test_tiles_of_keys(cuda, rng, name, width):
+    """Rows of 16 bytes, in widths that fill a tile and one that does not."""
+    dtype = np.float16 if name == "causal" else ml_dtypes.bfloat16
+    case = make(cuda, rng, dtype, **{"H": 2, "Hk": 1, "D": width, **TILES[name]})
+    check_forward(case, k_terms=width)
+
+
+@pytest.mark.parametrize("hidden_by", ["causal", "mask"])
+def test_values_that_are_not_finite_reach_who_sees_them(cuda, rng, hidden_by):
+    """NaN and infinities in a tile that some rows see in part, and each row gets what it sees: the others are as without."""
+    q, k, v = (normal(rng, (1, 1, 70, 8), np.float16) for _ in range(3))
+    mask = np.tri(70, dtype=bool)
+    mask[66:, 5] = False
+    options = {"causal": True} if hidden_by == "causal" else {"mask": mask}
+    clean = Attention(cuda, q, k, v, **options).forward()[0]
+    dirty = v.copy()
+    dirty[0, 0, 5, 2], dirty[0, 0, 20, 3], dirty[0, 0, 40, 3], dirty[0, 0, 65, 7] = np.nan, np.inf, -np.inf, -np.inf
+    values = Attention(cuda, q, k, dirty, **options).forward()[0]
+    expected = clean.copy()
+    expected[0, 0, (mask if hidden_by == "mask" else np.tri(70, dtype=bool))[:, 5], 2] = np.nan
+    expected[0, 0, 20:40, 3], expected[0, 0, 40:, 3], expected[0, 0, 65:, 7] = np.inf, np.nan, -np.inf
+    np.testing.assert_array_equal(values, expected)
+
+
+def test_an_error_of_the_mean_is_given(cuda, rng, variant):
+    case = make(cuda, rng, np.float16, empty_rows="uniform", key_lengths=[0])
+    with cuda.refusing("attention_mean_kernel"):
+        if variant == "mma":
+            with pytest.raises(CudaError, match="mean"):
+                case.forward()
+        else:
+            case.forward()

@@ -1,19 +1,13 @@
 // attention.cu: softmax(scores) v by tiles of keys with a running maximum and sum (Milakov and Gimelshein 2018), so that nothing
 // of size Tq x Tk is stored; the map, if wanted, is computed from saved values. Plain products in the compute dtype, for every
 // shape and mask: the reference for faster kernels on the device.
-#include "attention_score.cuh"
+#include "attention_forward.cuh"
 #include "launchers.h"
-#include <math.h>
 
 namespace
 {
 
 using namespace tc;
-
-template <class Real> constexpr Real infinity = static_cast<Real>(INFINITY);
-
-// Has a row of this largest score and this sum of weights seen no key? NaN is none of both.
-template <class Real> __device__ __forceinline__ bool is_empty(Real largest, Real sum) { return largest == -infinity<Real> && sum == 0; }
 
 // Of a row over some keys the largest score, and the sums of its weights e^(score - largest) and of these times the values. Other keys are
 // joined to them by factors; rounded once, whichever kernel does it.
@@ -129,32 +123,6 @@ __device__ __forceinline__ void add_mean(Weighed<compute<T>, tile, chunks> &own,
         weigh_rows<T, tile, chunks>(own.values, shared, true, head.v.at(key, column), head.Tk - key, p.Dv - column);
     }
 }
-
-// By one thread for each row: what is saved for the backward.
-template <class Real>
-__device__ __forceinline__ void save_statistics(const tc_attention_forward_args &a, int64_t row, Real largest, Real sum)
-{
-    const bool empty = is_empty(largest, sum);
-    const Real shift = empty ? Real(0) : largest;
-    static_cast<Real *>(a.shift)[row] = shift;
-    static_cast<Real *>(a.sum)[row] = empty ? Real(0) : sum;
-    if (a.lse) static_cast<Real *>(a.lse)[row] = empty ? -infinity<Real> : shift + real_log(sum);
-}
-template <class Real> __device__ __forceinline__ Real share_of(Real largest, Real sum)
-{
-    return is_empty(largest, sum) ? Real(1) : Real(1) / sum;
-}
-
-// The rows of each segment, before they are joined: values (segments,B,H,Tq,Dv), largest,sum (segments,B,H,Tq).
-template <class Real> struct Segments {
-    int64_t count; // 1: there are none, a block computes all
-    Real *values, *largest, *sum;
-
-    __host__ __device__ __forceinline__ static int64_t row(const tc_attention_problem &p, int64_t segment, int64_t b, int64_t h, int64_t i)
-    {
-        return ((segment * p.B + b) * p.H + h) * p.Tq + i;
-    }
-};
 
 // Of at most 32 keys, which are one segment: without another's sums, registers suffice for two blocks per multiprocessor.
 template <class T, int tile> constexpr bool is_small = sizeof(T) < 8 && tile < 64;
@@ -295,15 +263,23 @@ __global__ void __launch_bounds__(tile_threads, 1)
     }
 }
 
-// In scratch memory that begins here: the statistics come first.
-template <class Real> Segments<Real> segments_of(const tc_attention_forward_args &a, void *scratch)
+template <class T> int launch_forward(const tc_attention_forward_args &a, const Segments<compute<T>> &segments, void *stream)
 {
-    const int64_t count = a.splits_keys ? tc_attention_segments(&a.problem) : 1, rows = Segments<Real>::row(a.problem, count, 0, 0, 0);
-    Real *const largest = static_cast<Real *>(scratch);
-    return count > 1 ? Segments<Real>{count, largest + 2 * rows, largest, largest + rows} : Segments<Real>{1, nullptr, nullptr, nullptr};
+    const tc_attention_problem &p = a.problem;
+    if constexpr (sizeof(T) == 2) {
+        if (a.variant == TC_ATTENTION_MMA) return attention_mma_forward<T>(a, segments, stream);
+    }
+    if (a.variant != TC_ATTENTION_PLAIN) return cudaErrorInvalidValue;
+    return with_block_shape<T>(p, p.Dv, [&](auto shape) {
+        constexpr int tile = decltype(shape)::tile, chunks = decltype(shape)::chunks;
+        const int64_t count = tc_attention_forward_blocks(&p, sizeof(T) == 8) * segments.count;
+        const Launch grid(blocks(count), dim3(tile_side, tile_side), 0, stream);
+        return launch<attention_forward_kernel<T, tile, chunks>>(grid, a, numbers_of<T>(p), segments);
+    });
 }
 
 } // namespace
+
 template <class T> size_t tc_cuda_attention_forward_scratch(const void *args)
 {
     const auto &a = *static_cast<const tc_attention_forward_args *>(args);
@@ -318,24 +294,22 @@ template <class T> int tc_cuda_attention_forward(const void *args, int64_t, void
     const tc_attention_problem &p = a.problem;
     const int64_t heads = p.B * p.H;
     if (heads == 0 || p.Tq == 0) return 0;
-    const auto numbers = numbers_of<T>(p);
     const auto segments = segments_of<compute<T>>(a, scratch);
-    const dim3 threads(tile_side, tile_side);
-    const int error = with_block_shape<T>(p, p.Dv, [&](auto shape) {
-        constexpr int tile = decltype(shape)::tile, chunks = decltype(shape)::chunks;
-        const int64_t count = tc_attention_forward_blocks(&p, sizeof(T) == 8) * segments.count;
-        return launch<attention_forward_kernel<T, tile, chunks>>(Launch(blocks(count), threads, 0, stream), a, numbers, segments);
-    });
+    const int error = launch_forward<T>(a, segments, stream);
     if (error) return error;
     if (segments.count > 1) {
         const int second = launch<attention_segments_kernel<T>>(warp_row_launch(p.Tq, heads, stream), a, segments);
         if (second) return second;
     }
+    if constexpr (sizeof(T) == 2) {
+        const int third = a.variant == TC_ATTENTION_MMA && p.empty_rows == TC_ATTENTION_EMPTY_UNIFORM ? attention_mean<T>(a, stream) : 0;
+        if (third) return third;
+    }
     if (!a.map || p.Tk == 0) return 0;
     return with_block_shape<T>(p, p.Dv, [&](auto shape) {
         constexpr int tile = decltype(shape)::tile;
         const int64_t count = heads * divide_up(p.Tq, tile) * divide_up(p.Tk, tile);
-        return launch<attention_map_kernel<T, tile>>(Launch(blocks(count), threads, 0, stream), a, numbers);
+        return launch<attention_map_kernel<T, tile>>(Launch(blocks(count), dim3(tile_side, tile_side), 0, stream), a, numbers_of<T>(p));
     });
 }
 

@@ -72,6 +72,17 @@ __device__ __forceinline__ float to_float(float16 x) { return __half2float(__ush
 __device__ __forceinline__ float to_float(bfloat16 x) { return __uint_as_float(static_cast<uint32_t>(x.bits) << 16); }
 __device__ __forceinline__ void from_float(float16 &to, float x) { to.bits = __half_as_ushort(__float2half_rn(x)); }
 __device__ __forceinline__ void from_float(bfloat16 &to, float x) { to.bits = __bfloat16_as_ushort(__float2bfloat16_rn(x)); }
+// Two numbers in a register, the first one in the lower half.
+__device__ __forceinline__ uint32_t pack(float low, float high, float16)
+{
+    const __half2 both = __floats2half2_rn(low, high);
+    return *reinterpret_cast<const uint32_t *>(&both);
+}
+__device__ __forceinline__ uint32_t pack(float low, float high, bfloat16)
+{
+    const __nv_bfloat162 both = __floats2bfloat162_rn(low, high);
+    return *reinterpret_cast<const uint32_t *>(&both);
+}
 
 // The 19 bits of a float that a tensor core reads, rounded to nearest. Before sm_80: rounded here, in the same way.
 __device__ __forceinline__ uint32_t float_to_tf32(float x)

@@ -1,0 +1,529 @@
+// attention_mma.cu: attention's forward on tensor cores, for halves, as in flash-attention 2 (Dao 2023): a warp has 16 queries, whose
+// scores, weights and values stay in its registers, and the block's keys and values come through shared memory, 64 at a time.
+//
+// A tile of keys that no row of a warp sees is skipped; one that all rows see, without mask, bias, soft cap and dropout, pays for none of
+// them; of all others each score goes through finish_score(), as in the plain kernel.
+#include "attention_forward.cuh"
+#include "mma.cuh"
+
+namespace
+{
+
+using namespace tc;
+
+constexpr int tile_keys = 64;
+constexpr int warp_queries = 16;
+constexpr int most_threads = 256;
+constexpr int own_scores = warp_queries * tile_keys / warp_lanes; // that a lane has of a tile; bits of Marks
+constexpr float log2_e = 1.44269504088896340736f;
+
+// Score e of a lane: in fragment e / 4, whose columns are eight keys.
+__device__ __forceinline__ int row_of(int e) { return lane_group() + e % 4 / 2 * 8; }
+__device__ __forceinline__ int column_of(int e) { return e / 4 * 8 + lane_pair() + e % 2; }
+
+// Of `rows` queries from `first` on: they see no key outside [some, some_end), and all of [all, all_end) without any change of a score.
+struct Reach {
+    int some, some_end, all, all_end;
+
+    template <class T>
+    __device__ __forceinline__ Reach(const tc_attention_problem &p, const Head<T> &head, int64_t first, int rows)
+        : some(0), some_end(0), all(0), all_end(0)
+    {
+        if (first >= head.Tq) return;
+        const int64_t last = (first + rows < head.Tq ? first + rows : head.Tq) - 1;
+        some = static_cast<int>(head.first_key(p, first));
+        some_end = static_cast<int>(head.end_key(p, first, rows));
+        const bool changes = head.mask || head.additive[0] || head.additive[1] || head.numbers.cap > 0 || head.numbers.drops;
+        if (changes || !(head.numbers.scale > 0)) return;
+        all = static_cast<int>(head.first_key(p, last));
+        all_end = static_cast<int>(head.end_key(p, first, 1));
+    }
+    __device__ __forceinline__ bool sees_none(int key) const { return key + tile_keys <= some || key >= some_end; }
+    __device__ __forceinline__ bool sees_all(int key) const { return key >= all && key + tile_keys <= all_end; }
+};
+
+// What a warp knows of itself and of its block, in shared memory: the hot loop needs none of it, and registers are few.
+struct WarpPlace {
+    Reach block, own;
+    int b, h, segment, first, end; // first: its first query; end: of the block's keys
+};
+constexpr int place_bytes = sizeof(WarpPlace);
+
+// Shared memory, in bytes: two stages of keys and values, and for each warp its queries, in the place of which are scores for
+// finish_scores() later, and its WarpPlace.
+template <class T, int size> struct Stages {
+    static constexpr int tile = tile_keys * size * 2, stage = 2 * tile; // tiles are a multiple of 256 bytes
+    static constexpr int query_bytes = warp_queries * size * 2, score_bytes = warp_queries * tile_keys * 4;
+    static constexpr int own_bytes = query_bytes > score_bytes ? query_bytes : score_bytes;
+    static constexpr size_t bytes(int warps) { return static_cast<size_t>(2 * stage + warps * (own_bytes + place_bytes)); }
+    unsigned char *const begin;
+
+    __device__ __forceinline__ T *keys(int number) const { return reinterpret_cast<T *>(begin + number * stage); }
+    __device__ __forceinline__ T *values(int number) const { return reinterpret_cast<T *>(begin + number * stage + tile); }
+    __device__ __forceinline__ static int queries(int warp) { return 2 * stage + warp * own_bytes; }
+    __device__ __forceinline__ unsigned char *scores(int warp) const { return begin + queries(warp); }
+    __device__ __forceinline__ WarpPlace &place(int warps, int warp) const
+    {
+        return *reinterpret_cast<WarpPlace *>(begin + queries(warps) + warp * place_bytes);
+    }
+};
+
+// Of a lane's scores, one bit each: the pair may not be attended to; its weight is dropped.
+struct Marks {
+    uint32_t hidden = 0, dropped = 0;
+};
+constexpr uint32_t all_hidden = 0xffffffffu;
+static_assert(own_scores == 32, "a bit each");
+
+// Finishes the scores of a warp's tile, each lane its own. Not inlined: it is long, and needs none of the caller's registers.
+template <class T>
+__device__ __noinline__ Marks finish_scores(const tc_attention_problem &p, const Numbers<float> &numbers, int b, int h, float *scores,
+                                            int query, int key)
+{
+    const Head<T> head(p, numbers, b, h);
+    Marks marks;
+    TC_ROLLED
+    for (int e = 0; e < own_scores; e++) {
+        float &score = scores[e * warp_lanes + lane_of()];
+        const Score<float> finished = finish_score(p, head, query + row_of(e), key + column_of(e), score);
+        score = finished.value;
+        marks.hidden |= static_cast<uint32_t>(finished.hidden) << e;
+    }
+    if (!numbers.drops) return marks;
+    const Draw draw = draw_of(p.seed, p.call, p.drawn);
+    const uint64_t row_length = static_cast<uint64_t>(divide_up(p.Tk, TC_PHILOX_GROUP) * TC_PHILOX_GROUP);
+    TC_ROLLED
+    for (int e = 0; e < 8; e++) { // keys 16 apart are two fragments apart, and share a block of random words
+        const uint64_t row = head.first_row + static_cast<uint64_t>(query + row_of(e));
+        const PhiloxWords words = philox_words(draw.seed, draw.call, row * row_length + static_cast<uint64_t>(key + column_of(e)));
+        TC_UNROLL
+        for (int i = 0; i < 4; i++) marks.dropped |= static_cast<uint32_t>(words.at[i] < numbers.threshold) << (e + 8 * i);
+    }
+    return marks;
+}
+
+// The bits that are all set in what is infinite or NaN.
+__device__ __forceinline__ uint32_t exponent_of(float16) { return 0x7c00; }
+__device__ __forceinline__ uint32_t exponent_of(bfloat16) { return 0x7f80; }
+template <class T> __device__ __forceinline__ bool is_finite(T x) { return (x.bits & exponent_of(x)) != exponent_of(x); }
+
+// f(the first of eight elements) for what the thread has copied of a tile.
+template <int size, int threads, class T, class F> __device__ __forceinline__ void for_own_copies(T *tile, F f)
+{
+    constexpr int chunks = Swizzle<size>::chunks;
+    TC_ROLLED
+    for (int e = static_cast<int>(threadIdx.x); e < tile_keys * chunks; e += threads)
+        f(tile + Swizzle<size>::chunk(e / chunks, e % chunks));
+}
+template <int size, int threads, class T> __device__ __forceinline__ bool has_infinite(T *tile)
+{
+    bool found = false;
+    for_own_copies<size, threads>(tile, [&](const T *at) {
+        const Vector<T, 8> values = load_vector<8>(at);
+        TC_UNROLL
+        for (const T value : values.at) found = found || !is_finite(value);
+    });
+    return found;
+}
+template <int size, int threads, class T> __device__ __forceinline__ void clear_infinite(T *tile)
+{
+    for_own_copies<size, threads>(tile, [&](T *at) {
+        Vector<T, 8> values = load_vector<8>(at);
+        TC_UNROLL
+        for (T &value : values.at)
+            if (!is_finite(value)) value.bits = 0;
+        store_vector(at, values);
+    });
+}
+
+// score (16 queries, keys) = query keys^T
+template <class T, int size>
+__device__ __forceinline__ void multiply_keys(float (&score)[tile_keys / 8][4], const uint32_t (&query)[size / 16][4],
+                                              const unsigned char *shared, const MatrixRows<size> &keys, T type)
+{
+    TC_UNROLL
+    for (auto &fragment : score) TC_UNROLL
+    for (float &element : fragment) element = 0;
+    TC_UNROLL
+    for (int d = 0; d < size / 16; d++) TC_UNROLL
+    for (int n = 0; n < tile_keys / 16; n++) {
+        uint32_t four[4];
+        load_matrix_x4(four, shared + keys.at(n, d));
+        mma(score[2 * n], query[d], {four[0], four[1]}, type);
+        mma(score[2 * n + 1], query[d], {four[2], four[3]}, type);
+    }
+}
+
+// The rows that a lane has a part of, g and g + 8 of the warp's 16.
+template <int size> struct WarpRows {
+    float values[size / 8][4], largest[2], sum[2]; // sum: over the lane's own columns
+
+    __device__ __forceinline__ WarpRows()
+    {
+        TC_UNROLL
+        for (auto &fragment : values) TC_UNROLL
+        for (float &value : fragment) value = 0;
+        TC_UNROLL
+        for (int r = 0; r < 2; r++) {
+            largest[r] = -infinity<float>;
+            sum[r] = 0;
+        }
+    }
+
+    // weights = e^(scale score - largest), where the rows' largest becomes that of these scores too, and all sums are as of it.
+    template <class T>
+    __device__ __forceinline__ void weigh(uint32_t (&weights)[tile_keys / 16][4], float (&score)[tile_keys / 8][4], float scale,
+                                          const Marks &marks, T type)
+    {
+        float shift[2];
+        raise(shift, score, scale);
+        exponentials(weights, score, scale * log2_e, {-shift[0] * log2_e, -shift[1] * log2_e}, marks, type);
+    }
+    // The same of finished scores; these may be -9e15, so that the largest is subtracted before anything is scaled.
+    template <class T>
+    __device__ __forceinline__ void weigh_finished(uint32_t (&weights)[tile_keys / 16][4], float (&score)[tile_keys / 8][4],
+                                                   const Marks &marks, T type)
+    {
+        float shift[2];
+        raise(shift, score, 1.0f);
+        TC_UNROLL
+        for (auto &fragment : score) TC_UNROLL
+        for (int i = 0; i < 4; i++) fragment[i] -= shift[i / 2];
+        exponentials(weights, score, log2_e, {0.0f, 0.0f}, marks, type);
+    }
+    // values += weights tile
+    template <class T>
+    __device__ __forceinline__ void add(const uint32_t (&weights)[tile_keys / 16][4], const unsigned char *shared,
+                                        const MatrixRows<size> &tile, T type)
+    {
+        TC_UNROLL
+        for (int n = 0; n < tile_keys / 16; n++) TC_UNROLL
+        for (int d = 0; d < size / 16; d++) {
+            uint32_t four[4];
+            load_matrix_x4_transposed(four, shared + tile.at(n, d));
+            mma(values[2 * d], weights[n], {four[0], four[1]}, type);
+            mma(values[2 * d + 1], weights[n], {four[2], four[3]}, type);
+        }
+    }
+
+  private:
+    __device__ __forceinline__ void raise(float (&shift)[2], const float (&score)[tile_keys / 8][4], float scale)
+    {
+        TC_UNROLL
+        for (int r = 0; r < 2; r++) {
+            float top = fmaxf(score[0][2 * r], score[0][2 * r + 1]);
+            TC_UNROLL
+            for (int n = 1; n < tile_keys / 8; n++) top = fmaxf(top, fmaxf(score[n][2 * r], score[n][2 * r + 1]));
+            top = fmaxf(top, __shfl_xor_sync(all_lanes, top, 1));
+            top = fmaxf(top, __shfl_xor_sync(all_lanes, top, 2));
+            top = fmaxf(largest[r], top * scale);
+            shift[r] = top == -infinity<float> ? 0.0f : top;
+            const float shrink = exp2_approximate((largest[r] - shift[r]) * log2_e);
+            largest[r] = top;
+            sum[r] *= shrink;
+            TC_UNROLL
+            for (auto &fragment : values) {
+                fragment[2 * r] *= shrink;
+                fragment[2 * r + 1] *= shrink;
+            }
+        }
+    }
+    // 2^(factor score + added), without those that are dropped
+    template <class T>
+    __device__ __forceinline__ void exponentials(uint32_t (&weights)[tile_keys / 16][4], float (&score)[tile_keys / 8][4], float factor,
+                                                 const float (&added)[2], const Marks &marks, T type)
+    {
+        TC_UNROLL
+        for (int n = 0; n < tile_keys / 8; n++) {
+            TC_UNROLL
+            for (int i = 0; i < 4; i++) {
+                score[n][i] = exp2_approximate(real_fma(score[n][i], factor, added[i / 2]));
+                sum[i / 2] += score[n][i];
+                if (marks.dropped >> (n * 4 + i) & 1) score[n][i] = 0;
+            }
+            TC_UNROLL
+            for (int r = 0; r < 2; r++) weights[n / 2][n % 2 * 2 + r] = pack(score[n][2 * r], score[n][2 * r + 1], type);
+        }
+    }
+};
+
+// Adds weight times value where the value is not finite and the pair not hidden: a weight of zero would let it through. `shared`: for the
+// weights of the warp.
+template <class T, int size>
+__device__ __forceinline__ void add_infinite(WarpRows<size> &rows, const uint32_t (&weights)[tile_keys / 16][4], uint32_t hidden,
+                                             uint32_t *shared, const T *tile)
+{
+    constexpr uint32_t mark = 0x8000; // -0: a weight is never negative
+    __syncwarp();
+    TC_UNROLL
+    for (int e = 0; e < own_scores; e += 2) {
+        const uint32_t pair = weights[e / 8][e % 8 / 2];
+        const uint32_t low = hidden >> e & 1 ? mark : pair & 0xffff, high = hidden >> (e + 1) & 1 ? mark : pair >> 16;
+        shared[(row_of(e) * tile_keys + column_of(e)) / 2] = low | high << 16;
+    }
+    __syncwarp();
+    const T *const own = reinterpret_cast<const T *>(shared) + lane_group() * tile_keys;
+    TC_ROLLED
+    for (int key = 0; key < tile_keys; key++) {
+        const T weight[2] = {own[key], own[key + 8 * tile_keys]};
+        TC_UNROLL
+        for (int n = 0; n < size / 8; n++) {
+            const Vector<T, 2> pair = load_vector<2>(tile + Swizzle<size>::chunk(key, n) + lane_pair());
+            if (is_finite(pair.at[0]) && is_finite(pair.at[1])) continue;
+            TC_UNROLL
+            for (int i = 0; i < 4; i++) {
+                const T value = pair.at[i % 2];
+                if (!is_finite(value) && weight[i / 2].bits != mark) rows.values[n][i] += widen(weight[i / 2]) * widen(value);
+            }
+        }
+    }
+    __syncwarp();
+}
+
+// Copies a tile of keys and one of values. Not inlined, for the sake of registers: the hot loop copies by itself.
+template <class T, int size, int threads>
+__device__ __noinline__ void load_tile(const tc_attention_problem &p, const Numbers<float> &numbers, const WarpPlace &self,
+                                       unsigned char *begin, int key, int stage, bool vectors)
+{
+    const Stages<T, size> shared = {begin};
+    const Head<T> head(p, numbers, self.b, self.h);
+    const auto k = head.k.at(key, 0), v = head.v.at(key, 0);
+    const int rows = self.end - key, D = static_cast<int>(p.D), Dv = static_cast<int>(p.Dv);
+    if (vectors) {
+        load_rows<tile_keys, size, threads, true>(shared.keys(stage), k, rows, D, threadIdx.x);
+        load_rows<tile_keys, size, threads, true>(shared.values(stage), v, rows, Dv, threadIdx.x);
+        copy_async_commit();
+    } else {
+        load_rows<tile_keys, size, threads, false>(shared.keys(stage), k, rows, D, threadIdx.x);
+        load_rows<tile_keys, size, threads, false>(shared.values(stage), v, rows, Dv, threadIdx.x);
+    }
+}
+
+// Block: queries of one head, a warp 16 of them, and all keys or those of a segment. The longest rows of a causal head come first.
+// q (B,H,Tq,D), k (B,Hk,Tk,D), v (B,Hk,Tk,Dv), values (B,H,Tq,Dv); shift,sum,lse (B,H,Tq). Packed sequences: see Rows.
+// D and Dv are at most `size`; vectors: rows are aligned to 16 bytes.
+template <class T, int size, int warps>
+__global__ void __launch_bounds__(most_threads, 1)
+    attention_mma_kernel(const __grid_constant__ tc_attention_forward_args a, const __grid_constant__ Numbers<float> numbers,
+                         const __grid_constant__ Segments<float> segments, bool vectors)
+{
+    constexpr int threads = warps * warp_lanes, queries = warps * warp_queries, depth = size / 16;
+    TC_DYNAMIC_SHARED(unsigned char, dynamic);
+    const Stages<T, size> shared = {dynamic};
+    const tc_attention_problem &p = a.problem;
+    BlockPlace place;
+    const auto take = [&](int64_t count) { return static_cast<int>(place.take(count)); }; // they fit, as grids do
+    const int tiles = static_cast<int>(divide_up(p.Tq, queries)), first = (tiles - 1 - take(tiles)) * queries;
+    const int segment = take(segments.count), h = take(p.H), b = static_cast<int>(place.rest);
+    const Head<T> head(p, numbers, b, h);
+    if (first >= head.Tq) return; // a packed sequence that is shorter than the longest
+    const int warp = static_cast<int>(threadIdx.x) / warp_lanes;
+    WarpPlace &self = shared.place(warps, warp);
+    const Reach block(p, head, first, queries);
+    int begin = block.some / tile_keys * tile_keys, end = block.some_end;
+    if (segments.count > 1) {
+        const int from = segment * TC_ATTENTION_SEGMENT, to = from + TC_ATTENTION_SEGMENT;
+        begin = begin < from ? from : begin;
+        end = end < to ? end : to;
+    }
+    if (lane_of() == 0) {
+        const int own = first + warp * warp_queries;
+        self = {block, Reach(p, head, own, warp_queries), b, h, segment, own, end};
+    }
+    __syncwarp();
+
+    T *const own_queries = reinterpret_cast<T *>(dynamic + shared.queries(warp));
+    const auto q = head.q.at(self.first, 0);
+    const int own_rows = static_cast<int>(head.Tq) - self.first;
+    if (vectors)
+        load_rows<warp_queries, size, warp_lanes, true>(own_queries, q, own_rows, static_cast<int>(p.D), threadIdx.x % warp_lanes);
+    else
+        load_rows<warp_queries, size, warp_lanes, false>(own_queries, q, own_rows, static_cast<int>(p.D), threadIdx.x % warp_lanes);
+    copy_async_commit();
+    if (begin < self.end) load_tile<T, size, threads>(p, numbers, self, dynamic, begin, 0, vectors);
+    copy_async_wait<0>();
+    __syncwarp();
+    uint32_t query[depth][4];
+    const MatrixRows<size> query_rows(shared.queries(warp), false);
+    TC_UNROLL
+    for (int d = 0; d < depth; d++) load_matrix_x4(query[d], dynamic + query_rows.at(0, d));
+
+    WarpRows<size> rows;
+    float score[tile_keys / 8][4];
+    uint32_t weights[tile_keys / 16][4];
+    MatrixRows<size> keys(0, true), values(shared.tile, false);
+    const auto stage = [&] { return keys.row >= shared.stage ? 1 : 0; };
+    const auto change_stage = [&] {
+        const int by = stage() ? -shared.stage : shared.stage;
+        keys.move(by);
+        values.move(by);
+    };
+    // The hot loop is over tiles that all rows of the block see, each followed by a whole one.
+    const bool is_whole = vectors && p.D == size && p.Dv == size;
+    const int last = (self.block.all_end < end - tile_keys ? self.block.all_end : end - tile_keys) - tile_keys;
+    const int hot_end = is_whole ? last : -1;
+    TC_ROLLED
+    for (int key = begin; key < self.end; key += tile_keys) {
+        if (key >= self.block.all && key <= hot_end) {
+            const int next = key + tile_keys;
+            const Head<T> of(p, numbers, self.b, self.h);
+            WholeRows<tile_keys, size, threads, T> next_keys(of.k.at(next, 0), threadIdx.x), next_values(of.v.at(next, 0), threadIdx.x);
+            TC_ROLLED
+            for (; key <= hot_end; key += tile_keys) {
+                copy_async_wait<0>();
+                __syncthreads(); // also: everybody is done with the other stage
+                next_keys.load(shared.keys(stage() ^ 1));
+                next_values.load(shared.values(stage() ^ 1));
+                copy_async_commit();
+                multiply_keys<T, size>(score, query, dynamic, keys, T());
+                rows.weigh(weights, score, numbers.scale, Marks(), T());
+                rows.add(weights, dynamic, values, T());
+                change_stage();
+            }
+        }
+        copy_async_wait<0>();
+        // Only a pair that is hidden has to be kept from a value that is not finite.
+        const bool infinite = __syncthreads_or(!self.block.sees_all(key) && has_infinite<size, threads>(shared.values(stage())));
+        if (key + tile_keys < self.end) load_tile<T, size, threads>(p, numbers, self, dynamic, key + tile_keys, stage() ^ 1, vectors);
+        bool sees = !self.own.sees_none(key);
+        if (sees) {
+            multiply_keys<T, size>(score, query, dynamic, keys, T());
+            Marks marks;
+            if (self.own.sees_all(key)) {
+                rows.weigh(weights, score, numbers.scale, marks, T());
+            } else {
+                float *const finished = reinterpret_cast<float *>(shared.scores(warp));
+                TC_UNROLL
+                for (int e = 0; e < own_scores; e++) finished[e * warp_lanes + lane_of()] = score[e / 4][e % 4];
+                marks = finish_scores<T>(p, numbers, self.b, self.h, finished, self.first, key);
+                TC_UNROLL
+                for (int e = 0; e < own_scores; e++) score[e / 4][e % 4] = finished[e * warp_lanes + lane_of()];
+                sees = __any_sync(all_lanes, marks.hidden != all_hidden);
+                if (sees) rows.weigh_finished(weights, score, marks, T());
+            }
+            if (sees && infinite)
+                add_infinite<T>(rows, weights, marks.hidden, reinterpret_cast<uint32_t *>(shared.scores(warp)), shared.values(stage()));
+        }
+        if (infinite) {
+            __syncthreads();
+            clear_infinite<size, threads>(shared.values(stage()));
+            __syncthreads();
+        }
+        if (sees) rows.add(weights, dynamic, values, T());
+        change_stage();
+    }
+
+    const float kept = numbers.drops ? numbers.kept : 1.0f;
+    const int64_t ours = self.b, head_of = self.h;
+    const Rows of(p, ours);
+    TC_UNROLL
+    for (int r = 0; r < 2; r++) {
+        float sum = rows.sum[r];
+        sum += __shfl_xor_sync(all_lanes, sum, 1);
+        sum += __shfl_xor_sync(all_lanes, sum, 2);
+        const int query_row = self.first + lane_group() + 8 * r;
+        if (query_row >= of.Tq) continue;
+        const int64_t row = segments.row(p, self.segment, ours, head_of, query_row);
+        const float share = share_of(rows.largest[r], sum);
+        T *const out = of.begin<T>(a.values, ours, head_of) + query_row * a.values.row;
+        TC_UNROLL
+        for (int n = 0; n < size / 8; n++) TC_UNROLL
+        for (int i = 0; i < 2; i++) {
+            const int at = n * 8 + lane_pair() + i;
+            if (at >= p.Dv) continue;
+            const float value = rows.values[n][2 * r + i] * kept;
+            if (segments.count > 1)
+                segments.values[row * p.Dv + at] = value;
+            else
+                narrow(out[at], value * share);
+        }
+        if (lane_pair() != 0) continue;
+        if (segments.count > 1) {
+            segments.largest[row] = rows.largest[r];
+            segments.sum[row] = sum;
+        } else {
+            save_statistics(a, of.statistics(p, ours, head_of) + query_row, rows.largest[r], sum);
+        }
+    }
+}
+
+// The mean of all values for the rows that have seen no key; one warp per row.
+template <class T>
+__global__ void __launch_bounds__(warp_lanes *rows_per_block)
+    attention_mean_kernel(const __grid_constant__ tc_attention_forward_args a, const __grid_constant__ Numbers<float> numbers)
+{
+    const tc_attention_problem &p = a.problem;
+    const WarpRow own(p.Tq, p.H);
+    const Head<T> head(p, numbers, own.b, own.h);
+    if (own.row >= head.Tq || static_cast<const float *>(a.sum)[head.statistics(p, own.b, own.h) + own.row] != 0) return;
+    const Draw draw = draw_of(p.seed, p.call, p.drawn);
+    const uint64_t first =
+        (head.first_row + static_cast<uint64_t>(own.row)) * static_cast<uint64_t>(divide_up(p.Tk, TC_PHILOX_GROUP) * TC_PHILOX_GROUP);
+    T *const out = head.template begin<T>(a.values, own.b, own.h) + own.row * a.values.row;
+    for (int64_t d = threadIdx.x; d < p.Dv; d += warp_lanes) {
+        float sum = 0;
+        for (int64_t key = 0; key < head.Tk; key++) {
+            float kept = 1;
+            if (numbers.drops) {
+                const PhiloxWords words = philox_words(draw.seed, draw.call, first + static_cast<uint64_t>(key));
+                const int64_t of = key / TC_PHILOX_BLOCKS % 4;
+                const uint32_t word = of == 0 ? words.at[0] : of == 1 ? words.at[1] : of == 2 ? words.at[2] : words.at[3];
+                kept = word >= numbers.threshold ? numbers.kept : 0.0f;
+            }
+            sum += kept / static_cast<float>(head.Tk) * widen(head.v.at(key, d).data[0]);
+        }
+        narrow(out[d], sum);
+    }
+}
+
+// May all rows be copied 16 bytes at a time?
+bool is_aligned(const tc_attention_operand &x)
+{
+    return reinterpret_cast<uintptr_t>(x.data) % 16 == 0 && x.batch % 8 == 0 && x.head % 8 == 0 && x.row % 8 == 0;
+}
+
+template <class T, int size, int warps> int launch_shape(const tc_attention_forward_args &a, const Segments<float> &segments, void *stream)
+{
+    const tc_attention_problem &p = a.problem;
+    const int64_t count = p.B * p.H * divide_up(p.Tq, warps * warp_queries) * segments.count;
+    const Launch shape(blocks(count), dim3(warps * warp_lanes), Stages<T, size>::bytes(warps), stream);
+    const bool vectors = is_aligned(p.q) && is_aligned(p.k) && is_aligned(p.v);
+    return launch<attention_mma_kernel<T, size, warps>>(shape, a, numbers_of<T>(p), segments, vectors);
+}
+
+template <class T, int size> int launch_size(const tc_attention_forward_args &a, const Segments<float> &segments, void *stream)
+{
+    const int64_t queries = a.problem.Tq;
+    return queries <= 16   ? launch_shape<T, size, 1>(a, segments, stream)
+           : queries <= 64 ? launch_shape<T, size, 4>(a, segments, stream)
+                           : launch_shape<T, size, 8>(a, segments, stream);
+}
+
+} // namespace
+
+namespace tc
+{
+
+template <class T> int attention_mma_forward(const tc_attention_forward_args &a, const Segments<float> &segments, void *stream)
+{
+    const tc_attention_problem &p = a.problem;
+    if (!tc_attention_fits_mma(&p)) return cudaErrorInvalidValue;
+    const int64_t width = p.D > p.Dv ? p.D : p.Dv;
+    if (width <= 64) return launch_size<T, 64>(a, segments, stream);
+    if (width <= 96) return launch_size<T, 96>(a, segments, stream);
+    return launch_size<T, 128>(a, segments, stream);
+}
+
+template <class T> int attention_mean(const tc_attention_forward_args &a, void *stream)
+{
+    const tc_attention_problem &p = a.problem;
+    return launch<attention_mean_kernel<T>>(warp_row_launch(p.Tq, p.B * p.H, stream), a, numbers_of<T>(p));
+}
+
+#define INSTANTIATE(T)                                                                                                                     \
+    template int attention_mma_forward<T>(const tc_attention_forward_args &, const Segments<float> &, void *);                             \
+    template int attention_mean<T>(const tc_attention_forward_args &, void *);
+INSTANTIATE(float16)
+INSTANTIATE(bfloat16)
+
+} // namespace tc
