@@ -175,6 +175,10 @@ class MultiheadAttention(nn.Module):
     def _project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Queries, keys and values, each (B, H, T, D)."""
         layer = self.qkv_proj
+        if type(layer) is not nn.Linear or "forward" in vars(layer):  # another layer, or one with hooks
+            batch, length, _ = x.shape
+            heads = layer(x).reshape(batch, length, self.num_heads, 3 * self.head_dim).permute(0, 2, 1, 3)
+            return heads.chunk(3, dim=-1)
         x = cast_input(x, layer.weight, "MultiheadAttention")
         return F.qkv_projection(x, layer.weight, layer.bias, num_heads=self.num_heads, packing="head")
 

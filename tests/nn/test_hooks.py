@@ -96,6 +96,27 @@ def test_an_activation_that_a_product_applies_has_the_bits_of_its_layer(activati
         block.zero_grad()
 
 
+def test_the_projection_of_queries_keys_and_values_with_a_hook_or_of_another_class_is_called(rng):
+    class Doubled(tc.nn.Linear):
+        def forward(self, x):
+            return 2 * super().forward(x)
+
+    attention = tc.MultiheadAttention(12, 8, 2)
+    x = tc.tensor(rng.standard_normal((3, 5, 12)).astype(np.float32))
+    plain, seen = attention(x).detach().numpy(), []
+    handle = attention.qkv_proj.register_forward_hook(lambda module, arguments, y: seen.append(y.shape))
+    attention(x).sum().backward()
+    np.testing.assert_allclose(attention(x).detach().numpy(), plain, rtol=1e-6, atol=1e-6)
+    assert seen == [(3, 5, 24)] * 2
+    handle.remove()
+    other = tc.MultiheadAttention(12, 8, 2)
+    other.load_state_dict({name: value * 2 if name.startswith("qkv") else value for name, value in attention.state_dict().items()})
+    own = Doubled(12, 24)
+    own.load_state_dict(attention.qkv_proj.state_dict())
+    attention.qkv_proj = own
+    np.testing.assert_allclose(attention(x).detach().numpy(), other(x).detach().numpy(), rtol=1e-6, atol=1e-6)
+
+
 def test_an_activation_with_a_hook_is_called():
     layer, seen = tc.nn.TransformerEncoderLayer(8, 2, 16, activation=tc.nn.ReLU(), batch_first=True), []
     layer.activation.register_forward_hook(lambda m, a, o: seen.append(type(m).__name__))
