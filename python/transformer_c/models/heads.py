@@ -11,8 +11,9 @@ from .. import nn
 from .._core import Tensor
 from .._tensor import zeros
 from ..nn.parameter import Parameter
+from ..nn.transformer import activated
 from .config import Config
-from .layers import activated, named_as_in_transformers, which_are_tokens
+from .layers import ACTIVATIONS, named_as_in_transformers, which_are_tokens
 
 
 class WithHead(nn.Module):
@@ -66,7 +67,7 @@ class TextClassification(WithHead):
             raise ValueError(f"ids have the shape {tuple(states.shape[:2])}; a text is judged by its first token, and there is none")
         x = states[:, 0]
         x = self.dropout(x) if self.dropout_first else x
-        return self.out(self.dropout(activated(self.dense, x, self.activation)))
+        return self.out(self.dropout(activated(self.dense, ACTIVATIONS[self.activation], x)))
 
 
 class TokenClassification(WithHead):
@@ -113,7 +114,7 @@ class FillMask(WithHead):
         x = self.encoder(ids, mask, lengths, token_types)
         packing = which_are_tokens(tuple(x.shape[:2]), mask, lengths)[0]
         x = x if packing is None else packing.pack(x)
-        x = F.linear(self.norm(activated(self.dense, x, self.activation)), self.encoder.words.weight, self.bias)
+        x = F.linear(self.norm(activated(self.dense, ACTIVATIONS[self.activation], x)), self.encoder.words.weight, self.bias)
         return x if packing is None else packing.unpack(x)
 
 

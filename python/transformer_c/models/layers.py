@@ -14,12 +14,11 @@ from .._names import explained
 from .._tensor import arange, as_tensor
 from ..nn.attention import join_heads
 from ..nn.packing import Packing, checked_lengths, packing_of, tensor_of_lengths
-from ..nn.transformer import add_norm
+from ..nn.transformer import activated, add_norm
 from .config import Config, Widths
 
-_FUSED = ("relu", "gelu", "gelu_tanh")  # a product applies them to its result
-_FUNCTIONS: dict[str, Callable[[Tensor], Tensor]] = {
-    "gelu_tanh": lambda x: F.gelu(x, approximate="tanh"),
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "gelu_tanh": nn.GELU("tanh"),
     "identity": lambda x: x,
     **{name: getattr(F, name) for name in ("relu", "gelu", "sigmoid", "silu", "tanh")},
 }
@@ -35,13 +34,6 @@ _INSTEAD = {
     "inputs_embeds": "a model takes the numbers of tokens, ids",
 }
 named_as_in_transformers = explained(_INSTEAD, _SAME, harmless=dict.fromkeys(("labels", "position_ids", "inputs_embeds"), (None,)))
-
-
-def activated(layer: nn.Linear, x: Tensor, activation: str) -> Tensor:
-    """activation(layer(x))."""
-    if activation in _FUSED:
-        return _core.linear(x, layer.weight, layer.bias, activation)
-    return _FUNCTIONS[activation](layer(x))
 
 
 class Layer(nn.Module):
@@ -89,7 +81,7 @@ class Layer(nn.Module):
         return self.dropout(self.out(join_heads(values))), weights
 
     def _network(self, x: Tensor) -> Tensor:
-        return self.dropout(self.linear2(activated(self.linear1, x, self.activation)))
+        return self.dropout(self.linear2(activated(self.linear1, ACTIVATIONS[self.activation], x)))
 
 
 class Pooler(nn.Linear):

@@ -13,8 +13,9 @@ from .._arguments import count, one_of
 from .._core import Tensor, set_data
 from .._tensor import as_tensor
 from ..checkpoint import CheckpointError
+from ..nn.transformer import activated
 from .folder import loading, mapping, read_json, read_weights
-from .layers import activated
+from .layers import ACTIVATIONS
 
 _PARTS = ("Transformer", "Pooling", "Dense", "Normalize")
 _CLASSES = {  # of PyTorch's, as files name them
@@ -51,7 +52,7 @@ class Dense(nn.Module):
 
     def forward(self, input: Tensor) -> Tensor:
         """(B, in_features) to (B, out_features)."""
-        return activated(self.linear, input, self.activation)
+        return activated(self.linear, ACTIVATIONS[self.activation], input)
 
     def to_config(self) -> dict[str, Any]:
         """The contents of its config.json."""
