@@ -46,6 +46,9 @@ template <int columns> struct MatrixRows {
     __device__ __forceinline__ void move(int bytes) { row += bytes; }
 };
 
+// Copies of a thread that are unrolled at most: the addresses of more, as a block of one warp has, would not stay in registers.
+constexpr int most_unrolled = 8;
+
 // Copies the first `tile_rows` rows of an operand (tile.cuh) to a tile, with zeros beyond the `rows` rows and `columns` columns that there
 // are. Each of `threads` threads copies its part, which is on its way until copy_async_wait(); the others see it after a barrier. With
 // `vectors` the operand's rows are aligned to 16 bytes.
@@ -71,7 +74,7 @@ __device__ __forceinline__ void load_rows(T *tile, const Source &from, int rows,
         }
     };
     constexpr int passes = tile_rows * Layout::chunks / threads;
-    if constexpr (vectors) {
+    if constexpr (vectors && passes <= most_unrolled) {
         TC_UNROLL
         for (int i = 0; i < passes; i++) copy(i);
     } else {
@@ -98,16 +101,23 @@ template <int tile_rows, int tile_columns, int threads, class T> struct WholeRow
     }
     __device__ __forceinline__ void load(T *tile)
     {
-        TC_UNROLL
-        for (int i = 0; i < passes; i++) {
-            if constexpr (regular) {
-                copy_async<16>(tile + to + i * threads * 8, from + i * (threads / Layout::chunks) * step);
-            } else {
-                const int e = to + i * threads, row = e / Layout::chunks, chunk = e % Layout::chunks;
-                copy_async<16>(tile + Layout::chunk(row, chunk), from + row * step + chunk * 8);
-            }
+        if constexpr (passes <= most_unrolled) {
+            TC_UNROLL
+            for (int i = 0; i < passes; i++) copy(tile, i);
+        } else {
+            TC_UNROLL_SOME
+            for (int i = 0; i < passes; i++) copy(tile, i);
         }
         from += tile_rows * step;
+    }
+    __device__ __forceinline__ void copy(T *tile, int i)
+    {
+        if constexpr (regular) {
+            copy_async<16>(tile + to + i * threads * 8, from + i * (threads / Layout::chunks) * step);
+        } else {
+            const int e = to + i * threads, row = e / Layout::chunks, chunk = e % Layout::chunks;
+            copy_async<16>(tile + Layout::chunk(row, chunk), from + row * step + chunk * 8);
+        }
     }
 };
 
