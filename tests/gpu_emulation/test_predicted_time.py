@@ -124,12 +124,13 @@ def test_predictions_have_the_order_of_the_measured(counts):
 
 def block(**counts):
     names = ["requests", "lines", "shared_requests", "single", "wavefronts", "block_bytes", "barriers", "special"]
+    names += ["tensor", "copy_waits", "idle_waits"]
     return gpu_time.Block(256, 64, 0, 0, {**dict.fromkeys(names, 0), **counts})
 
 
 def test_the_longest_part_bounds_a_block():
     cycles = block(requests=10, lines=320, shared_requests=4, wavefronts=4, single=4, barriers=2, block_bytes=1024).cycles(A6000)
-    assert cycles == {"compute": 0, "issue": (14 + 2 * 8) / 4, "memory": 320 + 4 * 2, "L2": pytest.approx(1024 * 108 / 5120)}
+    assert cycles == {"compute": 0, "tensor": 0, "issue": (14 + 2 * 8) / 4, "memory": 320 + 4 * 2, "L2": pytest.approx(1024 * 108 / 5120)}
     assert block(requests=10, lines=10, single=10).cycles(A6000)["memory"] == 20  # sixteen addresses a cycle
 
 
