@@ -1,6 +1,6 @@
 // product_main.h: the main function of a program that test_product_bugs.py makes of gemm_tensor.cu, as it is or with a bug. It computes
 // two products in tiles of 64, whose operands run along k and across it, and compares all sums, which are whole numbers.
-#include "bug.h"
+#include "bugs/bug.h"
 
 namespace
 {

@@ -1,0 +1,85 @@
+// attention_main.h: the main function of a program that test_kernel_bugs.py makes of attention_mma.cu, as it is or with a bug. It computes
+// attention by blocks of eight warps, which see whole tiles of keys and a part of one, and causal attention by one of four, where the last
+// key and value, which only the last query may see, are NaN.
+#include "bugs/bug.h"
+#include <cmath>
+#include <limits>
+
+namespace
+{
+
+constexpr int64_t features = 64;
+
+// growth: of every 64 rows, so that the largest score of a row grows from tile to tile.
+std::vector<bfloat16> operand(int64_t rows, int64_t by, bool ends_with_nan, int64_t growth)
+{
+    std::vector<bfloat16> x(static_cast<size_t>(rows * features));
+    for (int64_t i = 0; i < rows * features; i++) {
+        const int64_t row = i / features, column = i % features;
+        const bool is_nan = ends_with_nan && row == rows - 1;
+        from_float(x[static_cast<size_t>(i)],
+                   is_nan ? std::numeric_limits<float>::quiet_NaN()
+                          : static_cast<float>(((row * by + column * (by + 4)) % 17 - 8) * (1 + growth * (row / 64))) / 8);
+    }
+    return x;
+}
+
+double product(const std::vector<bfloat16> &x, int64_t i, const std::vector<bfloat16> &y, int64_t j)
+{
+    double sum = 0;
+    for (int64_t d = 0; d < features; d++)
+        sum += static_cast<double>(to_float(x[static_cast<size_t>(i * features + d)])) *
+               static_cast<double>(to_float(y[static_cast<size_t>(j * features + d)]));
+    return sum;
+}
+
+template <int warps> int compare(int64_t Tq, int64_t Tk, bool causal)
+{
+    const auto q = operand(Tq, 3, false, 0), k = operand(Tk, 5, causal, 1), v = operand(Tk, 7, causal, 0);
+    std::vector<bfloat16> values(static_cast<size_t>(Tq * features));
+    std::vector<float> statistics(static_cast<size_t>(Tq));
+    tc_attention_forward_args a = {};
+    tc_attention_problem &p = a.problem;
+    p.q.data = device_array(q), p.k.data = device_array(k), p.v.data = device_array(v);
+    p.q.row = p.k.row = p.v.row = a.values.row = features;
+    p.B = p.H = p.Hk = 1, p.Tq = Tq, p.Tk = Tk, p.D = p.Dv = features, p.scale = 0.5;
+    p.heads = {1, 0, 1};
+    p.left = TC_ATTENTION_UNBOUNDED, p.right = causal ? 0 : TC_ATTENTION_UNBOUNDED;
+    bfloat16 *to = device_array(values);
+    a.values.data = to, a.shift = device_array(statistics), a.sum = device_array(statistics);
+    if (const int error = launch_shape<bfloat16, features, warps>(a, {1, nullptr, nullptr, nullptr}, nullptr)) {
+        printf("error %d: %s\n", error, emulator_report());
+        return 1;
+    }
+    cudaMemcpyAsync(values.data(), to, values.size() * sizeof(bfloat16), cudaMemcpyDeviceToHost, nullptr);
+    for (int64_t i = 0; i < (causal ? Tq - 1 : Tq); i++) {
+        const int64_t seen = causal ? i + 1 : Tk;
+        std::vector<double> sums(features);
+        double total = 0;
+        for (int64_t j = 0; j < seen; j++) {
+            const double weight = exp(p.scale * product(q, i, k, j));
+            total += weight;
+            for (size_t d = 0; d < features; d++)
+                sums[d] += weight * static_cast<double>(to_float(v[static_cast<size_t>(j * features) + d]));
+        }
+        for (size_t d = 0; d < features; d++) {
+            const double found = static_cast<double>(to_float(values[static_cast<size_t>(i * features) + d]));
+            if (fabs(found - sums[d] / total) <= 0.01) continue;
+            printf("wrong result in row %lld: %g, expected %g\n", static_cast<long long>(i), found, sums[d] / total);
+            return 1;
+        }
+    }
+    return 0;
+}
+
+} // namespace
+
+int main(int argc, char **argv)
+{
+    if (argc != 3) return 2;
+    const char *names[] = {"round_robin", "greedy", "random"};
+    for (int i = 0; i < 3; i++)
+        if (!strcmp(argv[1], names[i])) emulator_set_schedule(i, strtoull(argv[2], nullptr, 10));
+    if (const int error = compare<8>(130, 200, false)) return error;
+    return compare<4>(60, 60, true);
+}

@@ -1,0 +1,95 @@
+"""Bugs in the kernels for tensor cores themselves: each is gemm_tensor.cu or attention_mma.cu with one place changed, and must be noticed by what
+their tests look at: results, races, addresses, bank conflicts."""
+
+import dataclasses
+import re
+import subprocess
+
+import emulation
+import pytest
+
+# The main function of each kernel's program, which starts some of the kernels: the lines that instantiate all of them are left out.
+MAINS = {"gemm_tensor.cu": "product_main.h", "attention_mma.cu": "attention_main.h"}
+INSTANTIATED = re.compile(r"^(template int tc::launch_tensor_gemm.*|INSTANTIATE\(.*)\n", flags=re.M)
+
+
+@dataclasses.dataclass(frozen=True)
+class Bug:
+    """`place` becomes `changed`; the program of that flavour, run by that schedule, prints the pattern."""
+
+    name: str
+    place: str
+    changed: str
+    flavour: str
+    schedule: str
+    pattern: str
+
+
+PRODUCT = [
+    Bug("missing_wait", "copy_async_wait<tensor_stages - 2>();", "", "plain", "round_robin", "wrong result|never waited for"),
+    Bug("wait_for_too_few", "wait<tensor_stages - 2>", "wait<tensor_stages - 1>", "plain", "round_robin", "wrong result|never waited for"),
+    Bug("missing_barrier", "__syncthreads();\n            copy(", "copy(", "access", "random", "race|uninitialised"),
+    Bug("wrong_stage", "free = (tensor_stages - 1)", "free = (tensor_stages - 2)", "access", "greedy", "race|uninitialised|wrong result"),
+    Bug("stages_not_turned", "free = oldest;", "", "plain", "round_robin", "wrong result"),
+    Bug("chunks_not_permuted", "^ row / 2 % 4", "^ 0", "count", "round_robin", "costly"),
+    Bug("rows_of_k_not_permuted", "^ k % 8)", "^ 0)", "count", "round_robin", "costly"),
+    Bug("permuted_otherwise_when_read", "(start ^ kk * step)", "(start + kk * step)", "plain", "round_robin", "wrong result|out of bounds"),
+    Bug("wrong_matrices", "left ? i % 2 : i / 2", "left ? i / 2 : i % 2", "plain", "round_robin", "wrong result"),
+    Bug("wrong_fragment", "right[j / 2][j % 2 * 2]", "right[j / 2][j % 2]", "plain", "round_robin", "wrong result"),
+    Bug("not_transposed", "load_matrix_x4_transposed(", "load_matrix_x4(", "plain", "round_robin", "wrong result"),
+    Bug("tile_one_too_long", "between < rows_left", "between <= rows_left", "plain", "round_robin", "out of bounds"),
+    Bug("no_zeros_after_the_sum", "const bool inside = whole ||", "const bool inside = true ||", "plain", "round_robin", "wrong result|out of"),
+    Bug("results_over_stages_in_use", "__syncthreads();\n            if (warp_row == top)", "if (warp_row == top)", "access", "greedy", "race"),
+    Bug("results_not_ready", "__syncthreads();\n            TC_ROLLED", "TC_ROLLED", "access", "random", "race|uninitialised"),
+    Bug("row_sums_of_other_lanes", "lane % 4 == 0) {", "lane / 8 == 0) {", "plain", "round_robin", "wrong result"),
+]  # fmt: skip
+ATTENTION = [
+    Bug("missing_wait", "copy_async_wait<0>();\n                __sync", "__sync", "plain", "round_robin", "wrong result|never waited for"),
+    Bug("missing_barrier", "__syncthreads(); // also", "// also", "access", "random", "race|uninitialised"),
+    Bug("copied_over_what_is_read", "next_keys.load(shared.keys(stage() ^ 1))", "next_keys.load(shared.keys(stage()))", "plain", "round_robin", "wrong result"),
+    Bug("stages_not_turned", "T());\n                change_stage();", "T());", "plain", "round_robin", "wrong result"),
+    Bug("tile_one_too_far", "end - tile_keys) - tile_keys;", "end - tile_keys);", "plain", "round_robin", "out of bounds|wrong result"),
+    Bug("queries_of_one_block", "query_rows.at(0, d)", "query_rows.at(0, 0)", "plain", "round_robin", "wrong result"),
+    Bug("queries_not_ready", "copy_async_wait<0>();\n    __syncwarp();", "copy_async_wait<0>();", "access", "random", "race|uninitialised"),
+    Bug("wrong_fragment", "{four[2], four[3]}, type);\n    }\n}\n\n// The rows", "{four[1], four[3]}, type);\n    }\n}\n\n// The rows", "plain", "round_robin", "wrong result"),
+    Bug("not_transposed", "load_matrix_x4_transposed(", "load_matrix_x4(", "plain", "round_robin", "wrong result"),
+    Bug("sum_of_two_lanes_of_four", "sum += __shfl_xor_sync(all_lanes, sum, 2);", "", "plain", "round_robin", "wrong result"),
+    Bug("sum_not_rescaled", "sum[r] *= shrink;", "", "plain", "round_robin", "wrong result"),
+    Bug("values_not_rescaled", "fragment[2 * r + 1] *= shrink;", "", "plain", "round_robin", "wrong result"),
+    Bug("hidden_nan_in_the_product", "clear_infinite<size, threads>(shared.values(stage()));", "", "plain", "round_robin", "wrong result"),
+    Bug("hidden_nan_added", "hidden >> (e + 1) & 1 ? mark : pair >> 16", "pair >> 16", "plain", "round_robin", "wrong result"),
+    Bug("missing_fence", "__syncwarp();\n    const T *const own", "const T *const own", "access", "random", "race|uninitialised"),
+    Bug("matrices_beside_for_below", "values(shared.tile, false)", "values(shared.tile, true)", "plain", "round_robin", "wrong result"),
+]  # fmt: skip
+BUGS = [(file, bug) for file, bugs in (("gemm_tensor.cu", PRODUCT), ("attention_mma.cu", ATTENTION)) for bug in bugs]
+
+pytestmark = pytest.mark.minutes  # of compiling
+
+
+def program(folder, file, flavour, place="", changed=""):
+    """Of that file, changed in one place, and its main function."""
+    text = (emulation.KERNELS / "cuda" / file).read_text()
+    assert not place or text.count(place) == 1, "the kernel has changed: so must the bug"
+    source = folder / file
+    main = (emulation.HERE / "bugs" / MAINS[file]).read_text()
+    source.write_text(INSTANTIATED.sub("", text.replace(place, changed) if place else text) + main)
+    return emulation.program(source, flavour)
+
+
+def run(path, schedule):
+    return subprocess.run([path, schedule, "3"], capture_output=True, text=True, timeout=60)
+
+
+@pytest.mark.parametrize(("file", "bug"), BUGS, ids=[f"{file}-{bug.name}" for file, bug in BUGS])
+def test_bug_is_caught(file, bug, tmp_path):
+    done = run(program(tmp_path, file, bug.flavour, bug.place, bug.changed), bug.schedule)
+    assert done.returncode == 1, f"the bug was not noticed: {done.stdout}{done.stderr}"
+    assert re.search(bug.pattern, done.stdout), done.stdout
+
+
+@pytest.mark.parametrize(("file", "flavour"), sorted({(file, bug.flavour) for file, bug in BUGS}))
+def test_the_kernel_as_it_is_passes(file, flavour, tmp_path):
+    path = program(tmp_path, file, flavour)
+    for schedule in ("round_robin", "greedy", "random"):
+        done = run(path, schedule)
+        assert done.returncode == 0, f"{schedule}: {done.stdout}{done.stderr}"
