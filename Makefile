@@ -95,7 +95,7 @@ sanitize-build: $(VENV)/.built
 # Tests of the Python around the core, of the repository, of what other programs read, or with sanitizers of their own.
 UNSANITIZED := $(addprefix --ignore=tests/,gpu_emulation test_c_core.py test_checkpoint_hostile.py test_benchmarks.py test_golden.py test_plot.py \
 	test_tutorial.py test_notebooks.py test_readme.py test_cli.py test_cli_documents.py test_structure.py test_adding_an_op.py test_fixtures.py test_parallel.py test_run_documents.py test_site.py test_reference.py \
-	test_export.py test_sklearn.py test_ci.py test_arm.py test_macos.py test_sass.py test_x86.py test_instructions.py models/test_transformers.py models/test_sentence_transformers.py \
+	test_export.py test_sklearn.py test_ci.py test_arm.py test_macos.py test_sass.py test_x86.py test_instruction_counts.py models/test_transformers.py models/test_sentence_transformers.py \
 	distributed/test_ddp.py distributed/test_memory.py distributed/test_overlap.py distributed/test_rank_faults.py distributed/test_values.py)
 sanitize: sanitize-build $(VENV)/.extra-test
 	LD_PRELOAD="$$($${CC:-gcc} -print-file-name=libasan.so) $$($${CC:-gcc} -print-file-name=libubsan.so)" \
