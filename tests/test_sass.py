@@ -155,7 +155,7 @@ HOT = {"attention_mma_kernel<bfloat16, 64, 8>": 5.5, "attention_mma_kernel<bfloa
 @pytest.mark.minutes
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("name", HOT)
-def test_few_instructions_go_with_an_operation_of_tensor_cores(measured, name, target):
+def test_a_tile_of_keys_that_all_queries_see_takes_few_instructions(measured, name, target):
     (kernel,) = [kernel for kernel in measured["attention_mma.cu", target] if kernel.name.startswith(name)]
     loop = min((loop for loop in kernel.loops() if any(one.code.startswith("HMMA") for one in loop)), key=len)
     operations = sum(one.code.startswith("HMMA") for one in loop)
