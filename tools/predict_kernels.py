@@ -41,6 +41,7 @@ class Row:
     multiply_adds: float
     operand_bytes: float | None = None
     dynamic_bytes: int = 0  # of shared memory
+    on_lanes: float = 0  # operations of float32 lanes beside those of tensor cores
 
 
 def product(M: int, N: int, K: int, dtype: str = "float32") -> Row:
@@ -83,6 +84,16 @@ def attention(case: str, times: int, kind: str = "attention") -> list[Row]:
         names = {"the same, in segments": forward, "and joining the segments": ("attention_segments", 0)}
         names |= {"its backward, in shares": backward, "and joining the shares": ("attention_join", 0)}
     return [Row(name, shape, f"{kind} float32 {case}", kernel, times, n * pairs) for name, (kernel, n) in names.items()]
+
+
+def attention_of_halves(heads: int, d: int) -> Row:
+    """Forward, with 512 queries and keys: a block of 8 warps for 128 queries. For each score the machine code has 6.5 instructions beside those for
+    tensor cores, their operands and the exponential (`python tools/sass.py`, sm_80, heads of 64)."""
+    tiles, of_a_warp = 2 * 2 * 64 * d * 2, 16 * 64 * 4 + 128  # two stages of keys and values; scores, and where the warp is
+    case, scores = f"attention_forward bfloat16 1x1x512x{d}", 512 * 512
+    shared = tiles + 8 * of_a_warp
+    kernel = "attention_mma_kernel"
+    return Row("attention, bfloat16", f"{heads} heads of 512 x {d}", case, kernel, heads, 2 * scores * d, None, shared, 6.5 * scores)
 
 
 def one_query(kind: str, segments: str) -> list[Row]:
@@ -128,6 +139,8 @@ ROWS = [
     *attention("1x1x512x64", 8 * 12),
     *attention("1x1x512x64", 1),
     *attention("1x1x512x64", 1, "few_heads"),
+    attention_of_halves(384, 64),
+    attention_of_halves(192, 128),
     *one_query("whole_query", ""),
     *one_query("one_query", ", in segments"),
     *add_layer_norm("add_layer_norm float32 2048x32", 1),
@@ -209,7 +222,7 @@ def time_of(row: Row, gpu: Gpu) -> tuple[Predicted, int, dict[str, float]]:
     kernel, counts = counted(row)
     needs, launches, blocks = resources(kernel), counts["launches"], counts["blocks"] // counts["launches"]
     per_block = {name: count / counts["blocks"] for name, count in counts.items()}
-    on_lanes = 0 if counts["tensor"] else row.multiply_adds / blocks
+    on_lanes = (row.on_lanes if counts["tensor"] else row.multiply_adds) / blocks
     shared = needs["shared_bytes"] + row.dynamic_bytes
     block = Block(counts["threads"] // counts["blocks"], needs["registers"], shared, on_lanes, per_block)
     moved = row.operand_bytes or row.times * (counts["load_bytes"] + counts["store_bytes"]) / launches

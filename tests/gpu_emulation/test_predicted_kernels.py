@@ -64,6 +64,15 @@ def test_a_large_product_of_halves_takes_most_of_the_tensor_cores():
     assert blocks == 32 * 32 and 2 * total["multiply_adds"] / time.seconds / 312e12 > 0.65
 
 
+@pytest.mark.parametrize(("size", "share"), [(64, 0.40), (128, 0.45)])
+def test_attention_of_halves_takes_its_share_of_the_tensor_cores(size, share):
+    (row,) = [row for row in predict_kernels.ROWS if row.name == "attention, bfloat16" and row.shape.endswith(f" of 512 x {size}")]
+    time, _, total = predict_kernels.time_of(row, A100)
+    assert 2 * total["multiply_adds"] / time.seconds / 312e12 > share
+    _, counts = predict_kernels.counted(row)
+    assert counts["wavefronts"] == counts["ideal_wavefronts"] and counts["tensor"] == 2 * 512 * 512 * size / 2048
+
+
 def test_a_page_without_a_place_is_an_error(tmp_path, monkeypatch):
     page = tmp_path / "gpu.md"
     page.write_text("no table")
