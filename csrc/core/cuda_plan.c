@@ -93,10 +93,14 @@ typedef struct variant {
     const char *needs;                                     /* to be usable */
 } variant;
 
+static bool are_halves_for_tensor_cores(const tc_plan *plan)
+{
+    return (plan->compute == TC_BFLOAT16 || plan->compute == TC_FLOAT16) && tc_cuda_capability(plan->device.index) >= 80;
+}
+
 static bool tensor_gemm_is_usable(const tc_plan *plan, const void *args)
 {
-    const bool halves = plan->compute == TC_BFLOAT16 || plan->compute == TC_FLOAT16;
-    return halves && tc_cuda_capability(plan->device.index) >= 80 && tc_gemm_on_tensor_cores(args);
+    return are_halves_for_tensor_cores(plan) && tc_gemm_on_tensor_cores(args);
 }
 
 static const variant gemm_variants[] = {
@@ -107,8 +111,7 @@ static const variant gemm_variants[] = {
 static bool tensor_attention_is_usable(const tc_plan *plan, const void *args)
 {
     const tc_attention_forward_args *a = args;
-    const bool halves = plan->compute == TC_FLOAT16 || plan->compute == TC_BFLOAT16;
-    return halves && tc_cuda_capability(plan->device.index) >= 80 && tc_attention_fits_mma(&a->problem);
+    return are_halves_for_tensor_cores(plan) && tc_attention_fits_mma(&a->problem);
 }
 static const variant attention_variants[] = {
     {"tensor_cores", TC_ATTENTION_MMA, tensor_attention_is_usable, "halves, heads of at most 128 features, and capability 8.0"},
