@@ -77,9 +77,7 @@ template <int warps> int compare(int64_t Tq, int64_t Tk, bool causal)
 int main(int argc, char **argv)
 {
     if (argc != 3) return 2;
-    const char *names[] = {"round_robin", "greedy", "random"};
-    for (int i = 0; i < 3; i++)
-        if (!strcmp(argv[1], names[i])) emulator_set_schedule(i, strtoull(argv[2], nullptr, 10));
+    set_schedule(argv[1], argv[2]);
     if (const int error = compare<8>(130, 200, false)) return error;
     return compare<4>(60, 60, true);
 }

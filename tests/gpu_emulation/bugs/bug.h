@@ -27,13 +27,19 @@ inline std::vector<float> counting(size_t n, float first = 0.0f)
     return values;
 }
 
+// Of the threads, by its name.
+inline void set_schedule(const char *name, const char *seed)
+{
+    const char *names[] = {"round_robin", "greedy", "random"};
+    for (int i = 0; i < 3; i++)
+        if (!strcmp(name, names[i])) emulator_set_schedule(i, strtoull(seed, nullptr, 10));
+}
+
 // Runs one twin: `buggy` or `fixed` is called with an output of expected.size() floats and gives the launch's error.
 inline int run_bug(int argc, char **argv, int (*buggy)(float *), int (*fixed)(float *), const std::vector<float> &expected)
 {
     if (argc != 4) return 2;
-    const char *names[] = {"round_robin", "greedy", "random"};
-    for (int i = 0; i < 3; i++)
-        if (!strcmp(argv[2], names[i])) emulator_set_schedule(i, strtoull(argv[3], nullptr, 10));
+    set_schedule(argv[2], argv[3]);
     void *output = nullptr;
     if (cudaMalloc(&output, expected.size() * sizeof(float)) != cudaSuccess) return 2;
     const int error = (strcmp(argv[1], "fixed") ? buggy : fixed)(static_cast<float *>(output));

@@ -56,9 +56,7 @@ template <bool along> int compare(int64_t M, int64_t N, int64_t K)
 int main(int argc, char **argv)
 {
     if (argc != 3) return 2;
-    const char *names[] = {"round_robin", "greedy", "random"};
-    for (int i = 0; i < 3; i++)
-        if (!strcmp(argv[1], names[i])) emulator_set_schedule(i, strtoull(argv[2], nullptr, 10));
+    set_schedule(argv[1], argv[2]);
     if (const int error = compare<true>(70, 67, 136)) return error;
     if (const int error = compare<false>(72, 80, 137)) return error;
     const int64_t passes = emulator_count("wavefronts"), ideal = emulator_count("ideal_wavefronts");
