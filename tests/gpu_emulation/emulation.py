@@ -92,6 +92,7 @@ def _digest(paths, *more):
 def _headers():
     return [
         *HERE.glob("*.h"),
+        *HERE.glob("bugs/*.h"),
         *KERNELS.glob("*.h"),
         *KERNELS.glob("*.def"),
         *(KERNELS / "cuda").glob("*.*h"),
