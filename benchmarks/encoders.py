@@ -2,7 +2,7 @@
 
     python -m benchmarks.encoders FOLDER                        all engines that are installed, one and two threads
     python -m benchmarks.encoders FOLDER --isa native,avx2      again with AVX2 alone, for all that can be told so
-    python -m benchmarks.encoders FOLDER --json result.json
+    python -m benchmarks.encoders FOLDER --json result.json --require full=1.15 --require memory=1
     python -m benchmarks.encoders FOLDER --threads 1 --cases full,mixed,padded,one --turns 2 --cpu-clock --page docs/models.md
 
 FOLDER is one of sentence-transformers', of BERT's kind, such as all-MiniLM-L6-v2. README.md says what is measured.
@@ -113,6 +113,24 @@ def page_table(rows, isa="native", threads=1):
     return lines
 
 
+def unmet(requirements, rows):
+    """A line for each requirement that the rows do not meet: of seconds those of the case that it names, of memory all peaks."""
+    found = {}
+    for row in rows:
+        kind = "seconds" if "seconds" in row else "peak"
+        found.setdefault((row["isa"], row["threads"], row["case"], kind), {})[row["engine"]] = row[kind]
+    for name, threads, wanted in requirements:
+        for (isa, number, case, kind), values in found.items():
+            if (case if kind == "seconds" else "memory") == name and threads in (None, number):
+                others = {engine: value for engine, value in values.items() if engine in ENGINES}
+                best = min(others, key=others.get, default=None)
+                at = f"{name} ({CASE_TITLES[case]}), {isa}, {number} thread{'s' * (number > 1)}"
+                if best is None:
+                    yield f"{at}: a ratio of {wanted} is required, but no other engine was measured"
+                elif not others[best] / values["ours"] >= wanted:
+                    yield f"{at}: {others[best] / values['ours']:.2f} times as good as {best}, {wanted} is required"
+
+
 def write_page(path, rows, result):
     """Puts the table of these rows in the place of the page's, and the name of the file `result` in its link."""
     lines = path.read_text().splitlines()
@@ -142,6 +160,10 @@ def parse_arguments(argv):
     )
     parser.add_argument("--json", type=pathlib.Path, metavar="PATH", help="write the results there as well")
     parser.add_argument("--page", type=pathlib.Path, metavar="PATH", help="put the table of one thread into this page, docs/models.md")
+    parser.add_argument(
+        "--require", type=run.parse_requirement, action="append", default=[], metavar="NAME[@N]=RATIO",
+        help="exit with status 1 if the best of the other engines over ours is lower; NAME is a case, or memory for the peaks; may be repeated",
+    )  # fmt: skip
     parser.add_argument("--add", action="store_true", help="keep what the file of --json has of other instructions and threads")
     arguments = parser.parse_args(argv)
     for name, known in (("isa", ISAS), ("cases", CASES), ("engines", ENGINES)):
@@ -151,6 +173,9 @@ def parse_arguments(argv):
         unknown = [value for value in values if value not in known]
         if unknown:
             parser.error(f"--{name} {unknown[0]}: expected {', '.join(known)}")
+    for name, threads, _ in arguments.require:
+        if name not in (*arguments.cases, "memory") or (threads or arguments.threads[0]) not in arguments.threads:
+            parser.error(f"--require {name}: that case is not among those that are measured")
     if arguments.page and not (arguments.page.is_file() and "native" in arguments.isa and 1 in arguments.threads):
         parser.error("--page is a page that exists, for --isa native and --threads 1")
     if arguments.cpu_clock and arguments.threads != [1]:
@@ -200,7 +225,10 @@ def main(argv=None):
         arguments.json.write_text(json.dumps(result, indent=1) + "\n")
     if arguments.page:
         write_page(arguments.page, rows, arguments.json)
-    return 0
+    failures = list(unmet(arguments.require, rows))
+    for failure in failures:
+        print(f"not met: {failure}", file=sys.stderr)
+    return int(bool(failures))
 
 
 def run_all(arguments, config, isa, threads, columns):

@@ -103,9 +103,34 @@ def test_the_page(tmp_path):
         encoders.write_page(page, rows, None)
 
 
+def test_requirements():
+    """Seconds by case, memory by each peak; what has no other engine beside it is not met."""
+    of = {"isa": "native", "threads": 1}
+    rows = [
+        {**of, "case": "full", "engine": e, "seconds": s} for e, s in (("bound", 0.5), ("ours", 1.0), ("PyTorch", 1.5), ("OpenVINO", 1.2))
+    ]
+    rows += [{**of, "case": "full", "engine": "ours", "peak": 100}, {**of, "case": "full", "engine": "OpenVINO", "peak": 90}]
+    rows += [{**of, "case": "one", "engine": "ours", "seconds": 1.0}]
+    assert list(encoders.unmet([("full", 1, 1.2), ("full", None, 1.0), ("full", 2, 9.0), ("memory", None, 0.9)], rows)) == []
+    assert list(encoders.unmet([("full", None, 1.3), ("memory", 1, 1.0), ("one", None, 1.0)], rows)) == [
+        "full (32 texts of 128 tokens), native, 1 thread: 1.20 times as good as OpenVINO, 1.3 is required",
+        "memory (32 texts of 128 tokens), native, 1 thread: 0.90 times as good as OpenVINO, 1.0 is required",
+        "one (one text of 16 tokens), native, 1 thread: a ratio of 1.0 is required, but no other engine was measured",
+    ]
+
+
+def test_a_requirement_that_is_not_met_is_the_exit_status(folder, monkeypatch, capsys):
+    rows = [{"isa": "native", "threads": 1, "case": "one", "engine": e, "seconds": s} for e, s in (("ours", 2.0), ("PyTorch", 1.0))]
+    monkeypatch.setattr(encoders, "run_all", lambda *_: rows)
+    options = [str(folder), "--threads", "1", "--cases", "one", "--engines", "PyTorch", "--require"]
+    assert (encoders.main([*options, "one=0.5"]), encoders.main([*options, "one@1=0.6"])) == (0, 1)
+    assert capsys.readouterr().err.endswith("1 thread: 0.50 times as good as PyTorch, 0.6 is required\n")
+
+
 def test_rows_of_other_threads_are_kept(folder, tmp_path, monkeypatch, capsys):
     path, options = tmp_path / "result.json", ["--cases", "one", "--engines", "ONNX Runtime", "--add"]
-    monkeypatch.setattr(encoders, "run_all", lambda a, c, isa, threads, e: [{"isa": isa, "threads": threads, "seconds": next(count)}])
+    of = {"case": "one", "engine": "ours"}
+    monkeypatch.setattr(encoders, "run_all", lambda a, c, isa, threads, e: [{**of, "isa": isa, "threads": threads, "seconds": next(count)}])
     count = iter(range(9))
     for threads in ("1,2", "2"):
         assert encoders.main([str(folder), *options, "--json", str(path), "--threads", threads]) == 0
@@ -118,6 +143,9 @@ def test_rows_of_other_threads_are_kept(folder, tmp_path, monkeypatch, capsys):
         ["--isa", "sse"],
         ["--cases", "huge"],
         ["--engines", "Caffe"],
+        ["--cases", "one", "--require", "full=1"],
+        ["--threads", "1", "--require", "full@2=1"],
+        ["--require", "full"],
         ["--threads", "0"],
         ["--cpu-clock", "--threads", "2"],
         ["--page", "none.md"],
