@@ -221,10 +221,12 @@ typedef struct tc_gemm_range {
 static inline int64_t tc_gemm_steps(int64_t K) { return tc_divide_up(K, TC_GEMM_STEP); }
 static inline int64_t tc_gemm_group_bytes(int64_t K, int parts) { return tc_gemm_steps(K) * parts * TC_GEMM_TILE_BYTES + 64; }
 
-/* Bytes of A's parts that an item has at a time, at most; and the steps of k that are summed before they are added to those before, for
- * which parts of B stay in L1 while rows pass. */
+/* Bytes of A's parts that an item has at a time, at most. */
 #define TC_GEMM_A_PARTS 1048576
-#define TC_GEMM_BLOCK_STEPS 4
+
+/* The steps of k that are summed before they are added to those before: B's parts stay in L1 while those of A pass, if there is room for a
+ * block of both, each of 32 lines. */
+static inline int64_t tc_gemm_block_steps(int parts) { return parts == 3 ? 3 : 4; }
 
 /* Makes `g`, of one item and without batches, one that the float32 kernel computes from operands of any strides. */
 static inline void tc_gemm_make_plain(tc_gemm_args *g)
@@ -247,10 +249,11 @@ static inline tc_gemm_split_scratch tc_gemm_split_scratch_of(const tc_gemm_args 
     const int64_t rows = g->M < g->row_block ? g->M : g->row_block, cols = g->N < g->col_block ? g->N : g->col_block;
     const int64_t row_groups = tc_divide_up(rows, TC_GEMM_GROUP), col_pairs = tc_divide_up(cols, 2 * TC_GEMM_GROUP);
     const int64_t all = tc_gemm_steps(tc_gemm_longest_item(g)), most = TC_GEMM_A_PARTS / TC_GEMM_TILE_BYTES / g->parts / row_groups;
+    const int64_t block = tc_gemm_block_steps(g->parts);
     const size_t step = (size_t)g->parts * TC_GEMM_TILE_BYTES;
-    tc_gemm_split_scratch s = {0, 0, 0, 0, 0, 0, 0, all < most ? all : most / TC_GEMM_BLOCK_STEPS * TC_GEMM_BLOCK_STEPS};
+    tc_gemm_split_scratch s = {0, 0, 0, 0, 0, 0, 0, all < most ? all : most / block * block};
     s.b = s.a + (size_t)(row_groups * s.steps) * step;
-    s.sums = s.b + (g->b_parts ? 0 : 2 * TC_GEMM_BLOCK_STEPS * step);
+    s.sums = s.b + (g->b_parts ? 0 : 2 * (size_t)block * step);
     s.a_ranges = s.sums + (size_t)((all > s.steps ? col_pairs : 1) * row_groups) * 2 * TC_GEMM_TILE_BYTES;
     s.b_ranges = s.a_ranges + (size_t)row_groups * sizeof(tc_gemm_range);
     s.bias = (s.b_ranges + (size_t)(col_pairs * 2) * sizeof(tc_gemm_range) + 63) / 64 * 64;

@@ -34,10 +34,22 @@ TC_DEFINE_KERNEL(gemm_pack)(const void *args, int64_t begin, int64_t end, void *
 
 /* ---- 32 x 32 sums -------------------------------------------------------------------------------------------------------- */
 
+/* Next to tile instructions, which take longer, not all at once. */
+TC_INLINE void prefetch_tile(const char *tile)
+{
+    __asm__("" : "+r"(tile)); /* or gcc holds the address of every line in a register */
+    TC_UNROLL
+    for (int i = 0; i < TC_GEMM_TILE_BYTES; i += 64) __builtin_prefetch(tile + i);
+}
+
 #define A_PART(p)                                                                                                                          \
     do {                                                                                                                                   \
         TILE_LOAD(4, a + (p)*TC_GEMM_TILE_BYTES, 64);                                                                                      \
-        if (a_groups == 2) TILE_LOAD(5, a + a_group + (p)*TC_GEMM_TILE_BYTES, 64);                                                         \
+        if (a_groups == 2) {                                                                                                               \
+            TILE_LOAD(5, a + a_group + (p)*TC_GEMM_TILE_BYTES, 64);                                                                        \
+            prefetch_tile(next + (p)*TC_GEMM_TILE_BYTES);                                                                                  \
+            prefetch_tile(next + a_group + (p)*TC_GEMM_TILE_BYTES);                                                                        \
+        }                                                                                                                                  \
     } while (0)
 #define B_PART(p)                                                                                                                          \
     do {                                                                                                                                   \
@@ -59,7 +71,6 @@ TC_INLINE void add_steps(const int parts, const int a_groups, const int b_groups
     const int64_t bytes = parts * TC_GEMM_TILE_BYTES;
     for (int64_t s = 0; s < steps; s++, a += bytes, b += bytes) {
         const char *next = s + 1 < steps ? a + bytes : a + 2 * a_group - (steps - 1) * bytes;
-        for (int64_t i = 0; i < (a_groups == 2 ? bytes : 0); i += 64) __builtin_prefetch(next + i), __builtin_prefetch(next + a_group + i);
         B_PART(0);
         if (parts == 3) {
             A_PART(2);
@@ -246,7 +257,7 @@ static void add_columns(const split_item *it, float *sums, int64_t col, int64_t 
     const int64_t step = g->parts * TC_GEMM_TILE_BYTES, a_group = it->steps * step;
     int64_t some;
     for (int64_t s = 0; s < steps; s += some) {
-        some = least_of(steps - s, TC_GEMM_BLOCK_STEPS);
+        some = least_of(steps - s, tc_gemm_block_steps(g->parts));
         const char *b;
         int64_t b_group;
         if (it->b_parts) {
