@@ -20,8 +20,9 @@ TARGETS = ("sm_80", "sm_90")
 # compiler converts for each element, sums of norms, numbers that are given for a tensor, and sines of large angles. Divisions are of the number
 # of an element by the lengths of strided axes, of windows and rows; of numbers that fit 32 bits the called function is not entered.
 LIMITS = {
-    ("gemm.cu", "gemm_kernel<float, 64, "): (256, 128, 2, 0, 0, 0),
-    ("gemm.cu", "gemm_kernel<float, 32, "): (256, 128, 2, 0, 0, 0),
+    ("gemm_float.cu", "gemm_float_kernel<128, "): (256, 240, 1, 0, 0, 0),
+    ("gemm_float.cu", "gemm_float_kernel<64, "): (128, 152, 3, 0, 0, 0),
+    ("gemm_float.cu", "gemm_float_kernel<32, "): (64, 128, 8, 0, 0, 0),
     ("gemm.cu", "gemm_kernel<bfloat16, 64, "): (256, 128, 2, 0, 0, 0),
     ("gemm.cu", "gemm_kernel<float16, 64, "): (256, 128, 2, 0, 0, 0),
     ("gemm_tensor.cu", "gemm_tensor_kernel<bfloat16, 128, "): (128, 244, 2, 0, 0, 0),
@@ -84,7 +85,7 @@ LIMITS = {
 # At most so many instructions for each operation of tensor cores, itself included, in every loop that has any.
 PER_MMA = {("gemm_tensor.cu", "128, "): 2.5, ("gemm_tensor.cu", "64, "): 5.2}
 # Kernels whose numbers the host computes: no float64 before their loops either.
-WITHOUT_FLOAT64 = ("gemm_kernel", "gemm_tensor_kernel", "attention_", "dropout_kernel")
+WITHOUT_FLOAT64 = ("gemm_kernel", "gemm_float_kernel", "gemm_tensor_kernel", "attention_", "dropout_kernel")
 
 
 def named_calls(loop):
@@ -146,6 +147,22 @@ def test_few_instructions_go_with_each_operation_of_tensor_cores(measured, file,
         for loop in loops:
             ratio = len(loop) / sum(one.code.startswith("HMMA") for one in loop)
             assert ratio <= PER_MMA[file, tile], f"{kernel.name}: {ratio:.2f} instructions per mma"
+
+
+# The loop of float32 products by tile: so many multiply-adds of 16 k, and at most so many instructions for each, itself included. Those that
+# may sum the rows of A, or take any strides, have more that are skipped.
+PER_MULTIPLY_ADD = {(128, 1, 1): 1.16, (128, 1, 0): 1.17, (128, 0, 0): 1.21, (128, 2, 2): 1.23, (64, 1, 1): 1.31, (64, 0, 0): 1.37}
+
+
+@pytest.mark.minutes
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("how", PER_MULTIPLY_ADD, ids=str)
+def test_few_instructions_go_with_each_multiply_add(measured, how, target):
+    (kernel,) = [one for one in measured["gemm_float.cu", target] if one.name == f"gemm_float_kernel<{', '.join(map(str, how))}>"]
+    multiply_adds = 16 * 8 * (8 if how[0] == 128 else 4)
+    loop = min((loop for loop in kernel.loops() if sum(one.code.startswith("FFMA") for one in loop) >= multiply_adds), key=len)
+    assert sum(one.code.startswith("FFMA") for one in loop) == multiply_adds, "all of a stage, once"
+    assert len(loop) <= PER_MULTIPLY_ADD[how] * multiply_adds, f"{len(loop)} instructions"
 
 
 # Instructions for each operation of tensor cores, itself included, in the shortest loop that has any: tiles that all queries see.

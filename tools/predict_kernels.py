@@ -25,7 +25,9 @@ from gpu_time import A100, A100_80, H100, RTX_3090, V100, Block, Gpu, Predicted,
 PAGE = ROOT / "docs" / "gpu.md"
 BEGIN, END = "<!-- python tools/predict_kernels.py --write -->\n", "<!-- end -->\n"
 BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
-TENSOR_SHARED = {64: 3 * 2 * 64 * 32 * 2, 128: 3 * 2 * 128 * 32 * 2}  # of gemm_tensor.cu by its tiles: stages of both operands
+# By the tile of the product: stages of both operands in gemm_float.cu and gemm_tensor.cu.
+FLOAT_SHARED = {tile: 3 * 2 * 16 * (tile + 4) * 4 for tile in (32, 64, 128)}
+TENSOR_SHARED = {tile: 3 * 2 * tile * 32 * 2 for tile in (64, 128)}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,7 +47,8 @@ class Row:
 
 
 def product(M: int, N: int, K: int, dtype: str = "float32") -> Row:
-    name, kernel, tile, shared = "product", "gemm_kernel", 64, 0
+    tile = 128 if A100.multiprocessors <= -(-M // 128) * -(-N // 128) else 64
+    name, kernel, shared = "product", "gemm_float_kernel", FLOAT_SHARED[tile]
     if dtype != "float32":
         name, kernel, tile, shared = f"product, {dtype}", "gemm_tensor_kernel", 128, TENSOR_SHARED[128]
     tiles, bytes_moved = -(-M // tile) * -(-N // tile), BYTES[dtype] * (M * K + K * N + M * N)
@@ -56,11 +59,13 @@ def product(M: int, N: int, K: int, dtype: str = "float32") -> Row:
 def weight_gradient(dtype: str, case: str, N: int, M: int) -> Row:
     """dW (N,M), in chunks of 256 rows; of the case's tiles it has `times` as many."""
     rows, own_n, own_m = map(int, case.split("x"))
-    tile, chunks = 64 if M > 32 < N or dtype != "float32" else 32, rows // 256
+    chunks = rows // 256
+    large = M > 64 < N and -(-N // 128) * -(-M // 128) * chunks >= A100.multiprocessors
+    tile = 128 if large else 64 if M > 32 < N or dtype != "float32" else 32
     tiles, own_tiles = (-(-n // tile) * -(-m // tile) for n, m in ((N, M), (own_n, own_m)))
     name = "dW of a linear" if dtype == "float32" else f"dW of a linear, {dtype}"
     moved = BYTES[dtype] * rows * (N + M) + 4 * chunks * N * M  # the chunks' sums are float32
-    kernel = f"gemm_kernel<float, {tile}, PartialSum" if dtype == "float32" else f"gemm_tensor_kernel<{dtype}, {tile}, false, false"
+    kernel = f"gemm_float_kernel<{tile}, 0, 0>" if dtype == "float32" else f"gemm_tensor_kernel<{dtype}, {tile}, false, false"
     shape = f"{N} x {rows} by {rows} x {M}"
     return Row(
         f"{name}, in {chunks} chunks",
@@ -70,7 +75,7 @@ def weight_gradient(dtype: str, case: str, N: int, M: int) -> Row:
         tiles / own_tiles,
         own_tiles * rows * tile**2,
         moved,
-        TENSOR_SHARED[tile] if dtype != "float32" else 0,
+        (FLOAT_SHARED if dtype == "float32" else TENSOR_SHARED)[tile],
     )
 
 

@@ -21,22 +21,31 @@ static void read_forced(void)
 
 /* ---- planners --------------------------------------------------------------------------------------------------------------- */
 
+static int64_t tiles_of(const tc_gemm_args *g, int64_t tile) { return tc_divide_up(g->M, tile) * tc_divide_up(g->N, tile); }
+
+/* Are there large tiles for all multiprocessors, chunks of a sum that may be split counted? */
+static bool fill_large_tiles(const tc_gemm_args *g, int64_t multiprocessors)
+{
+    const int64_t chunks = g->k_is_rows && g->K > TC_GEMM_SPLIT_LEAST ? g->K / TC_GEMM_SPLIT_LEAST : 1;
+    return g->M > 64 && g->N > 64 && tiles_of(g, 128) * chunks * g->batch >= multiprocessors;
+}
+
 /* B is read in place, and a block of threads computes a tile of C; items and packed blocks exist only on the CPU. A sum over k is split
  * where there are fewer tiles than multiprocessors, into as many chunks as these can compute at a time. So the gradients of weights depend
  * on the number of multiprocessors, as those of attention do, and nothing else does. */
-static void split_plain_gemm(tc_gemm_args *g, bool is_float64, int64_t multiprocessors)
+static void split_plain_gemm(tc_gemm_args *g, tc_dtype compute, int64_t multiprocessors)
 {
-    const int64_t tile = tc_gemm_tile(g->M, g->N, is_float64), tiles = tc_divide_up(g->M, tile) * tc_divide_up(g->N, tile);
-    tc_gemm_split_k(g, tiles < multiprocessors ? multiprocessors * tc_gemm_resident_blocks(is_float64) / tiles : 1);
+    const bool small = g->M <= 32 || g->N <= 32 || compute == TC_FLOAT64;
+    g->tile = compute == TC_FLOAT32 && fill_large_tiles(g, multiprocessors) ? 128 : small ? 32 : 64;
+    const int64_t tiles = tiles_of(g, g->tile), resident = compute == TC_FLOAT32 ? (g->tile == 128 ? 1 : 4) : compute == TC_FLOAT64 ? 1 : 2;
+    tc_gemm_split_k(g, tiles < multiprocessors ? multiprocessors * resident / tiles : 1);
 }
 
 /* On tensor cores a sum is in one order in either tile, and there are no blocks of k: a forward is never split. */
 static void split_tensor_gemm(tc_gemm_args *g, int64_t multiprocessors)
 {
-    const int64_t large = tc_divide_up(g->M, 128) * tc_divide_up(g->N, 128), small = tc_divide_up(g->M, 64) * tc_divide_up(g->N, 64);
-    const bool is_large = g->M > 64 && g->N > 64 && (g->k_is_rows || large * g->batch >= multiprocessors);
-    const int64_t tiles = is_large ? large : small;
-    g->tile = is_large ? 128 : 64;
+    g->tile = fill_large_tiles(g, multiprocessors) ? 128 : 64;
+    const int64_t tiles = tiles_of(g, g->tile);
     tc_gemm_split_k(g, g->k_is_rows && tiles < multiprocessors ? 2 * multiprocessors / tiles : 1);
 }
 
@@ -47,7 +56,7 @@ static void plan_gemm(tc_plan *plan, void *args)
     if (g->variant == TC_GEMM_TENSOR_CORES)
         split_tensor_gemm(g, tc_cuda_multiprocessors(plan->device.index));
     else
-        split_plain_gemm(g, plan->compute == TC_FLOAT64, tc_cuda_multiprocessors(plan->device.index));
+        split_plain_gemm(g, plan->compute, tc_cuda_multiprocessors(plan->device.index));
     plan->splits = g->k_chunks;
     plan->items = g->M * g->N * g->k_chunks * g->batch;
 }

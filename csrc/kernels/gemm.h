@@ -81,7 +81,7 @@ typedef struct tc_gemm_args {
     tc_gemm_a_form a_form;
     tc_gemm_b_form b_form;
     tc_gemm_variant variant;
-    int64_t tile; /* of tensor cores: the side of the tile of C that a block of threads computes, 64 or 128 */
+    int64_t tile; /* on GPUs: the side of the tile of C that a block of threads computes: 32, 64 or 128, as far as the kernel has it */
     tc_activation activation;
     bool wide;       /* without an epilogue: c and a_sum in the compute dtype */
     bool by_columns; /* few rows: an item computes its columns one after the other, so that each panel of B is read straight down */
@@ -125,10 +125,6 @@ static inline void tc_gemm_split_k(tc_gemm_args *a, int64_t most)
     a->k_chunks = tc_divide_up(a->K, chunk);
     a->c_chunk = a->M * a->N;
 }
-
-/* On GPUs: the side of the tile of C that a block of threads computes, and how many blocks a multiprocessor runs at a time, at least. */
-static inline int64_t tc_gemm_tile(int64_t M, int64_t N, bool is_float64) { return !is_float64 && M > 32 && N > 32 ? 64 : 32; }
-static inline int64_t tc_gemm_resident_blocks(bool is_float64) { return is_float64 ? 1 : 2; }
 
 /* On GPUs: an operand of halves whose chunks of 16 bytes can be copied, along k or across it. */
 typedef enum tc_gemm_operand_runs { TC_GEMM_NEITHER, TC_GEMM_ALONG, TC_GEMM_ACROSS } tc_gemm_operand_runs;

@@ -257,7 +257,7 @@ CASES = [
 # Of what tools/predict_kernels.py predicts, so many blocks as are soon counted. The GPU has one multiprocessor here: no sum is split, as in large
 # products.
 TYPICAL = [
-    (product, ["float32"], [(64, 64, 32), (64, 64, 768)]),
+    (product, ["float32"], [(64, 64, 32), (128, 128, 768)]),
     (product, ["bfloat16", "float16"], [(128, 128, 768)]),
     (product, ["bfloat16"], [(128, 128, 4096)]),
     (layer_norm, ["float32"], [(1024, 768)]),

@@ -68,7 +68,7 @@ def test_sorting_is_not_quadratic():
 
 def test_each_difference_is_named():
     _, before = counts.committed()
-    case, kernel = "product float32 64x64x64", "gemm_kernel<float, 64, WholeSum<float>>"
+    case, kernel = "product bfloat16 70x33x40", "gemm_kernel<bfloat16, 64, WholeSum<bfloat16>>"
     now = copy.deepcopy(before)
     assert counts.differences(before, now) == ([], [])
     row = now[case][kernel]

@@ -19,22 +19,26 @@ FUNCTIONS = {
 
 
 HALVES = [np.float16, ml_dtypes.bfloat16]
-# How each kernel is asked for; of tensor cores the side of the tile.
-PLAIN, SMALL_TILE, LARGE_TILE = ({"variant": NUMBERS[f"TC_GEMM_{name}"], "tile": tile} for name, tile in
-                                 (("PLAIN", 0), ("TENSOR_CORES", 64), ("TENSOR_CORES", 128)))  # fmt: skip
-variants = pytest.mark.parametrize("how", [PLAIN, SMALL_TILE, LARGE_TILE], ids=["plain", "tensor64", "tensor128"])
+# How each kernel is asked for, with the side of the tile: the plain one has 64 for all but float64, and 128 for float32.
+PLAIN, PLAIN_64, PLAIN_128, SMALL_TILE, LARGE_TILE = ({"variant": NUMBERS[f"TC_GEMM_{name}"], "tile": tile} for name, tile in (
+    ("PLAIN", 32), ("PLAIN", 64), ("PLAIN", 128), ("TENSOR_CORES", 64), ("TENSOR_CORES", 128)))  # fmt: skip
+PLAINS = [PLAIN, PLAIN_64, PLAIN_128]
+plain = pytest.mark.parametrize("how", PLAINS, ids=["plain32", "plain64", "plain128"])
+variants = pytest.mark.parametrize(
+    "how", [*PLAINS, SMALL_TILE, LARGE_TILE], ids=["plain32", "plain64", "plain128", "tensor64", "tensor128"]
+)
 tensor_cores = pytest.mark.parametrize("how", [SMALL_TILE, LARGE_TILE], ids=["tensor64", "tensor128"])
 halves = pytest.mark.parametrize("dtype", HALVES, ids=["float16", "bfloat16"])
 
 
 def can(how, dtype):
     """Of what the tensor cores do not compute, the product says so."""
-    return contextlib.nullcontext() if how is PLAIN or dtype in HALVES else pytest.raises(CudaError, match="invalid argument")
+    return contextlib.nullcontext() if how in PLAINS or dtype in HALVES else pytest.raises(CudaError, match="invalid argument")
 
 
 def stored(x, how):
     """A matrix, for tensor cores with NaNs after each row up to a multiple of 16 bytes, and the length of its rows."""
-    if how is PLAIN:
+    if how in PLAINS:
         return x, x.shape[1]
     rows = np.full((x.shape[0], -(-x.shape[1] // 8) * 8), np.nan, x.dtype)
     rows[:, : x.shape[1]] = x
@@ -46,7 +50,7 @@ def product(
     a_sum=False, wide=False,
 ):  # fmt: skip
     """c, pre, a_sum of matrices stored directly or transposed. Tensor cores want rows along k to be multiples of 8."""
-    if how is not PLAIN and (a.shape[1] % 8 or a_sum):
+    if how not in PLAINS and (a.shape[1] % 8 or a_sum):
         a_transposed, b_transposed = True, False
     dtype, saved = a.dtype, compute_dtype(a.dtype) if wide or k_chunks > 1 else a.dtype
     (M, K), N = a.shape, b.shape[1]
@@ -93,9 +97,10 @@ def check_product(cuda, rng, shape, dtype, how, **options):
     assert_close(c, reference.matmul(a, b), dtype, k=K, scale=scale.max(initial=0))
 
 
+@plain
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
-def test_product(cuda, rng, shape, dtype, schedule):
-    check_product(cuda, rng, shape, dtype, PLAIN)
+def test_product(cuda, rng, shape, how, dtype, schedule):
+    check_product(cuda, rng, shape, dtype, how)
 
 
 @halves
@@ -113,12 +118,24 @@ def test_operands_of_tensor_cores_run_along_k_or_across(cuda, rng, a_transposed,
     check_product(cuda, rng, (77, 130, 136), np.float16, how, a_transposed=a_transposed, b_transposed=b_transposed)
 
 
+@plain
 @pytest.mark.parametrize("b_transposed", [False, True])
 @pytest.mark.parametrize("a_transposed", [False, True])
-def test_operands_of_any_stride(cuda, rng, a_transposed, b_transposed):
-    a, b = normal(rng, (37, 45), np.float32), normal(rng, (45, 66), np.float32)
-    c = product(cuda, a, b, a_transposed=a_transposed, b_transposed=b_transposed)[0]
-    assert_close(c, reference.matmul(a, b), np.float32, k=45)
+@pytest.mark.parametrize("shape", [(37, 66, 45), (132, 136, 68)], ids=str)  # without and with rows that begin at multiples of 16 bytes
+def test_operands_run_along_k_or_across(cuda, rng, shape, a_transposed, b_transposed, how):
+    check_product(cuda, rng, shape, np.float32, how, a_transposed=a_transposed, b_transposed=b_transposed)
+
+
+@plain
+def test_operands_of_any_stride(cuda, rng, how):
+    """Neither axis of A is contiguous; rows of B are, and begin at odd places. 2 blocks of k."""
+    whole, b = normal(rng, (69, 2 * 402), np.float32), normal(rng, (402, 35), np.float32)
+    c = cuda.empty((69, 35), np.float32)
+    strides = {"a_row": 804, "a_col": 2, "b_row": 35, "b_col": 1, "c_row": 35}
+    sizes = {"M": 69, "N": 35, "K": 402, "k_chunk": 402, "k_chunks": 1, "batch": 1, "b_form": NUMBERS["TC_GEMM_B_STRIDED"]}
+    cuda.run("gemm", np.float32, 0, c=c, a=cuda.array(whole), b=cuda.array(b), **strides, **sizes, **how)
+    a = whole[:, ::2]
+    assert_close(c.numpy(), reference.matmul(a, b), np.float32, k=402, scale=(np.abs(a.astype(float)) @ np.abs(b)).max())
 
 
 @variants
@@ -200,7 +217,7 @@ def test_gradients_of_a_weight_and_a_bias(cuda, rng, wide, how, dtype):
 @variants
 def test_batch_with_broadcast_and_strides(cuda, rng, how):
     """(2, 3) products: a differs everywhere, b is the same for all of the second axis."""
-    dtype = np.float32 if how is PLAIN else np.float16
+    dtype = np.float32 if how in PLAINS else np.float16
     a, b = normal(rng, (2, 3, 5, 16), dtype), normal(rng, (2, 1, 16, 8), dtype)
     c = cuda.empty((2, 3, 5, 8), dtype)
     args = fill("tc_gemm_args", c=c, a=cuda.array(a), b=cuda.array(b), M=5, N=8, K=16, a_row=16, a_col=1, b_row=8, b_col=1, c_row=8, **how)
@@ -212,6 +229,16 @@ def test_batch_with_broadcast_and_strides(cuda, rng, how):
     assert_close(c.numpy(), reference.matmul(a, b), dtype, k=16)
 
 
+def test_tiles_of_float32_give_the_same_bits(cuda, rng):
+    """Of any size, with any number of rows, with operands of any order: 402 terms are two blocks."""
+    a, b = normal(rng, (70, 402), np.float32), normal(rng, (402, 72), np.float32)
+    orders = [{"a_transposed": left, "b_transposed": right} for left in (False, True) for right in (False, True)]
+    whole, *others = (product(cuda, a[:rows], b, how, **order)[0].view(np.uint32)
+                      for how, order in zip((*PLAINS, PLAIN_128), orders, strict=True) for rows in (70, 1, 33))  # fmt: skip
+    for other in others:
+        np.testing.assert_array_equal(other, whole[: len(other)])
+
+
 @halves
 def test_tiles_of_tensor_cores_give_the_same_bits(cuda, rng, dtype):
     """Of any size and with any number of rows, as the planner may choose either for the same row."""
@@ -221,8 +248,9 @@ def test_tiles_of_tensor_cores_give_the_same_bits(cuda, rng, dtype):
         np.testing.assert_array_equal(other, whole[: len(other)])
 
 
-@halves
-@tensor_cores
+@pytest.mark.parametrize(
+    ("how", "dtype"), [*((how, dtype) for how in (SMALL_TILE, LARGE_TILE) for dtype in HALVES), *((how, np.float32) for how in PLAINS)]
+)
 def test_not_a_number_stays_in_its_row_and_column(cuda, how, dtype):
     """0 x NaN is NaN, also where the other operand is zero; what is beyond the matrices, NaN in memory, meets zeros in both."""
     a, b = np.zeros((70, 43), dtype), np.zeros((43, 70), dtype)
@@ -269,12 +297,13 @@ def test_qkv_projection(cuda, rng, packing, how, dtype):
         assert_close(window.swapaxes(1, 2), expected, dtype, k=C, name="qkv"[part])
 
 
+@plain
 @pytest.mark.parametrize("M", [1, 40])
-def test_a_sum_split_into_its_blocks_has_the_same_bits(cuda, rng, M, dtype):
+def test_a_sum_split_into_its_blocks_has_the_same_bits(cuda, rng, M, how, dtype):
     """So a forward may be split or not, whatever the number of rows. 770 terms are three blocks, of 258, 258 and 254."""
     a, b = normal(rng, (M, 770), dtype), normal(rng, (770, 5), dtype)
-    whole = product(cuda, a, b)[0]
-    parts, c = product(cuda, a, b, k_chunks=3, k_chunk=258)[0], cuda.empty((M, 5), dtype)
+    whole = product(cuda, a, b, how)[0]
+    parts, c = product(cuda, a, b, how, k_chunks=3, k_chunk=258)[0], cuda.empty((M, 5), dtype)
     cuda.run("sum_partials", dtype, 0, out=c, partial=cuda.array(parts), chunks=3, C=M * 5)
     np.testing.assert_array_equal(c.numpy().view(np.uint8), whole.view(np.uint8))
     np.testing.assert_array_equal(product(cuda, a[:1], b)[0].view(np.uint8), whole[:1].view(np.uint8))

@@ -21,7 +21,7 @@ def test_product_of_many_rows(cuda, rng, dtype):
     arrays = {"a": far(left, before * K), "b": cuda.array(b), "residual": far(added, before * N), "a_sum": far(sums, before)}
     results = {"c": far(c, before * N), "pre": far(pre, before * N)}
     rows = {"a_row": K, "a_col": 1, "b_row": N, "b_col": 1, "c_row": N, "pre_row": N, "residual_row": N}
-    sizes = {"M": M, "N": N, "K": K, "k_chunk": K, "k_chunks": 1, "batch": 1}
+    sizes = {"M": M, "N": N, "K": K, "k_chunk": K, "k_chunks": 1, "batch": 1, "tile": 64}
     with cuda.last_block_only():
         cuda.run("gemm", dtype, 0, **arrays, **results, **rows, **sizes, b_form=NUMBERS["TC_GEMM_B_ROWS"])
     expected = reference.matmul(a, b)

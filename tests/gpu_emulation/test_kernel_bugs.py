@@ -1,5 +1,5 @@
-"""Bugs in the kernels for tensor cores themselves: each is gemm_tensor.cu or attention_mma.cu with one place changed, and must be noticed by what
-their tests look at: results, races, addresses, bank conflicts."""
+"""Bugs in the kernels of products and attention themselves: each is gemm_tensor.cu, gemm_float.cu or attention_mma.cu with one place changed, and
+must be noticed by what their tests look at: results, races, addresses, bank conflicts."""
 
 import dataclasses
 import re
@@ -9,8 +9,12 @@ import emulation
 import pytest
 
 # The main function of each kernel's program, which starts some of the kernels: the lines that instantiate all of them are left out.
-MAINS = {"gemm_tensor.cu": "product_main.h", "attention_mma.cu": "attention_main.h"}
-INSTANTIATED = re.compile(r"^(template int tc::launch_tensor_gemm.*|INSTANTIATE\(.*)\n", flags=re.M)
+MAINS = {
+    "gemm_tensor.cu": "product_of_halves_main.h",
+    "gemm_float.cu": "product_of_floats_main.h",
+    "attention_mma.cu": "attention_main.h",
+}
+INSTANTIATED = re.compile(r"^(template int tc::launch_tensor_gemm.*|INSTANTIATE\(.*|int tc::launch_float_gemm\([^}]*}\n})\n", flags=re.M)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,8 +44,27 @@ PRODUCT = [
     Bug("tile_one_too_long", "between < rows_left", "between <= rows_left", "plain", "round_robin", "out of bounds"),
     Bug("no_zeros_after_the_sum", "const bool inside = whole ||", "const bool inside = true ||", "plain", "round_robin", "wrong result|out of"),
     Bug("results_over_stages_in_use", "__syncthreads();\n            if (warp_row == top)", "if (warp_row == top)", "access", "greedy", "race"),
-    Bug("results_not_ready", "__syncthreads();\n            TC_ROLLED", "TC_ROLLED", "access", "random", "race|uninitialised"),
+    Bug("results_not_ready", "__syncthreads();\n            write_rows", "write_rows", "access", "random", "race|uninitialised"),
     Bug("row_sums_of_other_lanes", "lane % 4 == 0) {", "lane / 8 == 0) {", "plain", "round_robin", "wrong result"),
+]  # fmt: skip
+FLOAT = [
+    Bug("missing_wait", "copy_async_wait<float_stages - 2>();", "", "plain", "round_robin", "wrong result|never waited for"),
+    Bug("wait_for_too_few", "wait<float_stages - 2>", "wait<float_stages - 1>", "plain", "round_robin", "wrong result|never waited for"),
+    Bug("missing_barrier", "__syncthreads();\n            stages.copy();", "stages.copy();", "access", "random", "race|uninitialised"),
+    Bug("wrong_stage", "k_block, shared, 0};", "k_block, shared, Tile::stage_floats};", "plain", "round_robin", "wrong result"),
+    Bug("one_stage_too_few", "shared_floats = float_stages *", "shared_floats = (float_stages - 1) *", "access", "greedy", "race|uninitialised|wrong result"),
+    Bug("stages_not_turned", "oldest = oldest + Tile", "oldest = oldest < 0 && oldest + Tile", "plain", "round_robin", "wrong result"),
+    Bug("rows_in_the_same_banks", "row_floats = tile + 4;", "row_floats = tile + 8;", "count", "round_robin", "costly"),
+    Bug("wrong_rows", "left + k * row_floats + 16 * i", "left + k * row_floats + 32 * i", "plain", "round_robin", "wrong result"),
+    Bug("wrong_fragment", "b[j / 4].at[j % 4]", "b[j / 4].at[j / 4]", "plain", "round_robin", "wrong result"),
+    Bug("tile_one_too_long", "own < rows ? own", "own <= rows ? own", "plain", "round_robin", "out of bounds"),
+    Bug("vectors_after_the_last_row", "left < 0 ? 0 : left);", "width);", "plain", "round_robin", "out of bounds"),
+    Bug("no_zeros_after_the_sum", "copied_k < depth ? valid : 0;", "copied_k <= depth ? valid : 0;", "plain", "round_robin", "wrong result|out of bounds"),
+    Bug("whole_stage_after_a_part", "from[i] += depth *", "from[i] += float_depth *", "plain", "round_robin", "wrong result|out of bounds"),
+    Bug("blocks_not_added", "total.sum[i][j] += sum[i][j];", "total.sum[i][j] = sum[i][j];", "plain", "round_robin", "wrong result"),
+    Bug("results_over_stages_in_use", "__syncthreads();\n            if (own_row", "if (own_row", "access", "greedy", "race"),
+    Bug("results_not_ready", "__syncthreads();\n            write_rows", "write_rows", "access", "random", "race|uninitialised"),
+    Bug("row_sums_of_others", "stage[i * Tile::row_floats + thread]", "stage[i * Tile::row_floats + thread + 1]", "plain", "round_robin", "wrong result"),
 ]  # fmt: skip
 ATTENTION = [
     Bug("missing_wait", "copy_async_wait<0>();\n                __sync", "__sync", "plain", "round_robin", "wrong result|never waited for"),
@@ -61,7 +84,9 @@ ATTENTION = [
     Bug("missing_fence", "__syncwarp();\n    const T *const own", "const T *const own", "access", "random", "race|uninitialised"),
     Bug("matrices_beside_for_below", "values(shared.tile, false)", "values(shared.tile, true)", "plain", "round_robin", "wrong result"),
 ]  # fmt: skip
-BUGS = [(file, bug) for file, bugs in (("gemm_tensor.cu", PRODUCT), ("attention_mma.cu", ATTENTION)) for bug in bugs]
+BUGS = [
+    (file, bug) for file, bugs in (("gemm_tensor.cu", PRODUCT), ("gemm_float.cu", FLOAT), ("attention_mma.cu", ATTENTION)) for bug in bugs
+]
 
 pytestmark = pytest.mark.minutes  # of compiling
 

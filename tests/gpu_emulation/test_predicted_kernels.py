@@ -43,18 +43,17 @@ def test_no_prediction_is_below_what_the_gpu_can_do(row):
 
 
 def test_a_product_is_counted_by_hand():
-    """A tile of 64 x 64 with K = 768, by 8 warps of 32 threads of 4 x 4 results: of each k a thread loads eight numbers from shared memory, where
-    the 64 x 768 numbers of both operands went, and C is written once."""
+    """A tile of 128 x 128 with K = 768, by 8 warps of 32 threads of 8 x 8 results: of each k a thread loads four vectors from shared memory, where
+    the 128 x 768 numbers of both operands went, and C goes there and is read again, to be written once."""
     (row,) = [row for row in predict_kernels.ROWS if row.shape == "4096 x 768 by 768 x 768" and row.name == "product"]
     _, counts = predict_kernels.counted(row)
     time, blocks, total = predict_kernels.time_of(row, A100)
-    assert blocks == 64 * 12 and total["multiply_adds"] == 4096 * 768 * 768
-    assert counts["load_bytes"] == 2 * 64 * 768 * 4 and counts["store_bytes"] == 64 * 64 * 4
+    assert blocks == 32 * 6 and total["multiply_adds"] == 4096 * 768 * 768
+    assert counts["load_bytes"] == 2 * 128 * 768 * 4 and counts["store_bytes"] == 128 * 128 * 4
     assert total["MiB"] == (4096 * 768 + 768 * 768 + 4096 * 768) * 4 / 2**20
-    assert counts["wavefronts"] == 8 * 768 * 8 + 2 * 64 * 768 / 32
-    # of the 108 multiprocessors each has at most eight tiles, whose passes over memory bound it; no wait is left with several at a time
-    cycles = 8 * (counts["wavefronts"] + counts["lines"])
-    assert time.bound == "memory" and time.seconds == pytest.approx(cycles / 1.41e9 + 4e-6, rel=0.01)
+    assert counts["wavefronts"] == counts["ideal_wavefronts"] == 8 * 768 * 4 * 4 + 2 * 128 * 768 / 32 + 2 * 128 * 128 / 32
+    # of the 108 multiprocessors each has at most two tiles, whose multiply-adds bound it, 64 a cycle; no wait is left but for the last stage
+    assert time.bound == "compute" and time.seconds == pytest.approx(2 * 128 * 128 * 768 / 64 / 1.41e9 + 4e-6, rel=0.02)
 
 
 def test_a_large_product_of_halves_takes_most_of_the_tensor_cores():

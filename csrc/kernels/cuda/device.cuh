@@ -129,15 +129,17 @@ template <int bytes> __device__ __forceinline__ void copy_async(void *shared, co
                      "r"(valid_bytes)
                      : "memory");
 #else
-    const unsigned char *from = static_cast<const unsigned char *>(global);
-    for (int i = 0; i < bytes; i += 4) {
-        uint32_t word = 0;
-        if (i + 4 <= valid_bytes)
-            word = *reinterpret_cast<const uint32_t *>(from + i);
-        else
-            for (int j = i; j < valid_bytes; j++) word |= static_cast<uint32_t>(from[j]) << 8 * (j - i);
-        static_cast<uint32_t *>(shared)[i / 4] = word;
-    }
+    struct alignas(bytes) Words {
+        uint32_t at[bytes / 4];
+    };
+    Words words = {};
+    if (valid_bytes == bytes)
+        words = *static_cast<const Words *>(global);
+    else
+        TC_ROLLED
+    for (int i = 0; i < valid_bytes; i++)
+        words.at[i / 4] |= static_cast<uint32_t>(static_cast<const unsigned char *>(global)[i]) << 8 * (i % 4);
+    *static_cast<Words *>(shared) = words;
 #endif
 }
 __device__ __forceinline__ void copy_async_commit()

@@ -1,8 +1,8 @@
 // gemm.cu: C = activation(A B + bias) + residual for any strides, every shape and batch: the body of linear, of qkv_projection
-// (whose q, k and v are views of C) and of matmul. Plain products in the compute dtype.
+// (whose q, k and v are views of C) and of matmul. Plain products in the compute dtype, of float64 and halves.
 //
 // Operands are read through Operand (tile.cuh) and results are written by an epilogue that takes row, column and value
-// (gemm_epilogue.cuh). gemm_tensor.cu has the products of halves on tensor cores.
+// (gemm_epilogue.cuh). gemm_float.cu has the products of float32, gemm_tensor.cu those of halves on tensor cores.
 #include "gemm_epilogue.cuh"
 #include "launchers.h"
 #include "tile.cuh"
@@ -13,7 +13,7 @@ namespace
 using namespace tc;
 
 // Blocks per multiprocessor at least: two hide each other's loads, but in float64 the registers are too few for them.
-template <class T> constexpr int gemm_residency = sizeof(compute<T>) < 8 ? 2 : 1; // tc_gemm_resident_blocks()
+template <class T> constexpr int gemm_residency = sizeof(compute<T>) < 8 ? 2 : 1;
 
 // Block: one tile of C, of one chunk of the sum, of one element of the batch.  a (M,K), b (K,N), c (M,N); a_sum (k_chunks,M).
 // k_block: how many terms are summed before they are added to the total.
@@ -86,10 +86,12 @@ template <class T> int tc_cuda_gemm(const void *args, int64_t, void *, void *str
         else
             return cudaErrorInvalidValue;
     }
-    if constexpr (sizeof(T) < 8) {
-        if (tc_gemm_tile(a.M, a.N, false) == 64) return launch_gemm<T, 64>(a, stream);
-    }
-    return launch_gemm<T, 32>(a, stream);
+    if constexpr (sizeof(T) == 4)
+        return launch_float_gemm(a, stream);
+    else if (sizeof(T) == 2 && a.tile == 64)
+        return launch_gemm < T, sizeof(T) == 2 ? 64 : 32 > (a, stream);
+    else
+        return launch_gemm<T, 32>(a, stream);
 }
 
 TC_FOR_EACH_DTYPE(TC_CUDA_INSTANTIATE, gemm)

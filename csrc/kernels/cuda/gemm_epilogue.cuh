@@ -87,6 +87,26 @@ template <class T> bool rows_of_pairs(const tc_gemm_args &a)
     return even && fits(a.c, written) && fits(a.pre, read) && fits(a.residual, read) && fits(a.bias, read);
 }
 
+// Writes the sums of `rows` rows of a tile from (row, column) on, which shared memory has in rows of `row_floats`: a warp writes whole
+// lines, in pairs where these may be used.
+template <int columns, int threads, class Epilogue>
+__device__ __forceinline__ void write_rows(const Epilogue &epilogue, const float *sums, int row_floats, int rows, int64_t row,
+                                           int64_t column, const tc_gemm_args &a, bool pairs)
+{
+    TC_ROLLED
+    for (int at = 2 * static_cast<int>(threadIdx.x); at < rows * columns; at += 2 * threads) {
+        const int64_t r = row + at / columns, c = column + at % columns;
+        const auto value = load_vector<2>(sums + at / columns * row_floats + at % columns);
+        if (r >= a.M || c >= a.N) continue;
+        if (pairs && c + 1 < a.N) {
+            epilogue.pair(r, c, value);
+            continue;
+        }
+        epilogue(r, c, value.at[0]);
+        if (c + 1 < a.N) epilogue(r, c + 1, value.at[1]);
+    }
+}
+
 // Where an element of the batch starts.
 __device__ __forceinline__ int64_t batch_offset(const tc_gemm_args &a, const int64_t *strides, int64_t batch)
 {
@@ -100,5 +120,8 @@ __device__ __forceinline__ int64_t batch_offset(const tc_gemm_args &a, const int
 
 // Products of halves on tensor cores (gemm_tensor.cu), for args that tc_gemm_on_tensor_cores() allows.
 template <class T> int launch_tensor_gemm(const tc_gemm_args &a, void *stream);
+
+// Products of float32 (gemm_float.cu).
+int launch_float_gemm(const tc_gemm_args &a, void *stream);
 
 } // namespace tc

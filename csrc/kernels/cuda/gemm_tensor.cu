@@ -203,18 +203,7 @@ __global__ void __launch_bounds__(tensor_threads, 2) gemm_tensor_kernel(const __
                 }
             }
             __syncthreads();
-            TC_ROLLED
-            for (int at = 2 * static_cast<int>(threadIdx.x); at < Tile::side * tile; at += 2 * tensor_threads) {
-                const int64_t r = row + top + at / tile, c = column + at % tile;
-                const auto value = load_vector<2>(sums + at / tile * row_floats + at % tile);
-                if (r >= a.M || c >= a.N) continue;
-                if (pairs && c + 1 < a.N) {
-                    epilogue.pair(r, c, value);
-                    continue;
-                }
-                epilogue(r, c, value.at[0]);
-                if (c + 1 < a.N) epilogue(r, c + 1, value.at[1]);
-            }
+            write_rows<tile, tensor_threads>(epilogue, sums, row_floats, Tile::side, row + top, column, a, pairs);
         }
     };
     const int64_t c_batch = batch_offset(a, a.c_batch, batch);

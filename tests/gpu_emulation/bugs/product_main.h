@@ -1,5 +1,6 @@
-// product_main.h: the main function of a program that test_product_bugs.py makes of gemm_tensor.cu, as it is or with a bug. It computes
-// two products in tiles of 64, whose operands run along k and across it, and compares all sums, which are whole numbers.
+// product_main.h: the main function of a program that test_kernel_bugs.py makes of a product's kernel, as it is or with a bug. It computes
+// products in tiles of 64, whose operands run along k, across it, or neither way, and compares all sums, which are whole numbers. What
+// includes this has the type Stored and start<along>().
 #include "bugs/bug.h"
 
 namespace
@@ -8,11 +9,11 @@ namespace
 float left_at(int64_t m, int64_t k) { return static_cast<float>((m * 7 + k * 3) % 5 - 2); }
 float right_at(int64_t n, int64_t k) { return static_cast<float>((n * 5 + k * 11) % 7 - 3); }
 
-template <class F> std::vector<bfloat16> matrix(int64_t rows, int64_t K, bool along, F at)
+template <class F> std::vector<Stored> matrix(int64_t rows, int64_t K, bool along, F at)
 {
-    std::vector<bfloat16> x(static_cast<size_t>(rows * K));
+    std::vector<Stored> x(static_cast<size_t>(rows * K));
     for (int64_t row = 0; row < rows; row++)
-        for (int64_t k = 0; k < K; k++) from_float(x[static_cast<size_t>(along ? row * K + k : k * rows + row)], at(row, k));
+        for (int64_t k = 0; k < K; k++) narrow(x[static_cast<size_t>(along ? row * K + k : k * rows + row)], at(row, k));
     return x;
 }
 
@@ -29,7 +30,7 @@ template <bool along> int compare(int64_t M, int64_t N, int64_t K)
     float *to = device_array(c), *to_sums = device_array(sums);
     a.c = to;
     if (!along) a.a_sum = to_sums;
-    if (const int error = launch_tile<bfloat16, 64, along, along, !along>(a, nullptr)) {
+    if (const int error = start<along>(a)) {
         printf("error %d: %s\n", error, emulator_report());
         return 1;
     }
@@ -57,8 +58,8 @@ int main(int argc, char **argv)
 {
     if (argc != 3) return 2;
     set_schedule(argv[1], argv[2]);
-    if (const int error = compare<true>(70, 67, 136)) return error;
-    if (const int error = compare<false>(72, 80, 137)) return error;
+    if (const int error = compare<true>(70, 67, longest - longest % 8)) return error;
+    if (const int error = compare<false>(72, 80, longest)) return error;
     const int64_t passes = emulator_count("wavefronts"), ideal = emulator_count("ideal_wavefronts");
     if (passes == ideal) return 0;
     printf("costly: %lld wavefronts, %lld would do\n", static_cast<long long>(passes), static_cast<long long>(ideal));
