@@ -102,6 +102,7 @@ static tc_gemm_a_form choose_a_form(const tc_gemm_args *g, size_t element)
 /* Rows and columns of an item: a multiple of two groups each. */
 #define SPLIT_ROWS 320
 #define SPLIT_COLUMNS 1024
+#define SPLIT_STRIP_COLUMNS 4096 /* read from end to end */
 #define SPLIT_LEAST_COLUMNS 32
 /* Of a thread, so that threads share them evenly. Each splits its rows of A anew. */
 #define SPLIT_ITEMS 2
@@ -110,6 +111,11 @@ static tc_gemm_a_form choose_a_form(const tc_gemm_args *g, size_t element)
 #define SPLIT_LEAST_SIDE 128
 #define SPLIT_LEAST_SIDE_IN_FULL 384
 #define SPLIT_LEAST_ROWS_IN_FULL 256
+/* Products of halves: the least side, and the least B, whose one row of A takes as long as without tiles. A B whose columns are adjacent is
+ * moved to tiles in each call: so does one that the second-level cache does not contain in float32. */
+#define SPLIT_LEAST_SIDE_OF_HALVES 32
+#define SPLIT_LEAST_OF_HALVES 32768
+#define SPLIT_LEAST_ADJACENT_HALVES 524288
 /* Multiply-adds of split products that cost as much as one elementary operation. */
 #define SPLIT_FMA_PER_OPERATION 24.0
 
@@ -117,9 +123,14 @@ static tc_gemm_a_form choose_a_form(const tc_gemm_args *g, size_t element)
 static int choose_parts(const tc_plan *plan, const tc_gemm_args *g)
 {
     const bool float32 = g->a_stored == TC_STORED_AS_COMPUTED && g->b_stored == TC_STORED_AS_COMPUTED && plan->compute == TC_FLOAT32;
+    const bool halves = g->a_stored == TC_STORED_BFLOAT16 && g->b_stored == TC_STORED_BFLOAT16;
     const bool full = plan->precision == TC_FLOAT32_HIGHEST;
     const int64_t other_side = g->k_is_rows ? g->M : g->K;
-    if (!g->may_split || !float32 || !tc_cpu_has_tiles()) return 0;
+    if (!g->may_split || !tc_cpu_has_tiles()) return 0;
+    if (halves)
+        return least_of(g->N, g->K) >= SPLIT_LEAST_SIDE_OF_HALVES &&
+               g->K * g->N >= (g->b_col == 1 ? SPLIT_LEAST_ADJACENT_HALVES : SPLIT_LEAST_OF_HALVES);
+    if (!float32) return 0;
     if (full && (!g->k_is_rows || g->K < SPLIT_LEAST_ROWS_IN_FULL)) return 0;
     if (least_of(g->N, other_side) < (full ? SPLIT_LEAST_SIDE_IN_FULL : SPLIT_LEAST_SIDE)) return 0;
     return full ? 3 : plan->precision == TC_FLOAT32_HIGH ? 2 : 1;
@@ -138,12 +149,15 @@ static void plan_split(tc_plan *plan, tc_gemm_args *g)
     g->col_block = tc_divide_up(least_of(columns, SPLIT_COLUMNS), SPLIT_LEAST_COLUMNS) * SPLIT_LEAST_COLUMNS;
     g->b_form = plan->keep || g->M > g->row_block ? TC_GEMM_B_PANELS : TC_GEMM_B_STRIDED;
     g->b_parts = g->b_form == TC_GEMM_B_PANELS ? g->b : NULL; /* in the end what is made of it */
+    g->by_strips =
+        tc_gemm_of_halves(g) && !g->b_parts && g->b_col == 1 && g->M <= ROWS_OF_STRIPS && g->K * g->b_row * 2 >= LEAST_B_OF_STRIPS;
+    if (g->by_strips) g->col_block = tc_divide_up(least_of(tc_divide_up(g->N, wanted), SPLIT_STRIP_COLUMNS), 64) * 64;
     tc_gemm_args plain = *g;
     plain.M = least_of(g->M, g->row_block), plain.N = least_of(g->N, 2 * TC_GEMM_GROUP);
     plain.K = plain.k_chunk = least_of(tc_gemm_longest_item(g), TC_GEMM_K_BLOCK), plain.k_chunks = 1;
     tc_gemm_make_plain(&plain);
     const double work = (double)plain.M * (double)least_of(g->N, g->col_block) * (double)(g->k_chunk + 1);
-    plan->variant = variants[g->parts][g->k_chunks > 1];
+    plan->variant = g->by_strips ? "tiles, strips" : variants[g->parts][g->k_chunks > 1];
     plan->splits = g->k_chunks;
     plan->items = tc_gemm_items(g);
     plan->cost = work / SPLIT_FMA_PER_OPERATION;

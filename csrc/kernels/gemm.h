@@ -204,6 +204,7 @@ static inline tc_gemm_scratch tc_gemm_scratch_of(const tc_gemm_args *a, size_t e
 
 /* ---- split products: float32 by tile instructions of bfloat16 ------------------------------------------------------------
  *
+ * A bfloat16 is one part: itself.
  * A float32 is the sum of `parts` = 3 bfloat16, without an error, and nearly that of 2. Rows of A and columns of B are split in groups of
  * 16, in units of 32 k: [step of k][part][a tile of 16 x 64 bytes], and after the last step the range of a group of B. */
 #define TC_GEMM_GROUP 16
@@ -221,8 +222,14 @@ static inline int64_t tc_gemm_group_bytes(int64_t K, int parts) { return tc_gemm
 #define TC_GEMM_A_PARTS 1048576
 
 /* The steps of k that are summed before they are added to those before: B's parts stay in L1 while those of A pass, if there is room for a
- * block of both, each of 32 lines. */
-static inline int64_t tc_gemm_block_steps(int parts) { return parts == 3 ? 3 : 4; }
+ * block of both, each of 32 lines. Halves that were prepared in advance are added in one sum, whatever the blocks: longer ones are begun
+ * less often. */
+static inline bool tc_gemm_of_halves(const tc_gemm_args *g) { return g->b_stored == TC_STORED_BFLOAT16; }
+static inline int64_t tc_gemm_block_steps(const tc_gemm_args *g)
+{
+    if (tc_gemm_of_halves(g) && g->b_parts) return 16;
+    return g->parts == 3 ? 3 : 4;
+}
 
 /* Makes `g`, of one item and without batches, one that the float32 kernel computes from operands of any strides. */
 static inline void tc_gemm_make_plain(tc_gemm_args *g)
@@ -245,12 +252,12 @@ static inline tc_gemm_split_scratch tc_gemm_split_scratch_of(const tc_gemm_args 
     const int64_t rows = g->M < g->row_block ? g->M : g->row_block, cols = g->N < g->col_block ? g->N : g->col_block;
     const int64_t row_groups = tc_divide_up(rows, TC_GEMM_GROUP), col_pairs = tc_divide_up(cols, 2 * TC_GEMM_GROUP);
     const int64_t all = tc_gemm_steps(tc_gemm_longest_item(g)), most = TC_GEMM_A_PARTS / TC_GEMM_TILE_BYTES / g->parts / row_groups;
-    const int64_t block = tc_gemm_block_steps(g->parts);
+    const int64_t block = tc_gemm_block_steps(g);
     const size_t step = (size_t)g->parts * TC_GEMM_TILE_BYTES;
     tc_gemm_split_scratch s = {0, 0, 0, 0, 0, 0, 0, all < most ? all : most / block * block};
     s.b = s.a + (size_t)(row_groups * s.steps) * step;
-    s.sums = s.b + (g->b_parts ? 0 : 2 * (size_t)block * step);
-    s.a_ranges = s.sums + (size_t)((all > s.steps ? col_pairs : 1) * row_groups) * 2 * TC_GEMM_TILE_BYTES;
+    s.sums = s.b + (g->b_parts ? 0 : 2 * (size_t)(g->by_strips ? col_pairs : block) * step);
+    s.a_ranges = s.sums + (size_t)((g->by_strips || all > s.steps ? col_pairs : 1) * row_groups) * 2 * TC_GEMM_TILE_BYTES;
     s.b_ranges = s.a_ranges + (size_t)row_groups * sizeof(tc_gemm_range);
     s.bias = (s.b_ranges + (size_t)(col_pairs * 2) * sizeof(tc_gemm_range) + 63) / 64 * 64;
     s.bytes = s.bias + (size_t)(col_pairs * 2 * TC_GEMM_GROUP) * sizeof(float);

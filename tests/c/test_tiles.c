@@ -1,5 +1,6 @@
-/* test_tiles.c: split products (kernels/cpu/tiles) with emulated tile instructions, against double, the float32 kernel, and where the
- * processor has them, the instructions themselves, bit for bit. */
+/* test_tiles.c: split products and those of bfloat16 (kernels/cpu/tiles) with emulated tile instructions, against double, the float32
+ * kernel, and where the processor has them, the instructions themselves, bit for bit. */
+#include "kernels/cpu/half.h"
 #include "kernels/gemm.h"
 
 #include <math.h>
@@ -29,10 +30,12 @@ typedef struct problem {
     int64_t M, N, K, row_block, col_block;
     int parts, a_form, b_form; /* forms: rows adjacent, columns adjacent, neither */
     bool in_advance, epilogue;
+    bool halves, by_strips; /* halves: of one part */
 } problem;
 
 enum { MOST = 64 * 512 };
 static float a[2 * MOST], b[2 * MOST], bias[64], residual[MOST];
+static uint16_t half_a[2 * MOST], half_b[2 * MOST];
 
 static float number(unsigned *state)
 {
@@ -53,6 +56,7 @@ static tc_gemm_args args_of(const problem *p, float *c, float *pre)
     set_strides(p->b_form, p->K, p->N, &g.b_row, &g.b_col);
     g.batch = g.k_chunks = 1, g.k_chunk = p->K;
     g.row_block = p->row_block, g.col_block = p->col_block;
+    if (p->halves) g.a = half_a, g.b = half_b, g.a_stored = g.b_stored = TC_STORED_BFLOAT16;
     if (p->epilogue) g.bias = bias, g.residual = residual, g.pre = pre, g.activation = TC_ACTIVATION_RELU;
     return g;
 }
@@ -76,12 +80,18 @@ static void plain(const problem *p, float *c, float *pre)
 static void split(tiles_kernels kernels, const problem *p, float *c, float *pre)
 {
     tc_gemm_args g = args_of(p, c, pre), rest = g;
-    g.parts = p->parts;
+    g.parts = p->parts, g.by_strips = p->by_strips && !p->in_advance;
     const int64_t groups = tc_divide_up(g.N, TC_GEMM_GROUP);
     void *groups_of_b = aligned((size_t)(groups * tc_gemm_group_bytes(g.K, g.parts)));
     if (p->in_advance) {
-        const tc_gemm_pack_args pack = {
-            .panels = groups_of_b, .b = b, .K = g.K, .N = g.N, .b_row = g.b_row, .b_col = g.b_col, .parts = g.parts};
+        const tc_gemm_pack_args pack = {.panels = groups_of_b,
+                                        .b = g.b,
+                                        .b_stored = g.b_stored,
+                                        .K = g.K,
+                                        .N = g.N,
+                                        .b_row = g.b_row,
+                                        .b_col = g.b_col,
+                                        .parts = g.parts};
         kernels.pack(&pack, 0, groups, NULL);
         g.b_parts = groups_of_b;
     }
@@ -93,23 +103,35 @@ static void split(tiles_kernels kernels, const problem *p, float *c, float *pre)
     free(groups_of_b);
 }
 
-static float *element_of_a(const problem *p, int64_t i, int64_t k)
+static int64_t place_in_a(const problem *p, int64_t i, int64_t k)
 {
     int64_t row, col;
     set_strides(p->a_form, p->M, p->K, &row, &col);
-    return &a[i * row + k * col];
+    return i * row + k * col;
 }
-static float *element_of_b(const problem *p, int64_t k, int64_t j)
+static int64_t place_in_b(const problem *p, int64_t k, int64_t j)
 {
     int64_t row, col;
     set_strides(p->b_form, p->K, p->N, &row, &col);
-    return &b[k * row + j * col];
+    return k * row + j * col;
+}
+static float element(const problem *p, bool in_a, int64_t place)
+{
+    return p->halves ? tc_from_bfloat16((in_a ? half_a : half_b)[place]) : (in_a ? a : b)[place];
+}
+static void set_element(const problem *p, bool in_a, int64_t place, float x)
+{
+    if (p->halves)
+        (in_a ? half_a : half_b)[place] = tc_to_bfloat16(x);
+    else
+        (in_a ? a : b)[place] = x;
 }
 
 static void fill(void)
 {
     unsigned state = 1;
     for (int i = 0; i < 2 * MOST; i++) a[i] = number(&state), b[i] = number(&state);
+    for (int i = 0; i < 2 * MOST; i++) half_a[i] = tc_to_bfloat16(a[i]), half_b[i] = tc_to_bfloat16(b[i]);
     for (int i = 0; i < 64; i++) bias[i] = number(&state);
     for (int i = 0; i < MOST; i++) residual[i] = number(&state);
 }
@@ -133,7 +155,7 @@ static void is_accurate(const problem *p)
         for (int64_t j = 0; j < p->N; j++) {
             double sum = p->epilogue ? bias[j] : 0, size = fabs(sum);
             for (int64_t k = 0; k < p->K; k++) {
-                const double product = (double)*element_of_a(p, i, k) * *element_of_b(p, k, j);
+                const double product = (double)element(p, true, place_in_a(p, i, k)) * element(p, false, place_in_b(p, k, j));
                 sum += product, size += fabs(product);
             }
             if (p->epilogue) {
@@ -142,7 +164,7 @@ static void is_accurate(const problem *p)
             }
             worst = fmax(worst, fabs(c[i * p->N + j] - sum) / size);
         }
-    CHECK(worst < limits[p->parts]);
+    CHECK(worst < (p->halves ? 0x1p-21 : limits[p->parts]));
 }
 
 /* Rows alone, in items of any shape and with B split at once or in advance. */
@@ -151,6 +173,9 @@ static void has_equal_bits(const problem *p)
     split(emulated, p, c, pre);
     problem q = *p;
     q.in_advance = !p->in_advance, q.row_block = 32, q.col_block = 32;
+    split(emulated, &q, other, other_pre);
+    CHECK(same_bits(c, other, p->M * p->N));
+    q.by_strips = p->halves && !p->by_strips && p->b_form == 0 && p->M <= TC_GEMM_GROUP;
     split(emulated, &q, other, other_pre);
     CHECK(same_bits(c, other, p->M * p->N));
     if (p->a_form != 0) return;
@@ -178,20 +203,37 @@ static void redoes_what_it_cannot_split(const problem *p, float special, bool in
 {
     static float whole[MOST], clean[MOST];
     const int64_t row = p->M / 2, col = p->N / 2, k = p->K / 3;
-    float *place = in_a ? element_of_a(p, row, k) : element_of_b(p, k, col);
-    const float before = *place;
+    const int64_t place = in_a ? place_in_a(p, row, k) : place_in_b(p, k, col);
+    const float before = element(p, in_a, place);
     split(emulated, p, clean, pre);
-    *place = special;
+    set_element(p, in_a, place, special);
     plain(p, whole, other_pre);
     split(emulated, p, c, pre);
     agrees_with_the_processor(p);
     split(emulated, p, c, pre);
-    *place = before;
+    set_element(p, in_a, place, before);
     for (int64_t i = 0; i < p->M; i++)
         for (int64_t j = 0; j < p->N; j++) {
             const bool redone = in_a ? i == row : j / TC_GEMM_GROUP == col / TC_GEMM_GROUP;
             CHECK(same_bits(&c[i * p->N + j], redone ? &whole[i * p->N + j] : &clean[i * p->N + j], 1));
         }
+}
+
+/* Infinities and NaN of halves reach the results that the float32 kernel gives them, and no others. */
+static void multiplies_specials(const problem *p, float special, bool in_a)
+{
+    static float clean[MOST];
+    const int64_t row = p->M / 2, col = p->N / 2, k = p->K / 3, place = in_a ? place_in_a(p, row, k) : place_in_b(p, k, col);
+    const float before = element(p, in_a, place);
+    split(emulated, p, clean, pre);
+    set_element(p, in_a, place, special);
+    agrees_with_the_processor(p);
+    split(emulated, p, c, pre);
+    plain(p, other, other_pre);
+    set_element(p, in_a, place, before);
+    for (int64_t i = 0; i < p->M; i++)
+        for (int64_t j = 0; j < p->N; j++)
+            CHECK(same_bits(&c[i * p->N + j], &((in_a ? i == row : j == col) ? other : clean)[i * p->N + j], 1));
 }
 
 int main(void)
@@ -200,6 +242,7 @@ int main(void)
     CHECK_EQUAL(syscall(SYS_arch_prctl, 0x1023, 18), 0);
 #endif
     static const int64_t shapes[][3] = {{1, 16, 32}, {5, 33, 70}, {37, 50, 129}, {16, 32, 300}, {49, 17, 1}};
+    static const float of_halves[] = {INFINITY, -INFINITY, NAN};
     static const float specials[] = {INFINITY, -INFINITY, NAN, 3.4e38f, -1e20f, 1e-40f, 1e-31f, -1e-33f};
     fill();
     for (size_t s = 0; s < sizeof shapes / sizeof shapes[0]; s++)
@@ -211,6 +254,12 @@ int main(void)
                 agrees_with_the_processor(&p);
                 if (form < 4) has_equal_bits(&p);
             }
+            p.halves = true, p.parts = 1, p.by_strips = p.b_form == 0 && p.M <= TC_GEMM_GROUP;
+            is_accurate(&p);
+            agrees_with_the_processor(&p);
+            has_equal_bits(&p);
+            for (size_t i = 0; i < sizeof of_halves / sizeof of_halves[0] && form < 3; i++)
+                for (int in_a = 0; in_a < 2; in_a++) multiplies_specials(&p, of_halves[i], in_a);
         }
     problem p = {.M = 19, .N = 40, .K = 70, .row_block = 160, .col_block = 64};
     for (p.parts = 1; p.parts <= 3; p.parts++)

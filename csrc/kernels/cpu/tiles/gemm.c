@@ -1,16 +1,25 @@
-/* gemm.c: products of float32 by the tile instructions of AMX, which multiply bfloat16.
+/* gemm.c: products of bfloat16, and of float32 that is split, by the tile instructions of AMX, which multiply bfloat16.
  *
  * With x = h + m + l, each a bfloat16, the sums of l h, m h, m m, h m, h l and h h for 32 k at a time are added in float32: what is left
  * out is below half a unit in the last place of a product. The order of the sums depends on nothing but K. What tiles cannot represent, too
  * small or too large numbers, infinities and NaN, is computed by the float32 kernel: by the row of A and the 16 columns of B alone. */
 #include "../activation.h"
 #include "../sum_rows.h"
+#include "halves.h"
 #include "split.h"
 #include "tiles.h"
 
 #define BESIDE(name) TC_PASTE4(tc_, name, _f32_, TC_TILES_BESIDE) /* of the instruction set that has everything else */
 void BESIDE(gemm)(const void *args, int64_t begin, int64_t end, void *scratch);
 void BESIDE(gemm_pack)(const void *args, int64_t begin, int64_t end, void *scratch);
+
+static void make_group(int parts, void *out, lines_of from, int lines, int64_t K, bool pairs_down, tc_gemm_range *range)
+{
+    if (from.stored == TC_STORED_BFLOAT16)
+        move_group(out, from, lines, K, pairs_down);
+    else
+        split_group(parts, out, from, lines, K, pairs_down, range);
+}
 
 TC_DEFINE_KERNEL(gemm_pack)(const void *args, int64_t begin, int64_t end, void *scratch)
 {
@@ -26,8 +35,8 @@ TC_DEFINE_KERNEL(gemm_pack)(const void *args, int64_t begin, int64_t end, void *
         for (int d = a->batch_dims - 1; d >= 0; batch /= a->batch_shape[d--]) offset += batch % a->batch_shape[d] * a->b_batch[d];
         char *out = (char *)a->panels + item * bytes;
         tc_gemm_range range = NO_RANGE;
-        const lines_of columns = {(const float *)a->b + offset, a->b_col, a->b_row};
-        split_group(a->parts, out, columns, left < GROUP ? (int)left : GROUP, a->K, true, &range);
+        const lines_of columns = {stored_at(a->b, a->b_stored, offset), a->b_col, a->b_row, a->b_stored};
+        make_group(a->parts, out, columns, left < GROUP ? (int)left : GROUP, a->K, true, &range);
         memcpy(out + bytes - 64, &range, sizeof range);
     }
 }
@@ -105,47 +114,53 @@ TC_INLINE void add_steps(const int parts, const int a_groups, const int b_groups
     } while (0)
 #define ZERO_SUM(tile, i, j) TILE_ZERO(tile)
 #define LOAD_BIAS(tile, i, j) TILE_LOAD(tile, bias + (j)*GROUP, 0)
+#define LOAD_SUM(tile, i, j) TILE_LOAD(tile, sums + (i)*SUMS_GROUP + (j)*GROUP, SUMS_ROW * 4)
 #define STORE_SUM(tile, i, j) TILE_STORE(tile, to + (i)*SUMS_GROUP + (j)*GROUP, SUMS_ROW * 4)
 
-/* The block of the first k begins with the bias. Others are summed apart, which is more accurate, and added. */
-TC_INLINE void add_block_of(const int parts, const int a_groups, const int b_groups, float *sums, int rows, bool first, const float *bias,
-                            int64_t steps, const char *a, int64_t a_group, const char *b, int64_t b_group)
+/* The block of the first k begins with the bias. Others are summed apart, which is more accurate, and added; those of halves, whose results
+ * are rounded to far less, go on with the sums. */
+TC_INLINE void add_block_of(const int parts, const bool goes_on, const int a_groups, const int b_groups, float *sums, int rows, bool first,
+                            const float *bias, int64_t steps, const char *a, int64_t a_group, const char *b, int64_t b_group)
 {
     _Alignas(64) float block[2 * SUMS_GROUP];
-    float *const to = first ? sums : block;
+    float *const to = first || goes_on ? sums : block;
     if (first && bias)
         EACH_SUM(LOAD_BIAS);
+    else if (!first && goes_on)
+        EACH_SUM(LOAD_SUM);
     else
         EACH_SUM(ZERO_SUM);
     add_steps(parts, a_groups, b_groups, steps, a, a_group, b, b_group);
     EACH_SUM(STORE_SUM);
-    for (int i = first ? rows : 0; i < rows; i++) TC_UNROLL
+    for (int i = to == sums ? rows : 0; i < rows; i++) TC_UNROLL
     for (int j = 0; j < b_groups * GROUP; j += TC_LANES)
         v_store(sums + i * SUMS_ROW + j, v_load(sums + i * SUMS_ROW + j) + v_load(block + i * SUMS_ROW + j));
 }
 
 typedef void (*block_function)(float *sums, int rows, bool first, const float *bias, int64_t steps, const char *a, int64_t a_group,
                                const char *b, int64_t b_group);
-#define BLOCK_FUNCTION(parts, a_groups, b_groups)                                                                                          \
-    static void add_##parts##_##a_groups##_##b_groups(float *sums, int rows, bool first, const float *bias, int64_t steps, const char *a,  \
-                                                      int64_t a_group, const char *b, int64_t b_group)                                     \
+#define BLOCK_FUNCTION(kind, parts, goes_on, a_groups, b_groups)                                                                           \
+    static void add_##kind##_##a_groups##_##b_groups(float *sums, int rows, bool first, const float *bias, int64_t steps, const char *a,   \
+                                                     int64_t a_group, const char *b, int64_t b_group)                                      \
     {                                                                                                                                      \
-        add_block_of(parts, a_groups, b_groups, sums, rows, first, bias, steps, a, a_group, b, b_group);                                   \
+        add_block_of(parts, goes_on, a_groups, b_groups, sums, rows, first, bias, steps, a, a_group, b, b_group);                          \
     }
-#define BLOCK_FUNCTIONS(parts)                                                                                                             \
-    BLOCK_FUNCTION(parts, 1, 1) BLOCK_FUNCTION(parts, 1, 2) BLOCK_FUNCTION(parts, 2, 1) BLOCK_FUNCTION(parts, 2, 2)
-BLOCK_FUNCTIONS(1)
-BLOCK_FUNCTIONS(2)
-BLOCK_FUNCTIONS(3)
-#define BLOCK_ROW(parts)                                                                                                                   \
+#define BLOCK_FUNCTIONS(kind, parts, goes_on)                                                                                              \
+    BLOCK_FUNCTION(kind, parts, goes_on, 1, 1)                                                                                             \
+    BLOCK_FUNCTION(kind, parts, goes_on, 1, 2) BLOCK_FUNCTION(kind, parts, goes_on, 2, 1) BLOCK_FUNCTION(kind, parts, goes_on, 2, 2)
+BLOCK_FUNCTIONS(halves, 1, true)
+BLOCK_FUNCTIONS(one, 1, false)
+BLOCK_FUNCTIONS(two, 2, false)
+BLOCK_FUNCTIONS(three, 3, false)
+#define BLOCK_ROW(kind)                                                                                                                    \
     {                                                                                                                                      \
-        {add_##parts##_1_1, add_##parts##_1_2}, { add_##parts##_2_1, add_##parts##_2_2 }                                                   \
+        {add_##kind##_1_1, add_##kind##_1_2}, { add_##kind##_2_1, add_##kind##_2_2 }                                                       \
     }
-static const block_function block_functions[3][2][2] = {BLOCK_ROW(1), BLOCK_ROW(2), BLOCK_ROW(3)};
+static const block_function block_functions[4][2][2] = {BLOCK_ROW(halves), BLOCK_ROW(one), BLOCK_ROW(two), BLOCK_ROW(three)};
 
 /* ---- an item --------------------------------------------------------------------------------------------------------------- */
 
-typedef struct split_item {
+typedef struct split_item { /* of halves as well, which are not split */
     const tc_gemm_args *args;
     lines_of a, b;
     const void *residual;
@@ -155,6 +170,7 @@ typedef struct split_item {
     float *pre;
     int64_t rows, cols, K, row_groups, steps; /* steps: of k at a time */
     const char *b_parts;                      /* split in advance, or NULL */
+    bool moves_rows;                          /* of B, halves, whose columns are out of order until they are finished */
     char *a_parts, *b_scratch;
     float *sums;
     tc_gemm_range *a_ranges, *b_ranges;
@@ -170,7 +186,7 @@ static void plain_columns(const split_item *it, int64_t col, int64_t cols)
     g.M = it->rows, g.N = cols, g.K = g.k_chunk = it->K, g.k_chunks = g.batch = 1, g.batch_dims = 0;
     tc_gemm_make_plain(&g);
     g.a = it->a.first;
-    g.b = it->b.first + col * g.b_col;
+    g.b = line_at(&it->b, col, 0);
     g.c = stored_to(it->c, g.c_stored, col);
     g.pre = it->pre ? it->pre + col : NULL;
     g.a_sum = NULL;
@@ -206,8 +222,7 @@ static void finish_rows(const split_item *it, const float *sums, int64_t row, in
 
 static tc_gemm_range range_of_row(const split_item *it, int64_t row)
 {
-    lines_of line = it->a;
-    line.first += row * line.line;
+    const lines_of line = lines_at(it->a, row, 0);
     return range_of_line(&line, it->K);
 }
 
@@ -240,24 +255,34 @@ static void finish_columns(const split_item *it, const float *sums, int64_t col)
     }
 }
 
+/* Of up to 32 columns from `col` on. Those that are out of order are in both. */
+static int groups_of_columns(const split_item *it, int64_t col) { return it->moves_rows || it->cols - col > GROUP ? 2 : 1; }
+
+/* 32 columns of halves that are adjacent, [k, k + most) of K. */
+static void move_columns(const split_item *it, char *out, int64_t col, int64_t k, int64_t most)
+{
+    float *tiles = (float *)(void *)out, *second = tiles + most / STEP * TILE_WORDS;
+    for (int64_t end = k + most; k < end; k += STEP, tiles += TILE_WORDS, second += TILE_WORDS)
+        move_rows(tiles, second, lines_at(it->b, col, k), (int)least_of(it->cols - col, 2 * GROUP), (int)least_of(it->K - k, STEP), STEP);
+}
+
 /* 16 columns from `col` on, [k, k + most) of K. */
 static void split_columns(const split_item *it, char *out, int64_t col, int64_t k, int64_t most)
 {
     const int64_t K = least_of(it->K - k, most);
-    lines_of columns = it->b;
-    columns.first += col * columns.line + k * columns.k;
-    split_group(it->args->parts, out, columns, (int)least_of(it->cols - col, GROUP), K, true, &it->b_ranges[col / GROUP]);
+    make_group(it->args->parts, out, lines_at(it->b, col, k), (int)least_of(it->cols - col, GROUP), K, true, &it->b_ranges[col / GROUP]);
 }
 
 /* 32 columns from `col` on, for steps of k from k0 on. */
 static void add_columns(const split_item *it, float *sums, int64_t col, int64_t k0, int64_t steps)
 {
     const tc_gemm_args *g = it->args;
-    const int groups = it->cols - col > GROUP ? 2 : 1;
+    const int groups = groups_of_columns(it, col);
     const int64_t step = g->parts * TC_GEMM_TILE_BYTES, a_group = it->steps * step;
+    const block_function(*functions)[2] = block_functions[tc_gemm_of_halves(g) ? 0 : g->parts];
     int64_t some;
     for (int64_t s = 0; s < steps; s += some) {
-        some = least_of(steps - s, tc_gemm_block_steps(g->parts));
+        some = least_of(steps - s, tc_gemm_block_steps(g));
         const char *b;
         int64_t b_group;
         if (it->b_parts) {
@@ -266,12 +291,36 @@ static void add_columns(const split_item *it, float *sums, int64_t col, int64_t 
         } else {
             b_group = some * step;
             b = it->b_scratch;
-            for (int j = 0; j < groups; j++) split_columns(it, it->b_scratch + j * b_group, col + j * GROUP, k0 + s * STEP, some * STEP);
+            if (it->moves_rows)
+                move_columns(it, it->b_scratch, col, k0 + s * STEP, some * STEP);
+            else
+                for (int j = 0; j < groups; j++)
+                    split_columns(it, it->b_scratch + j * b_group, col + j * GROUP, k0 + s * STEP, some * STEP);
         }
         for (int64_t i = 0; i < it->row_groups; i += 2)
-            block_functions[g->parts - 1][it->row_groups - i > 1][groups - 1](
-                sums + i * SUMS_GROUP, (int)least_of(it->rows - i * GROUP, 2 * GROUP), k0 + s == 0, it->bias ? it->bias + col : NULL, some,
-                it->a_parts + i * a_group + s * step, a_group, b, b_group);
+            functions[it->row_groups - i > 1][groups - 1](sums + i * SUMS_GROUP, (int)least_of(it->rows - i * GROUP, 2 * GROUP),
+                                                          k0 + s == 0, it->bias ? it->bias + col : NULL, some,
+                                                          it->a_parts + i * a_group + s * step, a_group, b, b_group);
+    }
+}
+
+/* Steps of k for all columns, one after the other: rows of B that lie pages apart are read from end to end, half a step at a time. */
+#define STRIP_ROWS (STEP / 2)
+static void add_strips(const split_item *it, int64_t k0, int64_t steps)
+{
+    const int64_t a_group = it->steps * TC_GEMM_TILE_BYTES;
+    for (int64_t s = 0; s < steps; s++) {
+        for (int64_t half = 0; half < STEP; half += STRIP_ROWS) {
+            const int64_t k = k0 + s * STEP + half;
+            float *tiles = (float *)(void *)it->b_scratch + half / 2 * GROUP;
+            for (int64_t col = 0; col < it->cols; col += 2 * GROUP, tiles += 2 * TILE_WORDS)
+                move_rows(tiles, tiles + TILE_WORDS, lines_at(it->b, col, k), (int)least_of(it->cols - col, 2 * GROUP),
+                          (int)least_of(it->K - k, STRIP_ROWS), STRIP_ROWS);
+        }
+        for (int64_t col = 0; col < it->cols; col += SUMS_ROW)
+            block_functions[0][0][groups_of_columns(it, col) - 1](
+                it->sums + col / SUMS_ROW * SUMS_GROUP, (int)it->rows, k0 + s == 0, it->bias ? it->bias + col : NULL, 1,
+                it->a_parts + s * TC_GEMM_TILE_BYTES, a_group, it->b_scratch + col / GROUP * TC_GEMM_TILE_BYTES, TC_GEMM_TILE_BYTES);
     }
 }
 
@@ -284,15 +333,16 @@ static void compute(const split_item *it)
     for (int64_t k0 = 0; k0 < it->K; k0 += block) {
         const int64_t kc = least_of(it->K - k0, block);
         for (int64_t i = 0; i < it->row_groups; i++) {
-            lines_of rows = it->a;
-            rows.first += i * GROUP * rows.line + k0 * rows.k;
-            split_group(g->parts, it->a_parts + i * it->steps * step, rows, (int)least_of(it->rows - i * GROUP, GROUP), kc, false,
-                        &it->a_ranges[i]);
+            make_group(g->parts, it->a_parts + i * it->steps * step, lines_at(it->a, i * GROUP, k0),
+                       (int)least_of(it->rows - i * GROUP, GROUP), kc, false, &it->a_ranges[i]);
         }
+        if (g->by_strips) add_strips(it, k0, tc_gemm_steps(kc));
         for (int64_t col = 0; col < it->cols; col += SUMS_ROW) {
-            float *sums = it->sums + (it->K > block ? col / SUMS_ROW * it->row_groups * SUMS_GROUP : 0);
-            add_columns(it, sums, col, k0, tc_gemm_steps(kc));
-            if (k0 + kc == it->K) finish_columns(it, sums, col);
+            float *sums = it->sums + (g->by_strips || it->K > block ? col / SUMS_ROW * it->row_groups * SUMS_GROUP : 0);
+            if (!g->by_strips) add_columns(it, sums, col, k0, tc_gemm_steps(kc));
+            if (k0 + kc < it->K) continue;
+            if (it->moves_rows) order_columns(sums, it->rows);
+            finish_columns(it, sums, col);
         }
     }
 }
@@ -321,8 +371,10 @@ TC_DEFINE_KERNEL(gemm)(const void *args, int64_t begin, int64_t end, void *scrat
         it.K = least_of(g->K - first_k, g->k_chunk);
         it.row_groups = tc_divide_up(it.rows, GROUP);
         it.steps = places.steps;
-        it.a = (lines_of){(const float *)g->a + a_batch + row * g->a_row + first_k * g->a_col, g->a_row, g->a_col};
-        it.b = (lines_of){(const float *)g->b + b_batch + first_k * g->b_row + col * g->b_col, g->b_col, g->b_row};
+        it.a = (lines_of){g->a, g->a_row, g->a_col, g->a_stored};
+        it.b = (lines_of){g->b, g->b_col, g->b_row, g->b_stored};
+        it.a.first = stored_at(g->a, g->a_stored, a_batch + row * g->a_row + first_k * g->a_col);
+        it.b.first = stored_at(g->b, g->b_stored, b_batch + first_k * g->b_row + col * g->b_col);
         it.b_ranges = (tc_gemm_range *)(void *)((char *)scratch + places.b_ranges);
         if (g->b_parts)
             it.b_parts = (const char *)g->b_parts + parts_batch + col / GROUP * tc_gemm_group_bytes(g->K, g->parts) +
@@ -334,11 +386,13 @@ TC_DEFINE_KERNEL(gemm)(const void *args, int64_t begin, int64_t end, void *scrat
         it.a_parts = own + places.a, it.b_scratch = own + places.b, it.plain_scratch = own + places.bytes;
         it.sums = (float *)(void *)(own + places.sums);
         it.a_ranges = (tc_gemm_range *)(void *)(own + places.a_ranges);
+        it.moves_rows = tc_gemm_of_halves(g) && g->b_col == 1 && !g->b_parts;
         if (g->bias) {
             float *bias = (float *)(void *)(own + places.bias);
             it.bias_given = stored_at(g->bias, g->bias_stored, col);
             read_stored(bias, it.bias_given, g->bias_stored, it.cols);
             for (int64_t n = it.cols; n % SUMS_ROW; n++) bias[n] = 0;
+            for (int64_t n = 0; it.moves_rows && n < it.cols; n += SUMS_ROW) disorder_columns(bias + n);
             it.bias = bias;
         }
         if (g->a_sum && col == 0) sum_rows((float *)g->a_sum + chunk * g->M + row, it.rows, it.K, it.a.first, g->a_row, g->a_col);

@@ -16,11 +16,22 @@
 #define STEP TC_GEMM_STEP
 #define TILE_WORDS (TC_GEMM_TILE_BYTES / 4)
 
-/* Lines of an operand: element (i, j) is at first[i * line + j * k]. */
+/* Lines of an operand: element (i, j) is i * line + j * k elements after the first. */
 typedef struct lines_of {
-    const float *first;
+    const void *first;
     int64_t line, k;
+    tc_stored stored; /* as float32, or as bfloat16: halves.h */
 } lines_of;
+
+TC_INLINE const void *line_at(const lines_of *from, int64_t line, int64_t k)
+{
+    return stored_at(from->first, from->stored, line * from->line + k * from->k);
+}
+TC_INLINE lines_of lines_at(lines_of from, int64_t line, int64_t k)
+{
+    from.first = line_at(&from, line, k);
+    return from;
+}
 
 #define NO_RANGE ((tc_gemm_range){INFINITY, 0})
 
@@ -96,7 +107,7 @@ TC_INLINE void split_along(const int parts, uint16_t *out, const lines_of *from,
         TC_UNROLL
         for (int j = 0; j < STEP / TC_LANES; j++) {
             const int k = j * TC_LANES, lanes = left - k >= TC_LANES ? TC_LANES : left - k;
-            x[j] = lanes > 0 ? v_load_some(from->first + i * from->line + k, lanes) : v_zero();
+            x[j] = lanes > 0 ? v_load_some((const float *)from->first + i * from->line + k, lanes) : v_zero();
             extend_ranges(ranges, x[j]);
         }
         TC_UNROLL
@@ -119,7 +130,7 @@ TC_INLINE void split_across(const int parts, float *out, const lines_of *from, i
         TC_UNROLL
         for (int j = 0; j < GROUP; j += TC_LANES) {
             const int lanes = lines - j >= TC_LANES ? TC_LANES : lines - j;
-            const float *at = from->first + k * from->k + j;
+            const float *at = (const float *)from->first + k * from->k + j;
             vreal even = lanes > 0 && k < left ? v_load_some(at, lanes) : v_zero();
             vreal odd = lanes > 0 && k + 1 < left ? v_load_some(at + from->k, lanes) : v_zero();
             extend_ranges(ranges, even);
@@ -152,8 +163,8 @@ static __attribute__((noinline)) void transpose_tile(float *out, const float *in
 static lines_of gathered(float *buffer, const lines_of *from, int lines, int left)
 {
     for (int i = 0; i < lines; i++)
-        for (int k = 0; k < left; k++) buffer[i * STEP + k] = from->first[i * from->line + k * from->k];
-    return (lines_of){buffer, STEP, 1};
+        for (int k = 0; k < left; k++) buffer[i * STEP + k] = ((const float *)from->first)[i * from->line + k * from->k];
+    return (lines_of){buffer, STEP, 1, TC_STORED_AS_COMPUTED};
 }
 
 TC_INLINE void split_unit(const int parts, void *out, const lines_of *given, int lines, int left, const bool pairs_down,
@@ -178,7 +189,7 @@ TC_INLINE void split_group_of(const int parts, char *out, lines_of from, int lin
     lane_ranges ranges = no_ranges();
     for (int64_t k = 0; k < K; k += STEP, out += parts * TC_GEMM_TILE_BYTES) {
         split_unit(parts, out, &from, lines, K - k < STEP ? (int)(K - k) : STEP, pairs_down, &ranges);
-        from.first += STEP * from.k;
+        from = lines_at(from, 0, STEP);
     }
     *range = range_of(&ranges, *range);
 }
@@ -208,7 +219,7 @@ static tc_gemm_range range_of_line(const lines_of *from, int64_t K)
 {
     tc_gemm_range range = NO_RANGE;
     for (int64_t k = 0; k < K; k++) {
-        const float x = fabsf(from->first[k * from->k]);
+        const float x = fabsf(((const float *)from->first)[k * from->k]);
         range.huge += x * 0x1p78f * 0.0f;
         if (x > 0 && x < range.least) range.least = x;
     }
