@@ -67,6 +67,7 @@ static void plan_attention_forward(tc_plan *plan, void *args)
     const int64_t multiprocessors = tc_cuda_multiprocessors(plan->device.index);
     a->splits_keys = a->variant == TC_ATTENTION_MMA ? tc_attention_mma_splits_keys(&a->problem)
                                                     : tc_attention_splits_keys(&a->problem, plan->compute == TC_FLOAT64, multiprocessors);
+    a->large_blocks = tc_cuda_block_shared_bytes(plan->device.index) >= TC_ATTENTION_LARGE_BLOCK;
     if (a->splits_keys) plan->splits = tc_attention_segments(&a->problem);
     plan->items = tc_attention_forward_items(&a->problem);
 }
@@ -123,7 +124,7 @@ static bool tensor_attention_is_usable(const tc_plan *plan, const void *args)
     return are_halves_for_tensor_cores(plan) && tc_attention_fits_mma(&a->problem);
 }
 static const variant attention_variants[] = {
-    {"tensor_cores", TC_ATTENTION_MMA, tensor_attention_is_usable, "halves, heads of at most 128 features, and capability 8.0"},
+    {"tensor_cores", TC_ATTENTION_MMA, tensor_attention_is_usable, "halves, heads of at most 256 features, and capability 8.0"},
     {"plain", TC_ATTENTION_PLAIN, NULL, NULL},
     {NULL},
 };

@@ -90,6 +90,7 @@ typedef struct tc_attention_forward_args {
     void *shift, *sum, *lse, *map;
     bool splits_keys; /* on GPUs: each segment of the keys has blocks of its own, whose results are joined in scratch memory */
     tc_attention_variant variant;
+    bool large_blocks; /* on tensor cores: a block may have TC_ATTENTION_LARGE_BLOCK bytes of shared memory, which changes no bit */
 } tc_attention_forward_args;
 extern const tc_kernel tc_kernel_attention_forward;
 
@@ -162,9 +163,10 @@ static inline bool tc_attention_splits_keys(const tc_attention_problem *p, bool 
            rows * p->Dv <= TC_ATTENTION_PARTS / segments && p->empty_rows != TC_ATTENTION_EMPTY_UNIFORM;
 }
 
-/* On tensor cores: for heads of this size, odd ones as well, whose features are filled up to 64, 96 or 128. The keys of few queries are
- * always split, whatever the GPU and the number of sequences. */
-#define TC_ATTENTION_MMA_SIZE 128
+/* On tensor cores: for heads of this size, odd ones as well, whose features are filled up to 64, 96, 128 or 256. The keys of few queries
+ * are always split, whatever the GPU and the number of sequences. */
+#define TC_ATTENTION_MMA_SIZE 256
+#define TC_ATTENTION_LARGE_BLOCK (132 * 1024)
 #define TC_ATTENTION_FEW_QUERIES 16 /* of a warp */
 static inline bool tc_attention_fits_mma(const tc_attention_problem *p)
 {

@@ -80,7 +80,7 @@ class Attention:
             call=3,
             heads=TYPES["tc_places"](max(B * H, 1), 0, 1),
         )
-        self.splits_keys, self.shares = False, (1, 1, 1)
+        self.splits_keys, self.large_blocks, self.shares = False, True, (1, 1, 1)
         self.options = {
             "enable_gqa": Hk != H,
             "is_causal": causal,
@@ -102,7 +102,7 @@ class Attention:
         self.shift, self.sum, self.lse = (empty((B, H, Tq), self.saved) for _ in range(3))
         self.map = empty(self.shape, self.dtype) if want_map else None
         results = {"values": operand(self.values), "shift": self.shift, "sum": self.sum, "lse": self.lse, "map": self.map}
-        self.cuda.run("attention_forward", self.dtype, 0, problem=self.problem, splits_keys=self.splits_keys,
+        self.cuda.run("attention_forward", self.dtype, 0, problem=self.problem, splits_keys=self.splits_keys, large_blocks=self.large_blocks,
                       variant=NUMBERS[f"TC_ATTENTION_{self.variant.upper()}"], **results)  # fmt: skip
         return self.values.numpy(), self.map.numpy() if want_map else None, self.lse.numpy()
 
@@ -559,13 +559,23 @@ TILES = {
 }
 
 
-@pytest.mark.parametrize("width", [64, 96, 128, 72])
+@pytest.mark.parametrize("width", [64, 96, 128, 256, 72, 136])
 @pytest.mark.parametrize("name", TILES)
 def test_tiles_of_keys(cuda, rng, name, width):
-    """Rows of 16 bytes, in widths that fill a tile and one that does not."""
+    """Rows of 16 bytes, in widths that fill a tile and two that do not."""
     dtype = np.float16 if name == "causal" else ml_dtypes.bfloat16
     case = make(cuda, rng, dtype, **{"H": 2, "Hk": 1, "D": width, **TILES[name]})
     check_forward(case, k_terms=width)
+
+
+@pytest.mark.parametrize("options", [{"causal": True}, {"dropout": 0.3}], ids=["causal", "dropout"])
+def test_small_blocks_have_the_bits_of_large_ones(cuda, rng, options):
+    """Of wide heads, on GPUs with less shared memory."""
+    case = make(cuda, rng, ml_dtypes.bfloat16, H=1, Tq=130, Tk=140, D=200, Dv=256, **options)
+    check_forward(case, k_terms=200)
+    large = case.values.numpy()
+    case.large_blocks = False
+    np.testing.assert_array_equal(case.forward(want_map=False)[0], large)
 
 
 @pytest.mark.parametrize("hidden_by", ["causal", "mask"])

@@ -1,5 +1,5 @@
 // attention_mma.cu: attention's forward on tensor cores, for halves, as in flash-attention 2 (Dao 2023): a warp has 16 queries, whose
-// scores, weights and values stay in its registers, and the block's keys and values come through shared memory, 64 at a time.
+// scores, weights and values stay in its registers, and the block's keys and values come through shared memory, 64 or 32 at a time.
 //
 // A tile of keys that no row of a warp sees is skipped; one that all rows see, without mask, bias, soft cap and dropout, pays for none of
 // them; of all others each score goes through finish_score(), as in the plain kernel.
@@ -11,11 +11,20 @@ namespace
 
 using namespace tc;
 
-constexpr int tile_keys = 64;
 constexpr int warp_queries = 16;
 constexpr int most_threads = 256;
-constexpr int own_scores = warp_queries * tile_keys / warp_lanes; // that a lane has of a tile; bits of Marks
 constexpr float log2_e = 1.44269504088896340736f;
+
+// What a kernel is compiled for: D and Dv are at most `size`.
+template <int size_, int warps_, int keys_> struct Shape {
+    static constexpr int size = size_, warps = warps_, keys = keys_; // keys: of a tile
+    static constexpr int threads = warps * warp_lanes, queries = warps * warp_queries;
+    static constexpr int scores = warp_queries * keys / warp_lanes; // that a lane has of a tile; bits of Marks
+    static constexpr bool keeps_queries = size <= 128;              // in registers; beside the sums of wider heads there is no room
+};
+// A warp's scores and weights of a tile.
+template <class S> using Scores = float[S::keys / 8][4];
+template <class S> using Weights = uint32_t[S::keys / 16][4];
 
 // Score e of a lane: in fragment e / 4, whose columns are eight keys.
 __device__ __forceinline__ int row_of(int e) { return lane_group() + e % 4 / 2 * 8; }
@@ -38,8 +47,8 @@ struct Reach {
         all = static_cast<int>(head.first_key(p, last));
         all_end = static_cast<int>(head.end_key(p, first, 1));
     }
-    __device__ __forceinline__ bool sees_none(int key) const { return key + tile_keys <= some || key >= some_end; }
-    __device__ __forceinline__ bool sees_all(int key) const { return key >= all && key + tile_keys <= all_end; }
+    __device__ __forceinline__ bool sees_none(int key, int keys) const { return key + keys <= some || key >= some_end; }
+    __device__ __forceinline__ bool sees_all(int key, int keys) const { return key >= all && key + keys <= all_end; }
 };
 
 // What a warp knows of itself and of its block, in shared memory: the hot loop needs none of it, and registers are few.
@@ -49,22 +58,26 @@ struct WarpPlace {
 };
 constexpr int place_bytes = sizeof(WarpPlace);
 
-// Shared memory, in bytes: two stages of keys and values, and for each warp its queries, in the place of which are scores for
-// finish_scores() later, and its WarpPlace.
-template <class T, int size> struct Stages {
-    static constexpr int tile = tile_keys * size * 2, stage = 2 * tile; // tiles are a multiple of 256 bytes
-    static constexpr int query_bytes = warp_queries * size * 2, score_bytes = warp_queries * tile_keys * 4;
-    static constexpr int own_bytes = query_bytes > score_bytes ? query_bytes : score_bytes;
-    static constexpr size_t bytes(int warps) { return static_cast<size_t>(2 * stage + warps * (own_bytes + place_bytes)); }
+// Shared memory, in bytes: two stages of keys and values, and for each warp its queries and its WarpPlace. Scores for finish_scores() take
+// the place of queries that are in registers, otherwise that of the stage's keys.
+template <class S, class T> struct Stages {
+    static constexpr int tile = S::keys * S::size * 2, stage = 2 * tile; // tiles are a multiple of 256 bytes
+    static constexpr int query_bytes = warp_queries * S::size * 2, score_bytes = warp_queries * S::keys * 4;
+    static constexpr int own_bytes = S::keeps_queries && score_bytes > query_bytes ? score_bytes : query_bytes;
+    static constexpr size_t bytes = static_cast<size_t>(2 * stage + S::warps * (own_bytes + place_bytes));
+    static_assert(S::keeps_queries || S::warps * score_bytes <= tile, "scores take the place of the keys");
     unsigned char *const begin;
 
     __device__ __forceinline__ T *keys(int number) const { return reinterpret_cast<T *>(begin + number * stage); }
     __device__ __forceinline__ T *values(int number) const { return reinterpret_cast<T *>(begin + number * stage + tile); }
     __device__ __forceinline__ static int queries(int warp) { return 2 * stage + warp * own_bytes; }
-    __device__ __forceinline__ unsigned char *scores(int warp) const { return begin + queries(warp); }
-    __device__ __forceinline__ WarpPlace &place(int warps, int warp) const
+    __device__ __forceinline__ float *scores(int warp, int number) const
     {
-        return *reinterpret_cast<WarpPlace *>(begin + queries(warps) + warp * place_bytes);
+        return reinterpret_cast<float *>(begin + (S::keeps_queries ? queries(warp) : number * stage + warp * score_bytes));
+    }
+    __device__ __forceinline__ WarpPlace &place(int warp) const
+    {
+        return *reinterpret_cast<WarpPlace *>(begin + queries(S::warps) + warp * place_bytes);
     }
 };
 
@@ -72,18 +85,24 @@ template <class T, int size> struct Stages {
 struct Marks {
     uint32_t hidden = 0, dropped = 0;
 };
-constexpr uint32_t all_hidden = 0xffffffffu;
-static_assert(own_scores == 32, "a bit each");
+template <class S> constexpr uint32_t all_hidden = 0xffffffffu >> (32 - S::scores);
+
+// The random word of a key among the four of its block.
+__device__ __forceinline__ uint32_t word_of(const PhiloxWords &words, int64_t key)
+{
+    const int64_t n = key / TC_PHILOX_BLOCKS % 4;
+    return n == 0 ? words.at[0] : n == 1 ? words.at[1] : n == 2 ? words.at[2] : words.at[3];
+}
 
 // Finishes the scores of a warp's tile, each lane its own. Not inlined: it is long, and needs none of the caller's registers.
-template <class T>
+template <class S, class T>
 __device__ __noinline__ Marks finish_scores(const tc_attention_problem &p, const Numbers<float> &numbers, int b, int h, float *scores,
                                             int query, int key)
 {
     const Head<T> head(p, numbers, b, h);
     Marks marks;
     TC_ROLLED
-    for (int e = 0; e < own_scores; e++) {
+    for (int e = 0; e < S::scores; e++) {
         float &score = scores[e * warp_lanes + lane_of()];
         const Score<float> finished = finish_score(p, head, query + row_of(e), key + column_of(e), score);
         score = finished.value;
@@ -97,7 +116,8 @@ __device__ __noinline__ Marks finish_scores(const tc_attention_problem &p, const
         const uint64_t row = head.first_row + static_cast<uint64_t>(query + row_of(e));
         const PhiloxWords words = philox_words(draw.seed, draw.call, row * row_length + static_cast<uint64_t>(key + column_of(e)));
         TC_UNROLL
-        for (int i = 0; i < 4; i++) marks.dropped |= static_cast<uint32_t>(words.at[i] < numbers.threshold) << (e + 8 * i);
+        for (int i = 0; i < S::keys / 16; i++)
+            marks.dropped |= static_cast<uint32_t>(word_of(words, key + 16 * i) < numbers.threshold) << (e + 8 * i);
     }
     return marks;
 }
@@ -108,26 +128,26 @@ __device__ __forceinline__ uint32_t exponent_of(bfloat16) { return 0x7f80; }
 template <class T> __device__ __forceinline__ bool is_finite(T x) { return (x.bits & exponent_of(x)) != exponent_of(x); }
 
 // f(the first of eight elements) for what the thread has copied of a tile.
-template <int size, int threads, class T, class F> __device__ __forceinline__ void for_own_copies(T *tile, F f)
+template <class S, class T, class F> __device__ __forceinline__ void for_own_copies(T *tile, F f)
 {
-    constexpr int chunks = Swizzle<size>::chunks;
+    constexpr int chunks = Swizzle<S::size>::chunks;
     TC_ROLLED
-    for (int e = static_cast<int>(threadIdx.x); e < tile_keys * chunks; e += threads)
-        f(tile + Swizzle<size>::chunk(e / chunks, e % chunks));
+    for (int e = static_cast<int>(threadIdx.x); e < S::keys * chunks; e += S::threads)
+        f(tile + Swizzle<S::size>::chunk(e / chunks, e % chunks));
 }
-template <int size, int threads, class T> __device__ __forceinline__ bool has_infinite(T *tile)
+template <class S, class T> __device__ __forceinline__ bool has_infinite(T *tile)
 {
     bool found = false;
-    for_own_copies<size, threads>(tile, [&](const T *at) {
+    for_own_copies<S>(tile, [&](const T *at) {
         const Vector<T, 8> values = load_vector<8>(at);
         TC_UNROLL
         for (const T value : values.at) found = found || !is_finite(value);
     });
     return found;
 }
-template <int size, int threads, class T> __device__ __forceinline__ void clear_infinite(T *tile)
+template <class S, class T> __device__ __forceinline__ void clear_infinite(T *tile)
 {
-    for_own_copies<size, threads>(tile, [&](T *at) {
+    for_own_copies<S>(tile, [&](T *at) {
         Vector<T, 8> values = load_vector<8>(at);
         TC_UNROLL
         for (T &value : values.at)
@@ -136,26 +156,49 @@ template <int size, int threads, class T> __device__ __forceinline__ void clear_
     });
 }
 
+// A warp's queries, as the left operand.
+template <class S> struct Queries {
+    static constexpr int depth = S::size / 16;
+    const MatrixRows<S::size> rows;
+    uint32_t own[S::keeps_queries ? depth : 1][4];
+
+    __device__ __forceinline__ Queries(const unsigned char *shared, int begin) : rows(begin, false)
+    {
+        TC_UNROLL
+        for (int d = 0; d < (S::keeps_queries ? depth : 0); d++) load_matrix_x4(own[d], shared + rows.at(0, d));
+    }
+    __device__ __forceinline__ const uint32_t (&fragment(const unsigned char *shared, int d))[4]
+    {
+        if (S::keeps_queries) return own[d];
+        load_matrix_x4(own[0], shared + rows.at(0, d));
+        return own[0];
+    }
+};
+
 // score (16 queries, keys) = query keys^T
-template <class T, int size>
-__device__ __forceinline__ void multiply_keys(float (&score)[tile_keys / 8][4], const uint32_t (&query)[size / 16][4],
-                                              const unsigned char *shared, const MatrixRows<size> &keys, T type)
+template <class S, class T>
+__device__ __forceinline__ void multiply_keys(Scores<S> &score, Queries<S> &queries, const unsigned char *shared,
+                                              const MatrixRows<S::size> &keys, T type)
 {
     TC_UNROLL
     for (auto &fragment : score) TC_UNROLL
     for (float &element : fragment) element = 0;
     TC_UNROLL
-    for (int d = 0; d < size / 16; d++) TC_UNROLL
-    for (int n = 0; n < tile_keys / 16; n++) {
-        uint32_t four[4];
-        load_matrix_x4(four, shared + keys.at(n, d));
-        mma(score[2 * n], query[d], {four[0], four[1]}, type);
-        mma(score[2 * n + 1], query[d], {four[2], four[3]}, type);
+    for (int d = 0; d < S::size / 16; d++) {
+        const uint32_t(&query)[4] = queries.fragment(shared, d);
+        TC_UNROLL
+        for (int n = 0; n < S::keys / 16; n++) {
+            uint32_t four[4];
+            load_matrix_x4(four, shared + keys.at(n, d));
+            mma(score[2 * n], query, {four[0], four[1]}, type);
+            mma(score[2 * n + 1], query, {four[2], four[3]}, type);
+        }
     }
 }
 
 // The rows that a lane has a part of, g and g + 8 of the warp's 16.
-template <int size> struct WarpRows {
+template <class S> struct WarpRows {
+    static constexpr int size = S::size;
     float values[size / 8][4], largest[2], sum[2]; // sum: over the lane's own columns
 
     __device__ __forceinline__ WarpRows()
@@ -171,18 +214,14 @@ template <int size> struct WarpRows {
     }
 
     // weights = e^(scale score - largest), where the rows' largest becomes that of these scores too, and all sums are as of it.
-    template <class T>
-    __device__ __forceinline__ void weigh(uint32_t (&weights)[tile_keys / 16][4], float (&score)[tile_keys / 8][4], float scale,
-                                          const Marks &marks, T type)
+    template <class T> __device__ __forceinline__ void weigh(Weights<S> &weights, Scores<S> &score, float scale, const Marks &marks, T type)
     {
         float shift[2];
         raise(shift, score, scale);
         exponentials(weights, score, scale * log2_e, {-shift[0] * log2_e, -shift[1] * log2_e}, marks, type);
     }
     // The same of finished scores; these may be -9e15, so that the largest is subtracted before anything is scaled.
-    template <class T>
-    __device__ __forceinline__ void weigh_finished(uint32_t (&weights)[tile_keys / 16][4], float (&score)[tile_keys / 8][4],
-                                                   const Marks &marks, T type)
+    template <class T> __device__ __forceinline__ void weigh_finished(Weights<S> &weights, Scores<S> &score, const Marks &marks, T type)
     {
         float shift[2];
         raise(shift, score, 1.0f);
@@ -193,11 +232,10 @@ template <int size> struct WarpRows {
     }
     // values += weights tile
     template <class T>
-    __device__ __forceinline__ void add(const uint32_t (&weights)[tile_keys / 16][4], const unsigned char *shared,
-                                        const MatrixRows<size> &tile, T type)
+    __device__ __forceinline__ void add(const Weights<S> &weights, const unsigned char *shared, const MatrixRows<size> &tile, T type)
     {
         TC_UNROLL
-        for (int n = 0; n < tile_keys / 16; n++) TC_UNROLL
+        for (int n = 0; n < S::keys / 16; n++) TC_UNROLL
         for (int d = 0; d < size / 16; d++) {
             uint32_t four[4];
             load_matrix_x4_transposed(four, shared + tile.at(n, d));
@@ -207,13 +245,13 @@ template <int size> struct WarpRows {
     }
 
   private:
-    __device__ __forceinline__ void raise(float (&shift)[2], const float (&score)[tile_keys / 8][4], float scale)
+    __device__ __forceinline__ void raise(float (&shift)[2], const Scores<S> &score, float scale)
     {
         TC_UNROLL
         for (int r = 0; r < 2; r++) {
             float top = fmaxf(score[0][2 * r], score[0][2 * r + 1]);
             TC_UNROLL
-            for (int n = 1; n < tile_keys / 8; n++) top = fmaxf(top, fmaxf(score[n][2 * r], score[n][2 * r + 1]));
+            for (int n = 1; n < S::keys / 8; n++) top = fmaxf(top, fmaxf(score[n][2 * r], score[n][2 * r + 1]));
             top = fmaxf(top, __shfl_xor_sync(all_lanes, top, 1));
             top = fmaxf(top, __shfl_xor_sync(all_lanes, top, 2));
             top = fmaxf(largest[r], top * scale);
@@ -230,11 +268,11 @@ template <int size> struct WarpRows {
     }
     // 2^(factor score + added), without those that are dropped
     template <class T>
-    __device__ __forceinline__ void exponentials(uint32_t (&weights)[tile_keys / 16][4], float (&score)[tile_keys / 8][4], float factor,
-                                                 const float (&added)[2], const Marks &marks, T type)
+    __device__ __forceinline__ void exponentials(Weights<S> &weights, Scores<S> &score, float factor, const float (&added)[2],
+                                                 const Marks &marks, T type)
     {
         TC_UNROLL
-        for (int n = 0; n < tile_keys / 8; n++) {
+        for (int n = 0; n < S::keys / 8; n++) {
             TC_UNROLL
             for (int i = 0; i < 4; i++) {
                 score[n][i] = exp2_approximate(real_fma(score[n][i], factor, added[i / 2]));
@@ -249,26 +287,25 @@ template <int size> struct WarpRows {
 
 // Adds weight times value where the value is not finite and the pair not hidden: a weight of zero would let it through. `shared`: for the
 // weights of the warp.
-template <class T, int size>
-__device__ __forceinline__ void add_infinite(WarpRows<size> &rows, const uint32_t (&weights)[tile_keys / 16][4], uint32_t hidden,
-                                             uint32_t *shared, const T *tile)
+template <class S, class T>
+__device__ __forceinline__ void add_infinite(WarpRows<S> &rows, const Weights<S> &weights, uint32_t hidden, uint32_t *shared, const T *tile)
 {
     constexpr uint32_t mark = 0x8000; // -0: a weight is never negative
     __syncwarp();
     TC_UNROLL
-    for (int e = 0; e < own_scores; e += 2) {
+    for (int e = 0; e < S::scores; e += 2) {
         const uint32_t pair = weights[e / 8][e % 8 / 2];
         const uint32_t low = hidden >> e & 1 ? mark : pair & 0xffff, high = hidden >> (e + 1) & 1 ? mark : pair >> 16;
-        shared[(row_of(e) * tile_keys + column_of(e)) / 2] = low | high << 16;
+        shared[(row_of(e) * S::keys + column_of(e)) / 2] = low | high << 16;
     }
     __syncwarp();
-    const T *const own = reinterpret_cast<const T *>(shared) + lane_group() * tile_keys;
+    const T *const own = reinterpret_cast<const T *>(shared) + lane_group() * S::keys;
     TC_ROLLED
-    for (int key = 0; key < tile_keys; key++) {
-        const T weight[2] = {own[key], own[key + 8 * tile_keys]};
+    for (int key = 0; key < S::keys; key++) {
+        const T weight[2] = {own[key], own[key + 8 * S::keys]};
         TC_UNROLL
-        for (int n = 0; n < size / 8; n++) {
-            const Vector<T, 2> pair = load_vector<2>(tile + Swizzle<size>::chunk(key, n) + lane_pair());
+        for (int n = 0; n < S::size / 8; n++) {
+            const Vector<T, 2> pair = load_vector<2>(tile + Swizzle<S::size>::chunk(key, n) + lane_pair());
             if (is_finite(pair.at[0]) && is_finite(pair.at[1])) continue;
             TC_UNROLL
             for (int i = 0; i < 4; i++) {
@@ -280,47 +317,72 @@ __device__ __forceinline__ void add_infinite(WarpRows<size> &rows, const uint32_
     __syncwarp();
 }
 
+// Where a warp keeps a value of eight rows, in float32, in the place of its queries: rows are turned, so that all banks are written at a
+// time.
+template <class S> __device__ __forceinline__ int result_at(int row, int column)
+{
+    const int turned = column + row * 8;
+    return row * S::size + turned - (turned < S::size ? 0 : S::size);
+}
+// Saves the values of row i of these, which is that of a query, or what its segment makes of them.
+template <class S, class T>
+__device__ __forceinline__ void save_values(const tc_attention_forward_args &a, const Segments<float> &segments, const WarpPlace &self,
+                                            const Rows &rows, const float *results, int i, int query)
+{
+    if (query >= rows.Tq) return;
+    T *const out = rows.begin<T>(a.values, self.b, self.h) + query * a.values.row;
+    float *const part = segments.values + segments.row(a.problem, self.segment, self.b, self.h, query) * a.problem.Dv;
+    TC_ROLLED
+    for (int d = lane_of(); d < a.problem.Dv; d += warp_lanes) {
+        const float value = results[result_at<S>(i, d)];
+        if (segments.count > 1)
+            part[d] = value;
+        else
+            narrow(out[d], value);
+    }
+}
+
 // Copies a tile of keys and one of values. Not inlined, for the sake of registers: the hot loop copies by itself.
-template <class T, int size, int threads>
+template <class S, class T>
 __device__ __noinline__ void load_tile(const tc_attention_problem &p, const Numbers<float> &numbers, const WarpPlace &self,
                                        unsigned char *begin, int key, int stage, bool vectors)
 {
-    const Stages<T, size> shared = {begin};
+    const Stages<S, T> shared = {begin};
     const Head<T> head(p, numbers, self.b, self.h);
     const auto k = head.k.at(key, 0), v = head.v.at(key, 0);
     const int rows = self.end - key, D = static_cast<int>(p.D), Dv = static_cast<int>(p.Dv);
     if (vectors) {
-        load_rows<tile_keys, size, threads, true>(shared.keys(stage), k, rows, D, threadIdx.x);
-        load_rows<tile_keys, size, threads, true>(shared.values(stage), v, rows, Dv, threadIdx.x);
+        load_rows<S::keys, S::size, S::threads, true>(shared.keys(stage), k, rows, D, threadIdx.x);
+        load_rows<S::keys, S::size, S::threads, true>(shared.values(stage), v, rows, Dv, threadIdx.x);
         copy_async_commit();
     } else {
-        load_rows<tile_keys, size, threads, false>(shared.keys(stage), k, rows, D, threadIdx.x);
-        load_rows<tile_keys, size, threads, false>(shared.values(stage), v, rows, Dv, threadIdx.x);
+        load_rows<S::keys, S::size, S::threads, false>(shared.keys(stage), k, rows, D, threadIdx.x);
+        load_rows<S::keys, S::size, S::threads, false>(shared.values(stage), v, rows, Dv, threadIdx.x);
     }
 }
 
 // Block: queries of one head, a warp 16 of them, and all keys or those of a segment. The longest rows of a causal head come first.
 // q (B,H,Tq,D), k (B,Hk,Tk,D), v (B,Hk,Tk,Dv), values (B,H,Tq,Dv); shift,sum,lse (B,H,Tq). Packed sequences: see Rows.
-// D and Dv are at most `size`; vectors: rows are aligned to 16 bytes.
-template <class T, int size, int warps>
+// vectors: rows are aligned to 16 bytes.
+template <class S, class T>
 __global__ void __launch_bounds__(most_threads, 1)
     attention_mma_kernel(const __grid_constant__ tc_attention_forward_args a, const __grid_constant__ Numbers<float> numbers,
                          const __grid_constant__ Segments<float> segments, bool vectors)
 {
-    constexpr int threads = warps * warp_lanes, queries = warps * warp_queries, depth = size / 16;
+    constexpr int size = S::size;
     TC_DYNAMIC_SHARED(unsigned char, dynamic);
-    const Stages<T, size> shared = {dynamic};
+    const Stages<S, T> shared = {dynamic};
     const tc_attention_problem &p = a.problem;
     BlockPlace place;
     const auto take = [&](int64_t count) { return static_cast<int>(place.take(count)); }; // they fit, as grids do
-    const int tiles = static_cast<int>(divide_up(p.Tq, queries)), first = (tiles - 1 - take(tiles)) * queries;
+    const int tiles = static_cast<int>(divide_up(p.Tq, S::queries)), first = (tiles - 1 - take(tiles)) * S::queries;
     const int segment = take(segments.count), h = take(p.H), b = static_cast<int>(place.rest);
     const Head<T> head(p, numbers, b, h);
     if (first >= head.Tq) return; // a packed sequence that is shorter than the longest
     const int warp = static_cast<int>(threadIdx.x) / warp_lanes;
-    WarpPlace &self = shared.place(warps, warp);
-    const Reach block(p, head, first, queries);
-    int begin = block.some / tile_keys * tile_keys, end = block.some_end;
+    WarpPlace &self = shared.place(warp);
+    const Reach block(p, head, first, S::queries);
+    int begin = block.some / S::keys * S::keys, end = block.some_end;
     if (segments.count > 1) {
         const int from = segment * TC_ATTENTION_SEGMENT, to = from + TC_ATTENTION_SEGMENT;
         begin = begin < from ? from : begin;
@@ -340,17 +402,13 @@ __global__ void __launch_bounds__(most_threads, 1)
     else
         load_rows<warp_queries, size, warp_lanes, false>(own_queries, q, own_rows, static_cast<int>(p.D), threadIdx.x % warp_lanes);
     copy_async_commit();
-    if (begin < self.end) load_tile<T, size, threads>(p, numbers, self, dynamic, begin, 0, vectors);
+    if (begin < self.end) load_tile<S, T>(p, numbers, self, dynamic, begin, 0, vectors);
     copy_async_wait<0>();
     __syncwarp();
-    uint32_t query[depth][4];
-    const MatrixRows<size> query_rows(shared.queries(warp), false);
-    TC_UNROLL
-    for (int d = 0; d < depth; d++) load_matrix_x4(query[d], dynamic + query_rows.at(0, d));
-
-    WarpRows<size> rows;
-    float score[tile_keys / 8][4];
-    uint32_t weights[tile_keys / 16][4];
+    Queries<S> queries(dynamic, shared.queries(warp));
+    WarpRows<S> rows;
+    Scores<S> score;
+    Weights<S> weights;
     MatrixRows<size> keys(0, true), values(shared.tile, false);
     const auto stage = [&] { return keys.row >= shared.stage ? 1 : 0; };
     const auto change_stage = [&] {
@@ -360,22 +418,22 @@ __global__ void __launch_bounds__(most_threads, 1)
     };
     // The hot loop is over tiles that all rows of the block see, each followed by a whole one.
     const bool is_whole = vectors && p.D == size && p.Dv == size;
-    const int last = (self.block.all_end < end - tile_keys ? self.block.all_end : end - tile_keys) - tile_keys;
+    const int last = (self.block.all_end < end - S::keys ? self.block.all_end : end - S::keys) - S::keys;
     const int hot_end = is_whole ? last : -1;
     TC_ROLLED
-    for (int key = begin; key < self.end; key += tile_keys) {
+    for (int key = begin; key < self.end; key += S::keys) {
         if (key >= self.block.all && key <= hot_end) {
-            const int next = key + tile_keys;
+            const int next = key + S::keys;
             const Head<T> of(p, numbers, self.b, self.h);
-            WholeRows<tile_keys, size, threads, T> next_keys(of.k.at(next, 0), threadIdx.x), next_values(of.v.at(next, 0), threadIdx.x);
+            WholeRows<S::keys, size, S::threads, T> next_keys(of.k.at(next, 0), threadIdx.x), next_values(of.v.at(next, 0), threadIdx.x);
             TC_ROLLED
-            for (; key <= hot_end; key += tile_keys) {
+            for (; key <= hot_end; key += S::keys) {
                 copy_async_wait<0>();
                 __syncthreads(); // also: everybody is done with the other stage
                 next_keys.load(shared.keys(stage() ^ 1));
                 next_values.load(shared.values(stage() ^ 1));
                 copy_async_commit();
-                multiply_keys<T, size>(score, query, dynamic, keys, T());
+                multiply_keys<S>(score, queries, dynamic, keys, T());
                 rows.weigh(weights, score, numbers.scale, Marks(), T());
                 rows.add(weights, dynamic, values, T());
                 change_stage();
@@ -383,67 +441,62 @@ __global__ void __launch_bounds__(most_threads, 1)
         }
         copy_async_wait<0>();
         // Only a pair that is hidden has to be kept from a value that is not finite.
-        const bool infinite = __syncthreads_or(!self.block.sees_all(key) && has_infinite<size, threads>(shared.values(stage())));
-        if (key + tile_keys < self.end) load_tile<T, size, threads>(p, numbers, self, dynamic, key + tile_keys, stage() ^ 1, vectors);
-        bool sees = !self.own.sees_none(key);
+        const bool infinite = __syncthreads_or(!self.block.sees_all(key, S::keys) && has_infinite<S>(shared.values(stage())));
+        if (key + S::keys < self.end) load_tile<S, T>(p, numbers, self, dynamic, key + S::keys, stage() ^ 1, vectors);
+        bool sees = !self.own.sees_none(key, S::keys);
+        if (sees) multiply_keys<S>(score, queries, dynamic, keys, T());
+        if (!S::keeps_queries) __syncthreads(); // scores take the place of the keys
         if (sees) {
-            multiply_keys<T, size>(score, query, dynamic, keys, T());
             Marks marks;
-            if (self.own.sees_all(key)) {
+            float *const finished = shared.scores(warp, stage());
+            if (self.own.sees_all(key, S::keys)) {
                 rows.weigh(weights, score, numbers.scale, marks, T());
             } else {
-                float *const finished = reinterpret_cast<float *>(shared.scores(warp));
                 TC_UNROLL
-                for (int e = 0; e < own_scores; e++) finished[e * warp_lanes + lane_of()] = score[e / 4][e % 4];
-                marks = finish_scores<T>(p, numbers, self.b, self.h, finished, self.first, key);
+                for (int e = 0; e < S::scores; e++) finished[e * warp_lanes + lane_of()] = score[e / 4][e % 4];
+                marks = finish_scores<S, T>(p, numbers, self.b, self.h, finished, self.first, key);
                 TC_UNROLL
-                for (int e = 0; e < own_scores; e++) score[e / 4][e % 4] = finished[e * warp_lanes + lane_of()];
-                sees = __any_sync(all_lanes, marks.hidden != all_hidden);
+                for (int e = 0; e < S::scores; e++) score[e / 4][e % 4] = finished[e * warp_lanes + lane_of()];
+                sees = __any_sync(all_lanes, marks.hidden != all_hidden<S>);
                 if (sees) rows.weigh_finished(weights, score, marks, T());
             }
-            if (sees && infinite)
-                add_infinite<T>(rows, weights, marks.hidden, reinterpret_cast<uint32_t *>(shared.scores(warp)), shared.values(stage()));
+            if (sees && infinite) add_infinite(rows, weights, marks.hidden, reinterpret_cast<uint32_t *>(finished), shared.values(stage()));
         }
         if (infinite) {
             __syncthreads();
-            clear_infinite<size, threads>(shared.values(stage()));
+            clear_infinite<S>(shared.values(stage()));
             __syncthreads();
         }
         if (sees) rows.add(weights, dynamic, values, T());
         change_stage();
     }
 
-    const float kept = numbers.drops ? numbers.kept : 1.0f;
-    const int64_t ours = self.b, head_of = self.h;
-    const Rows of(p, ours);
+    const Rows of(p, self.b);
     TC_UNROLL
     for (int r = 0; r < 2; r++) {
         float sum = rows.sum[r];
         sum += __shfl_xor_sync(all_lanes, sum, 1);
         sum += __shfl_xor_sync(all_lanes, sum, 2);
-        const int query_row = self.first + lane_group() + 8 * r;
-        if (query_row >= of.Tq) continue;
-        const int64_t row = segments.row(p, self.segment, ours, head_of, query_row);
-        const float share = share_of(rows.largest[r], sum);
-        T *const out = of.begin<T>(a.values, ours, head_of) + query_row * a.values.row;
+        const int query = self.first + lane_group() + 8 * r;
+        if (lane_pair() == 0 && query < of.Tq) {
+            if (segments.count > 1) {
+                const int64_t row = segments.row(p, self.segment, self.b, self.h, query);
+                segments.largest[row] = rows.largest[r];
+                segments.sum[row] = sum;
+            } else {
+                save_statistics(a, of.statistics(p, self.b, self.h) + query, rows.largest[r], sum);
+            }
+        }
+        const float kept = numbers.drops ? numbers.kept : 1.0f, share = segments.count > 1 ? 1.0f : share_of(rows.largest[r], sum);
+        float *const results = reinterpret_cast<float *>(dynamic + shared.queries(warp));
+        __syncwarp();
         TC_UNROLL
-        for (int n = 0; n < size / 8; n++) TC_UNROLL
-        for (int i = 0; i < 2; i++) {
-            const int at = n * 8 + lane_pair() + i;
-            if (at >= p.Dv) continue;
-            const float value = rows.values[n][2 * r + i] * kept;
-            if (segments.count > 1)
-                segments.values[row * p.Dv + at] = value;
-            else
-                narrow(out[at], value * share);
-        }
-        if (lane_pair() != 0) continue;
-        if (segments.count > 1) {
-            segments.largest[row] = rows.largest[r];
-            segments.sum[row] = sum;
-        } else {
-            save_statistics(a, of.statistics(p, ours, head_of) + query_row, rows.largest[r], sum);
-        }
+        for (int n = 0; n < size / 8; n++)
+            store_vector(results + result_at<S>(lane_group(), n * 8 + lane_pair()),
+                         Vector<float, 2>{rows.values[n][2 * r] * kept * share, rows.values[n][2 * r + 1] * kept * share});
+        __syncwarp();
+        TC_ROLLED
+        for (int i = 0; i < 8; i++) save_values<S, T>(a, segments, self, of, results, i, self.first + 8 * r + i);
     }
 }
 
@@ -466,9 +519,7 @@ __global__ void __launch_bounds__(warp_lanes *rows_per_block)
             float kept = 1;
             if (numbers.drops) {
                 const PhiloxWords words = philox_words(draw.seed, draw.call, first + static_cast<uint64_t>(key));
-                const int64_t of = key / TC_PHILOX_BLOCKS % 4;
-                const uint32_t word = of == 0 ? words.at[0] : of == 1 ? words.at[1] : of == 2 ? words.at[2] : words.at[3];
-                kept = word >= numbers.threshold ? numbers.kept : 0.0f;
+                kept = word_of(words, key) >= numbers.threshold ? numbers.kept : 0.0f;
             }
             sum += kept / static_cast<float>(head.Tk) * widen(head.v.at(key, d).data[0]);
         }
@@ -482,21 +533,23 @@ bool is_aligned(const tc_attention_operand &x)
     return reinterpret_cast<uintptr_t>(x.data) % 16 == 0 && x.batch % 8 == 0 && x.head % 8 == 0 && x.row % 8 == 0;
 }
 
-template <class T, int size, int warps> int launch_shape(const tc_attention_forward_args &a, const Segments<float> &segments, void *stream)
+template <class S, class T> int launch_shape(const tc_attention_forward_args &a, const Segments<float> &segments, void *stream)
 {
+    static_assert(S::size <= 128 || Stages<S, T>::bytes <= (S::warps < 8 ? 99 * 1024 : TC_ATTENTION_LARGE_BLOCK),
+                  "as all GPUs have, or large");
     const tc_attention_problem &p = a.problem;
-    const int64_t count = p.B * p.H * divide_up(p.Tq, warps * warp_queries) * segments.count;
-    const Launch shape(blocks(count), dim3(warps * warp_lanes), Stages<T, size>::bytes(warps), stream);
+    const int64_t count = p.B * p.H * divide_up(p.Tq, S::queries) * segments.count;
+    const Launch grid(blocks(count), dim3(S::threads), Stages<S, T>::bytes, stream);
     const bool vectors = is_aligned(p.q) && is_aligned(p.k) && is_aligned(p.v);
-    return launch<attention_mma_kernel<T, size, warps>>(shape, a, numbers_of<T>(p), segments, vectors);
+    return launch<attention_mma_kernel<S, T>>(grid, a, numbers_of<T>(p), segments, vectors);
 }
 
-template <class T, int size> int launch_size(const tc_attention_forward_args &a, const Segments<float> &segments, void *stream)
+template <class T, int size, int keys> int launch_size(const tc_attention_forward_args &a, const Segments<float> &segments, void *stream)
 {
     const int64_t queries = a.problem.Tq;
-    return queries <= 16   ? launch_shape<T, size, 1>(a, segments, stream)
-           : queries <= 64 ? launch_shape<T, size, 4>(a, segments, stream)
-                           : launch_shape<T, size, 8>(a, segments, stream);
+    if (queries <= 16) return launch_shape<Shape<size, 1, keys>, T>(a, segments, stream);
+    if (queries <= 64 || (size > 128 && !a.large_blocks)) return launch_shape<Shape<size, 4, keys>, T>(a, segments, stream);
+    return launch_shape<Shape<size, 8, keys>, T>(a, segments, stream);
 }
 
 } // namespace
@@ -509,9 +562,10 @@ template <class T> int attention_mma_forward(const tc_attention_forward_args &a,
     const tc_attention_problem &p = a.problem;
     if (!tc_attention_fits_mma(&p)) return cudaErrorInvalidValue;
     const int64_t width = p.D > p.Dv ? p.D : p.Dv;
-    if (width <= 64) return launch_size<T, 64>(a, segments, stream);
-    if (width <= 96) return launch_size<T, 96>(a, segments, stream);
-    return launch_size<T, 128>(a, segments, stream);
+    if (width <= 64) return launch_size<T, 64, 64>(a, segments, stream);
+    if (width <= 96) return launch_size<T, 96, 64>(a, segments, stream);
+    if (width <= 128) return launch_size<T, 128, 64>(a, segments, stream);
+    return launch_size<T, 256, 32>(a, segments, stream);
 }
 
 template <class T> int attention_mean(const tc_attention_forward_args &a, void *stream)

@@ -40,8 +40,9 @@ template <int columns> struct MatrixRows {
     }
     __device__ __forceinline__ int at(int row_block, int column_block) const
     {
-        const int turned = (Swizzle<columns>::whole ? row : chunk) ^ column_block * 32; // other bits than those of the row
-        return row_block * 32 * columns + turned + (Swizzle<columns>::whole ? 0 : row);
+        constexpr int period = Swizzle<columns>::whole ? 4 : 2; // blocks of columns in which chunks change places: others are an offset
+        const int turned = (Swizzle<columns>::whole ? row : chunk) ^ column_block % period * 32; // other bits than those of the row
+        return row_block * 32 * columns + turned + column_block / period * period * 32 + (Swizzle<columns>::whole ? 0 : row);
     }
     __device__ __forceinline__ void move(int bytes) { row += bytes; }
 };
@@ -86,8 +87,11 @@ __device__ __forceinline__ void load_rows(T *tile, const Source &from, int rows,
 // The same of a tile that is all there, for a loop over tiles: where a thread's copies are does not depend on the tile.
 template <int tile_rows, int tile_columns, int threads, class T> struct WholeRows {
     using Layout = Swizzle<tile_columns>;
-    static constexpr int passes = tile_rows * Layout::chunks / threads;
-    static constexpr bool regular = threads % (8 * Layout::chunks) == 0; // a pass is so many rows that the swizzle repeats
+    static constexpr int passes = tile_rows * Layout::chunks / threads, group = passes < most_unrolled ? passes : most_unrolled;
+    static constexpr bool regular = Layout::whole && threads % Layout::chunks == 0; // a pass is whole rows
+    static constexpr int pass_rows = threads / Layout::chunks;
+    static_assert(passes % group == 0 && (!regular || pass_rows % 8 == 0 || (8 % pass_rows == 0 && group * pass_rows % 8 == 0)),
+                  "what turns a row's chunks is known for each pass of a group");
     int64_t step;
     const T *from; // of the next tile
     int to;
@@ -101,22 +105,23 @@ template <int tile_rows, int tile_columns, int threads, class T> struct WholeRow
     }
     __device__ __forceinline__ void load(T *tile)
     {
-        if constexpr (passes <= most_unrolled) {
-            TC_UNROLL
-            for (int i = 0; i < passes; i++) copy(tile, i);
-        } else {
-            TC_UNROLL_SOME
-            for (int i = 0; i < passes; i++) copy(tile, i);
-        }
-        from += tile_rows * step;
-    }
-    __device__ __forceinline__ void copy(T *tile, int i)
-    {
         if constexpr (regular) {
-            copy_async<16>(tile + to + i * threads * 8, from + i * (threads / Layout::chunks) * step);
+            TC_ROLLED
+            for (int first = 0; first < passes; first += group) {
+                TC_UNROLL
+                for (int i = 0; i < group; i++) // the bits of i that turn a row are others than those of its number in a pass
+                    copy_async<16>(tile + (to ^ i * pass_rows % 8 * 8) + i * threads * 8, from + i * pass_rows * step);
+                tile += group * threads * 8;
+                from += group * pass_rows * step;
+            }
         } else {
-            const int e = to + i * threads, row = e / Layout::chunks, chunk = e % Layout::chunks;
-            copy_async<16>(tile + Layout::chunk(row, chunk), from + row * step + chunk * 8);
+            TC_ROLLED
+            for (int first = 0; first < passes; first += group) TC_UNROLL
+            for (int i = first; i < first + group; i++) {
+                const int e = to + i * threads, row = e / Layout::chunks, chunk = e % Layout::chunks;
+                copy_async<16>(tile + Layout::chunk(row, chunk), from + row * step + chunk * 8);
+            }
+            from += tile_rows * step;
         }
     }
 };

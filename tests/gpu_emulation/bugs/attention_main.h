@@ -1,6 +1,6 @@
 // attention_main.h: the main function of a program that test_kernel_bugs.py makes of attention_mma.cu, as it is or with a bug. It computes
 // attention by blocks of eight warps, which see whole tiles of keys and a part of one, and causal attention by one of four, where the last
-// key and value, which only the last query may see, are NaN.
+// key and value, which only the last query may see, are NaN; then the same of heads of 256 features.
 #include "bugs/bug.h"
 #include <cmath>
 #include <limits>
@@ -8,10 +8,8 @@
 namespace
 {
 
-constexpr int64_t features = 64;
-
 // growth: of every 64 rows, so that the largest score of a row grows from tile to tile.
-std::vector<bfloat16> operand(int64_t rows, int64_t by, bool ends_with_nan, int64_t growth)
+std::vector<bfloat16> operand(int64_t rows, int64_t features, int64_t by, bool ends_with_nan, int64_t growth)
 {
     std::vector<bfloat16> x(static_cast<size_t>(rows * features));
     for (int64_t i = 0; i < rows * features; i++) {
@@ -24,7 +22,7 @@ std::vector<bfloat16> operand(int64_t rows, int64_t by, bool ends_with_nan, int6
     return x;
 }
 
-double product(const std::vector<bfloat16> &x, int64_t i, const std::vector<bfloat16> &y, int64_t j)
+double product(int64_t features, const std::vector<bfloat16> &x, int64_t i, const std::vector<bfloat16> &y, int64_t j)
 {
     double sum = 0;
     for (int64_t d = 0; d < features; d++)
@@ -33,9 +31,10 @@ double product(const std::vector<bfloat16> &x, int64_t i, const std::vector<bflo
     return sum;
 }
 
-template <int warps> int compare(int64_t Tq, int64_t Tk, bool causal)
+template <class S> int compare(int64_t Tq, int64_t Tk, bool causal)
 {
-    const auto q = operand(Tq, 3, false, 0), k = operand(Tk, 5, causal, 1), v = operand(Tk, 7, causal, 0);
+    constexpr int64_t features = S::size;
+    const auto q = operand(Tq, features, 3, false, 0), k = operand(Tk, features, 5, causal, 1), v = operand(Tk, features, 7, causal, 0);
     std::vector<bfloat16> values(static_cast<size_t>(Tq * features));
     std::vector<float> statistics(static_cast<size_t>(Tq));
     tc_attention_forward_args a = {};
@@ -47,7 +46,7 @@ template <int warps> int compare(int64_t Tq, int64_t Tk, bool causal)
     p.left = TC_ATTENTION_UNBOUNDED, p.right = causal ? 0 : TC_ATTENTION_UNBOUNDED;
     bfloat16 *to = device_array(values);
     a.values.data = to, a.shift = device_array(statistics), a.sum = device_array(statistics);
-    if (const int error = launch_shape<bfloat16, features, warps>(a, {1, nullptr, nullptr, nullptr}, nullptr)) {
+    if (const int error = launch_shape<S, bfloat16>(a, {1, nullptr, nullptr, nullptr}, nullptr)) {
         printf("error %d: %s\n", error, emulator_report());
         return 1;
     }
@@ -57,7 +56,7 @@ template <int warps> int compare(int64_t Tq, int64_t Tk, bool causal)
         std::vector<double> sums(features);
         double total = 0;
         for (int64_t j = 0; j < seen; j++) {
-            const double weight = exp(p.scale * product(q, i, k, j));
+            const double weight = exp(p.scale * product(features, q, i, k, j));
             total += weight;
             for (size_t d = 0; d < features; d++)
                 sums[d] += weight * static_cast<double>(to_float(v[static_cast<size_t>(j * features) + d]));
@@ -78,6 +77,8 @@ int main(int argc, char **argv)
 {
     if (argc != 3) return 2;
     set_schedule(argv[1], argv[2]);
-    if (const int error = compare<8>(130, 200, false)) return error;
-    return compare<4>(60, 60, true);
+    if (const int error = compare<Shape<64, 8, 64>>(130, 200, false)) return error;
+    if (const int error = compare<Shape<64, 4, 64>>(60, 60, true)) return error;
+    if (const int error = compare<Shape<256, 4, 32>>(20, 100, false)) return error;
+    return compare<Shape<256, 4, 32>>(40, 40, true);
 }
