@@ -172,6 +172,13 @@ static inline bool tc_attention_fits_mma(const tc_attention_problem *p)
 {
     return p->D <= TC_ATTENTION_MMA_SIZE && p->Dv <= TC_ATTENTION_MMA_SIZE && p->Tq <= INT32_MAX / 2 && p->Tk <= INT32_MAX / 2;
 }
+/* Query heads that read the same key head are taken together where a head has few queries: each fills as many rows of a block. Not of
+ * packed sequences, of which each may be short or long. */
+#define TC_ATTENTION_TOGETHER 64
+static inline int64_t tc_attention_mma_group(const tc_attention_problem *p)
+{
+    return p->Tq <= TC_ATTENTION_TOGETHER && !p->sequences ? p->H / p->Hk : 1;
+}
 static inline bool tc_attention_mma_splits_keys(const tc_attention_problem *p)
 {
     return p->Tq <= TC_ATTENTION_FEW_QUERIES && tc_attention_segments(p) > 1;

@@ -568,6 +568,35 @@ def test_tiles_of_keys(cuda, rng, name, width):
     check_forward(case, k_terms=width)
 
 
+def of_each_head(rng, Tq):
+    """Of six query heads and 70 keys, in two batch elements."""
+    return {
+        "causal": {"causal": True, "offset": [66, 20]},
+        "window": {"window": (30, 2), "offset": 50},
+        "lengths": {"key_lengths": [70, 33]},
+        "mask": {"mask": rng.random((2, 6, Tq, 70)) < 0.6},
+        "mask of heads": {"mask": rng.random((1, 6, 1, 70)) < 0.6, "empty_rows": "uniform"},
+        "bias": {"additive": [rng.standard_normal((6, Tq, 70)), rng.standard_normal((2, 1, 1, 70))]},
+        "dropout": {"dropout": 0.4, "causal": True, "offset": 60},
+        "softcap": {"softcap": 1.5},
+    }
+
+
+@pytest.mark.parametrize("Tq, Hk", [(1, 1), small(1, 2), (5, 2), (23, 3), (64, 2), (65, 3)])
+@pytest.mark.parametrize("name", of_each_head(np.random.default_rng(0), 1))
+def test_heads_that_share_keys_and_rows(cuda, rng, name, Tq, Hk):
+    """Few queries of six, three or two heads in the rows of one block, of one, four and eight warps."""
+    case = make(cuda, rng, np.float16, B=2, H=6, Hk=Hk, Tq=Tq, Tk=70, D=8, **of_each_head(rng, Tq)[name])
+    check_forward(case, k_terms=70)
+
+
+@pytest.mark.parametrize("options", [{}, {"dropout": 0.4, "causal": True, "offset": 290}], ids=["plain", "dropout"])
+def test_heads_that_share_keys_and_rows_in_segments(cuda, rng, options):
+    case = make(cuda, rng, ml_dtypes.bfloat16, B=2, H=6, Hk=2, Tq=7, Tk=300, D=64, **options)
+    case.splits_keys = True
+    check_forward(case, k_terms=300)
+
+
 @pytest.mark.parametrize("options", [{"causal": True}, {"dropout": 0.3}], ids=["causal", "dropout"])
 def test_small_blocks_have_the_bits_of_large_ones(cuda, rng, options):
     """Of wide heads, on GPUs with less shared memory."""

@@ -29,19 +29,43 @@ template <class S> using Weights = uint32_t[S::keys / 16][4];
 // Score e of a lane: in fragment e / 4, whose columns are eight keys.
 __device__ __forceinline__ int row_of(int e) { return lane_group() + e % 4 / 2 * 8; }
 __device__ __forceinline__ int column_of(int e) { return e / 4 * 8 + lane_pair() + e % 2; }
+// Number i of the scores in the first (r 0) or second of a lane's rows.
+__device__ __forceinline__ int own_score(int r, int i) { return i / 2 * 4 + r * 2 + i % 2; }
 
-// Of `rows` queries from `first` on: they see no key outside [some, some_end), and all of [all, all_end) without any change of a score.
+// The rows of a tile. They are queries of one head, or of `group` heads from h on, which read the same keys: row by row the first query of
+// each head, then the second.
+struct Group {
+    int h, group;
+
+    __device__ __forceinline__ int query(int row) const { return group == 1 ? row : static_cast<int>(unsigned(row) / unsigned(group)); }
+    __device__ __forceinline__ int head(int row) const { return group == 1 ? h : h + static_cast<int>(unsigned(row) % unsigned(group)); }
+};
+// Those of q.
+template <class T> struct GroupRows {
+    const T *data; // of the first head
+    int64_t across, head;
+    Group group;
+    int first;
+
+    __device__ __forceinline__ const T *row(int i) const
+    {
+        return data + group.query(first + i) * across + (group.head(first + i) - group.h) * head;
+    }
+};
+
+// Of `rows` rows from `first` on: they see no key outside [some, some_end), and all of [all, all_end) without any change of a score.
 struct Reach {
     int some, some_end, all, all_end;
 
     template <class T>
-    __device__ __forceinline__ Reach(const tc_attention_problem &p, const Head<T> &head, int64_t first, int rows)
+    __device__ __forceinline__ Reach(const tc_attention_problem &p, const Head<T> &head, const Group &group, int first_row, int rows)
         : some(0), some_end(0), all(0), all_end(0)
     {
+        const int64_t first = group.query(first_row), end = group.query(first_row + rows - 1) + 1;
         if (first >= head.Tq) return;
-        const int64_t last = (first + rows < head.Tq ? first + rows : head.Tq) - 1;
+        const int64_t last = (end < head.Tq ? end : head.Tq) - 1;
         some = static_cast<int>(head.first_key(p, first));
-        some_end = static_cast<int>(head.end_key(p, first, rows));
+        some_end = static_cast<int>(head.end_key(p, last, 1));
         const bool changes = head.mask || head.additive[0] || head.additive[1] || head.numbers.cap > 0 || head.numbers.drops;
         if (changes || !(head.numbers.scale > 0)) return;
         all = static_cast<int>(head.first_key(p, last));
@@ -54,7 +78,8 @@ struct Reach {
 // What a warp knows of itself and of its block, in shared memory: the hot loop needs none of it, and registers are few.
 struct WarpPlace {
     Reach block, own;
-    int b, h, segment, first, end; // first: its first query; end: of the block's keys
+    Group group;
+    int b, segment, first, end; // first: its first row; end: of the block's keys
 };
 constexpr int place_bytes = sizeof(WarpPlace);
 
@@ -96,28 +121,33 @@ __device__ __forceinline__ uint32_t word_of(const PhiloxWords &words, int64_t ke
 
 // Finishes the scores of a warp's tile, each lane its own. Not inlined: it is long, and needs none of the caller's registers.
 template <class S, class T>
-__device__ __noinline__ Marks finish_scores(const tc_attention_problem &p, const Numbers<float> &numbers, int b, int h, float *scores,
-                                            int query, int key)
+__device__ __noinline__ Marks finish_scores(const tc_attention_problem &p, const Numbers<float> &numbers, const WarpPlace &self,
+                                            float *scores, int key)
 {
-    const Head<T> head(p, numbers, b, h);
+    const Draw draw = numbers.drops ? draw_of(p.seed, p.call, p.drawn) : Draw{};
+    const uint64_t row_length = static_cast<uint64_t>(divide_up(p.Tk, TC_PHILOX_GROUP) * TC_PHILOX_GROUP);
     Marks marks;
     TC_ROLLED
-    for (int e = 0; e < S::scores; e++) {
-        float &score = scores[e * warp_lanes + lane_of()];
-        const Score<float> finished = finish_score(p, head, query + row_of(e), key + column_of(e), score);
-        score = finished.value;
-        marks.hidden |= static_cast<uint32_t>(finished.hidden) << e;
-    }
-    if (!numbers.drops) return marks;
-    const Draw draw = draw_of(p.seed, p.call, p.drawn);
-    const uint64_t row_length = static_cast<uint64_t>(divide_up(p.Tk, TC_PHILOX_GROUP) * TC_PHILOX_GROUP);
-    TC_ROLLED
-    for (int e = 0; e < 8; e++) { // keys 16 apart are two fragments apart, and share a block of random words
-        const uint64_t row = head.first_row + static_cast<uint64_t>(query + row_of(e));
-        const PhiloxWords words = philox_words(draw.seed, draw.call, row * row_length + static_cast<uint64_t>(key + column_of(e)));
-        TC_UNROLL
-        for (int i = 0; i < S::keys / 16; i++)
-            marks.dropped |= static_cast<uint32_t>(word_of(words, key + 16 * i) < numbers.threshold) << (e + 8 * i);
+    for (int r = 0; r < 2; r++) {
+        const int row = self.first + row_of(2 * r), query = self.group.query(row);
+        const Head<T> head(p, numbers, self.b, self.group.head(row));
+        TC_ROLLED
+        for (int i = 0; i < S::scores / 2; i++) {
+            const int e = own_score(r, i);
+            float &score = scores[e * warp_lanes + lane_of()];
+            const Score<float> finished = finish_score(p, head, query, key + column_of(e), score);
+            score = finished.value;
+            marks.hidden |= static_cast<uint32_t>(finished.hidden) << e;
+        }
+        const uint64_t first = (head.first_row + static_cast<uint64_t>(query)) * row_length;
+        TC_ROLLED
+        for (int i = 0; numbers.drops && i < 4; i++) { // keys 16 apart are two fragments apart, and share a block of random words
+            const int e = own_score(r, i);
+            const PhiloxWords words = philox_words(draw.seed, draw.call, first + static_cast<uint64_t>(key + column_of(e)));
+            TC_UNROLL
+            for (int n = 0; n < S::keys / 16; n++)
+                marks.dropped |= static_cast<uint32_t>(word_of(words, key + 16 * n) < numbers.threshold) << (e + 8 * n);
+        }
     }
     return marks;
 }
@@ -324,14 +354,15 @@ template <class S> __device__ __forceinline__ int result_at(int row, int column)
     const int turned = column + row * 8;
     return row * S::size + turned - (turned < S::size ? 0 : S::size);
 }
-// Saves the values of row i of these, which is that of a query, or what its segment makes of them.
+// Saves the values of row i of these, which is that row of the tile's, or what its segment makes of them.
 template <class S, class T>
 __device__ __forceinline__ void save_values(const tc_attention_forward_args &a, const Segments<float> &segments, const WarpPlace &self,
-                                            const Rows &rows, const float *results, int i, int query)
+                                            const Rows &rows, const float *results, int i, int row)
 {
+    const int query = self.group.query(row), h = self.group.head(row);
     if (query >= rows.Tq) return;
-    T *const out = rows.begin<T>(a.values, self.b, self.h) + query * a.values.row;
-    float *const part = segments.values + segments.row(a.problem, self.segment, self.b, self.h, query) * a.problem.Dv;
+    T *const out = rows.begin<T>(a.values, self.b, h) + query * a.values.row;
+    float *const part = segments.values + segments.row(a.problem, self.segment, self.b, h, query) * a.problem.Dv;
     TC_ROLLED
     for (int d = lane_of(); d < a.problem.Dv; d += warp_lanes) {
         const float value = results[result_at<S>(i, d)];
@@ -348,7 +379,7 @@ __device__ __noinline__ void load_tile(const tc_attention_problem &p, const Numb
                                        unsigned char *begin, int key, int stage, bool vectors)
 {
     const Stages<S, T> shared = {begin};
-    const Head<T> head(p, numbers, self.b, self.h);
+    const Head<T> head(p, numbers, self.b, self.group.h);
     const auto k = head.k.at(key, 0), v = head.v.at(key, 0);
     const int rows = self.end - key, D = static_cast<int>(p.D), Dv = static_cast<int>(p.Dv);
     if (vectors) {
@@ -361,13 +392,13 @@ __device__ __noinline__ void load_tile(const tc_attention_problem &p, const Numb
     }
 }
 
-// Block: queries of one head, a warp 16 of them, and all keys or those of a segment. The longest rows of a causal head come first.
-// q (B,H,Tq,D), k (B,Hk,Tk,D), v (B,Hk,Tk,Dv), values (B,H,Tq,Dv); shift,sum,lse (B,H,Tq). Packed sequences: see Rows.
-// vectors: rows are aligned to 16 bytes.
+// Block: rows of one head or of `group` heads, a warp 16 of them, and all keys or those of a segment. The longest rows of a causal head
+// come first. q (B,H,Tq,D), k (B,Hk,Tk,D), v (B,Hk,Tk,Dv), values (B,H,Tq,Dv); shift,sum,lse (B,H,Tq). Packed sequences: see Rows. vectors:
+// rows are aligned to 16 bytes.
 template <class S, class T>
 __global__ void __launch_bounds__(most_threads, 1)
     attention_mma_kernel(const __grid_constant__ tc_attention_forward_args a, const __grid_constant__ Numbers<float> numbers,
-                         const __grid_constant__ Segments<float> segments, bool vectors)
+                         const __grid_constant__ Segments<float> segments, int group, bool vectors)
 {
     constexpr int size = S::size;
     TC_DYNAMIC_SHARED(unsigned char, dynamic);
@@ -375,13 +406,14 @@ __global__ void __launch_bounds__(most_threads, 1)
     const tc_attention_problem &p = a.problem;
     BlockPlace place;
     const auto take = [&](int64_t count) { return static_cast<int>(place.take(count)); }; // they fit, as grids do
-    const int tiles = static_cast<int>(divide_up(p.Tq, S::queries)), first = (tiles - 1 - take(tiles)) * S::queries;
-    const int segment = take(segments.count), h = take(p.H), b = static_cast<int>(place.rest);
+    const int tiles = static_cast<int>(divide_up(p.Tq * group, S::queries)), first = (tiles - 1 - take(tiles)) * S::queries;
+    const int segment = take(segments.count), h = take(p.H / group) * group, b = static_cast<int>(place.rest);
+    const Group heads = {h, group};
     const Head<T> head(p, numbers, b, h);
-    if (first >= head.Tq) return; // a packed sequence that is shorter than the longest
+    if (heads.query(first) >= head.Tq) return; // a packed sequence that is shorter than the longest
     const int warp = static_cast<int>(threadIdx.x) / warp_lanes;
     WarpPlace &self = shared.place(warp);
-    const Reach block(p, head, first, S::queries);
+    const Reach block(p, head, heads, first, S::queries);
     int begin = block.some / S::keys * S::keys, end = block.some_end;
     if (segments.count > 1) {
         const int from = segment * TC_ATTENTION_SEGMENT, to = from + TC_ATTENTION_SEGMENT;
@@ -390,13 +422,13 @@ __global__ void __launch_bounds__(most_threads, 1)
     }
     if (lane_of() == 0) {
         const int own = first + warp * warp_queries;
-        self = {block, Reach(p, head, own, warp_queries), b, h, segment, own, end};
+        self = {block, Reach(p, head, heads, own, warp_queries), heads, b, segment, own, end};
     }
     __syncwarp();
 
     T *const own_queries = reinterpret_cast<T *>(dynamic + shared.queries(warp));
-    const auto q = head.q.at(self.first, 0);
-    const int own_rows = static_cast<int>(head.Tq) - self.first;
+    const GroupRows<T> q = {head.q.data, p.q.row, p.q.head, heads, self.first};
+    const int own_rows = static_cast<int>(head.Tq) * group - self.first;
     if (vectors)
         load_rows<warp_queries, size, warp_lanes, true>(own_queries, q, own_rows, static_cast<int>(p.D), threadIdx.x % warp_lanes);
     else
@@ -424,7 +456,7 @@ __global__ void __launch_bounds__(most_threads, 1)
     for (int key = begin; key < self.end; key += S::keys) {
         if (key >= self.block.all && key <= hot_end) {
             const int next = key + S::keys;
-            const Head<T> of(p, numbers, self.b, self.h);
+            const Head<T> of(p, numbers, self.b, self.group.h);
             WholeRows<S::keys, size, S::threads, T> next_keys(of.k.at(next, 0), threadIdx.x), next_values(of.v.at(next, 0), threadIdx.x);
             TC_ROLLED
             for (; key <= hot_end; key += S::keys) {
@@ -454,7 +486,7 @@ __global__ void __launch_bounds__(most_threads, 1)
             } else {
                 TC_UNROLL
                 for (int e = 0; e < S::scores; e++) finished[e * warp_lanes + lane_of()] = score[e / 4][e % 4];
-                marks = finish_scores<S, T>(p, numbers, self.b, self.h, finished, self.first, key);
+                marks = finish_scores<S, T>(p, numbers, self, finished, key);
                 TC_UNROLL
                 for (int e = 0; e < S::scores; e++) score[e / 4][e % 4] = finished[e * warp_lanes + lane_of()];
                 sees = __any_sync(all_lanes, marks.hidden != all_hidden<S>);
@@ -477,14 +509,14 @@ __global__ void __launch_bounds__(most_threads, 1)
         float sum = rows.sum[r];
         sum += __shfl_xor_sync(all_lanes, sum, 1);
         sum += __shfl_xor_sync(all_lanes, sum, 2);
-        const int query = self.first + lane_group() + 8 * r;
+        const int own = self.first + lane_group() + 8 * r, query = heads.query(own), head_of = heads.head(own);
         if (lane_pair() == 0 && query < of.Tq) {
             if (segments.count > 1) {
-                const int64_t row = segments.row(p, self.segment, self.b, self.h, query);
+                const int64_t row = segments.row(p, self.segment, self.b, head_of, query);
                 segments.largest[row] = rows.largest[r];
                 segments.sum[row] = sum;
             } else {
-                save_statistics(a, of.statistics(p, self.b, self.h) + query, rows.largest[r], sum);
+                save_statistics(a, of.statistics(p, self.b, head_of) + query, rows.largest[r], sum);
             }
         }
         const float kept = numbers.drops ? numbers.kept : 1.0f, share = segments.count > 1 ? 1.0f : share_of(rows.largest[r], sum);
@@ -538,17 +570,17 @@ template <class S, class T> int launch_shape(const tc_attention_forward_args &a,
     static_assert(S::size <= 128 || Stages<S, T>::bytes <= (S::warps < 8 ? 99 * 1024 : TC_ATTENTION_LARGE_BLOCK),
                   "as all GPUs have, or large");
     const tc_attention_problem &p = a.problem;
-    const int64_t count = p.B * p.H * divide_up(p.Tq, S::queries) * segments.count;
+    const int64_t group = tc_attention_mma_group(&p), count = p.B * (p.H / group) * divide_up(p.Tq * group, S::queries) * segments.count;
     const Launch grid(blocks(count), dim3(S::threads), Stages<S, T>::bytes, stream);
     const bool vectors = is_aligned(p.q) && is_aligned(p.k) && is_aligned(p.v);
-    return launch<attention_mma_kernel<S, T>>(grid, a, numbers_of<T>(p), segments, vectors);
+    return launch<attention_mma_kernel<S, T>>(grid, a, numbers_of<T>(p), segments, static_cast<int>(group), vectors);
 }
 
 template <class T, int size, int keys> int launch_size(const tc_attention_forward_args &a, const Segments<float> &segments, void *stream)
 {
-    const int64_t queries = a.problem.Tq;
-    if (queries <= 16) return launch_shape<Shape<size, 1, keys>, T>(a, segments, stream);
-    if (queries <= 64 || (size > 128 && !a.large_blocks)) return launch_shape<Shape<size, 4, keys>, T>(a, segments, stream);
+    const int64_t rows = a.problem.Tq * tc_attention_mma_group(&a.problem);
+    if (rows <= 16) return launch_shape<Shape<size, 1, keys>, T>(a, segments, stream);
+    if (rows <= 64 || (size > 128 && !a.large_blocks)) return launch_shape<Shape<size, 4, keys>, T>(a, segments, stream);
     return launch_shape<Shape<size, 8, keys>, T>(a, segments, stream);
 }
 

@@ -50,7 +50,7 @@ template <int columns> struct MatrixRows {
 // Copies of a thread that are unrolled at most: the addresses of more, as a block of one warp has, would not stay in registers.
 constexpr int most_unrolled = 8;
 
-// Copies the first `tile_rows` rows of an operand (tile.cuh) to a tile, with zeros beyond the `rows` rows and `columns` columns that there
+// Copies the first `tile_rows` rows of an operand (tile.cuh, or another from.row()) to a tile, with zeros beyond the `rows` rows and `columns` columns that there
 // are. Each of `threads` threads copies its part, which is on its way until copy_async_wait(); the others see it after a barrier. With
 // `vectors` the operand's rows are aligned to 16 bytes.
 template <int tile_rows, int tile_columns, int threads, bool vectors, class T, class Source>
@@ -62,7 +62,7 @@ __device__ __forceinline__ void load_rows(T *tile, const Source &from, int rows,
         const unsigned e = thread + static_cast<unsigned>(i * threads), chunks = Layout::chunks; // without a sign division is shorter
         const int row = static_cast<int>(e / chunks), column = static_cast<int>(e % chunks) * 8;
         T *const to = tile + Layout::chunk(row, column / 8);
-        const T *const source = from.data + row * from.across + column;
+        const T *const source = from.row(row) + column;
         const int left = columns - column, whole = left < 0 ? 0 : left < 8 ? left : 8, count = row < rows ? whole : 0;
         if constexpr (vectors) {
             copy_async<16>(to, source, count * 2);

@@ -34,6 +34,7 @@ template <class T> struct Operand {
     const T *data;
     int64_t across, along;
     __device__ __forceinline__ Operand at(int64_t row, int64_t k) const { return {data + row * across + k * along, across, along}; }
+    __device__ __forceinline__ const T *row(int64_t row) const { return data + row * across; }
 };
 
 // to[k][row] = operand (row, k), zeros beyond the `rows` rows and `depth` elements of the sum. Neighbouring threads

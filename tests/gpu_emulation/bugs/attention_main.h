@@ -1,6 +1,6 @@
 // attention_main.h: the main function of a program that test_kernel_bugs.py makes of attention_mma.cu, as it is or with a bug. It computes
 // attention by blocks of eight warps, which see whole tiles of keys and a part of one, and causal attention by one of four, where the last
-// key and value, which only the last query may see, are NaN; then the same of heads of 256 features.
+// key and value, which only the last query may see, are NaN; then the same of heads of 256 features, and of three heads that share keys.
 #include "bugs/bug.h"
 #include <cmath>
 #include <limits>
@@ -31,18 +31,19 @@ double product(int64_t features, const std::vector<bfloat16> &x, int64_t i, cons
     return sum;
 }
 
-template <class S> int compare(int64_t Tq, int64_t Tk, bool causal)
+template <class S> int compare(int64_t H, int64_t Tq, int64_t Tk, bool causal)
 {
     constexpr int64_t features = S::size;
-    const auto q = operand(Tq, features, 3, false, 0), k = operand(Tk, features, 5, causal, 1), v = operand(Tk, features, 7, causal, 0);
-    std::vector<bfloat16> values(static_cast<size_t>(Tq * features));
-    std::vector<float> statistics(static_cast<size_t>(Tq));
+    const auto q = operand(H * Tq, features, 3, false, 0), k = operand(Tk, features, 5, causal, 1), v = operand(Tk, features, 7, causal, 0);
+    std::vector<bfloat16> values(q.size());
+    std::vector<float> statistics(static_cast<size_t>(H * Tq));
     tc_attention_forward_args a = {};
     tc_attention_problem &p = a.problem;
     p.q.data = device_array(q), p.k.data = device_array(k), p.v.data = device_array(v);
     p.q.row = p.k.row = p.v.row = a.values.row = features;
-    p.B = p.H = p.Hk = 1, p.Tq = Tq, p.Tk = Tk, p.D = p.Dv = features, p.scale = 0.5;
-    p.heads = {1, 0, 1};
+    p.q.head = a.values.head = Tq * features;
+    p.B = p.Hk = 1, p.H = H, p.Tq = Tq, p.Tk = Tk, p.D = p.Dv = features, p.scale = 0.5;
+    p.heads = {H, 0, 1};
     p.left = TC_ATTENTION_UNBOUNDED, p.right = causal ? 0 : TC_ATTENTION_UNBOUNDED;
     bfloat16 *to = device_array(values);
     a.values.data = to, a.shift = device_array(statistics), a.sum = device_array(statistics);
@@ -51,8 +52,9 @@ template <class S> int compare(int64_t Tq, int64_t Tk, bool causal)
         return 1;
     }
     cudaMemcpyAsync(values.data(), to, values.size() * sizeof(bfloat16), cudaMemcpyDeviceToHost, nullptr);
-    for (int64_t i = 0; i < (causal ? Tq - 1 : Tq); i++) {
-        const int64_t seen = causal ? i + 1 : Tk;
+    for (int64_t i = 0; i < H * Tq; i++) { // rows of all heads
+        const int64_t seen = causal ? i % Tq + 1 : Tk;
+        if (causal && seen == Tk) continue;
         std::vector<double> sums(features);
         double total = 0;
         for (int64_t j = 0; j < seen; j++) {
@@ -77,8 +79,9 @@ int main(int argc, char **argv)
 {
     if (argc != 3) return 2;
     set_schedule(argv[1], argv[2]);
-    if (const int error = compare<Shape<64, 8, 64>>(130, 200, false)) return error;
-    if (const int error = compare<Shape<64, 4, 64>>(60, 60, true)) return error;
-    if (const int error = compare<Shape<256, 4, 32>>(20, 100, false)) return error;
-    return compare<Shape<256, 4, 32>>(40, 40, true);
+    if (const int error = compare<Shape<64, 8, 64>>(1, 130, 200, false)) return error;
+    if (const int error = compare<Shape<64, 4, 64>>(1, 60, 60, true)) return error;
+    if (const int error = compare<Shape<256, 4, 32>>(1, 20, 100, false)) return error;
+    if (const int error = compare<Shape<256, 4, 32>>(1, 40, 40, true)) return error;
+    return compare<Shape<64, 4, 64>>(3, 11, 11, true);
 }
