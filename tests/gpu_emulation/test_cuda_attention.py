@@ -536,9 +536,10 @@ def test_an_error_of_any_launch_is_given(cuda, rng, kernel):
         case.splits_keys = True
     if kernel not in ("forward", "segments", "map"):
         case.forward()
-    kernel = "mma" if kernel == "forward" and case.variant == "mma" else kernel
+    if case.variant == "mma":
+        kernel = {"forward": "mma", "map": "map_mma"}.get(kernel, kernel)
     with cuda.refusing(f"attention_{kernel}_kernel"):
-        if kernel in ("forward", "mma", "segments", "map"):
+        if kernel in ("forward", "mma", "segments", "map", "map_mma"):
             with pytest.raises(CudaError, match=kernel):
                 case.forward()
         if kernel in ("delta", "gradient", "join"):

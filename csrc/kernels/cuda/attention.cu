@@ -306,6 +306,9 @@ template <class T> int tc_cuda_attention_forward(const void *args, int64_t, void
         if (third) return third;
     }
     if (!a.map || p.Tk == 0) return 0;
+    if constexpr (sizeof(T) == 2) {
+        if (a.variant == TC_ATTENTION_MMA) return attention_mma_map<T>(a, stream);
+    }
     return with_block_shape<T>(p, p.Dv, [&](auto shape) {
         constexpr int tile = decltype(shape)::tile;
         const int64_t count = heads * divide_up(p.Tq, tile) * divide_up(p.Tk, tile);

@@ -47,7 +47,9 @@ template <class Real> Segments<Real> segments_of(const tc_attention_forward_args
 
 // The values, shift, sum and lse by tensor cores (attention_mma.cu), for halves and where tc_attention_fits_mma().
 template <class T> int attention_mma_forward(const tc_attention_forward_args &a, const Segments<float> &segments, void *stream);
-// Then: values for the rows that have seen no key, where they take the mean of all values.
+// Then: the map, from the saved shift and sum.
+template <class T> int attention_mma_map(const tc_attention_forward_args &a, void *stream);
+// And values for the rows that have seen no key, where they take the mean of all values.
 template <class T> int attention_mean(const tc_attention_forward_args &a, void *stream);
 
 } // namespace tc

@@ -1,5 +1,5 @@
 // attention_main.h: the main function of a program that test_kernel_bugs.py makes of attention_mma.cu, as it is or with a bug. It computes
-// attention by blocks of eight warps, which see whole tiles of keys and a part of one, and causal attention by one of four, where the last
+// attention and its map by blocks of eight warps, which see whole tiles of keys and a part of one, and causal attention by one of four, where the last
 // key and value, which only the last query may see, are NaN; then the same of heads of 256 features, and of three heads that share keys.
 #include "bugs/bug.h"
 #include <cmath>
@@ -45,23 +45,36 @@ template <class S> int compare(int64_t H, int64_t Tq, int64_t Tk, bool causal)
     p.B = p.Hk = 1, p.H = H, p.Tq = Tq, p.Tk = Tk, p.D = p.Dv = features, p.scale = 0.5;
     p.heads = {H, 0, 1};
     p.left = TC_ATTENTION_UNBOUNDED, p.right = causal ? 0 : TC_ATTENTION_UNBOUNDED;
-    bfloat16 *to = device_array(values);
+    std::vector<bfloat16> map(static_cast<size_t>(H * Tq * Tk));
+    bfloat16 *to = device_array(values), *map_to = device_array(map);
+    a.map = map_to;
     a.values.data = to, a.shift = device_array(statistics), a.sum = device_array(statistics);
-    if (const int error = launch_shape<S, bfloat16>(a, {1, nullptr, nullptr, nullptr}, nullptr)) {
+    int error = launch_shape<S, bfloat16>(a, {1, nullptr, nullptr, nullptr}, nullptr);
+    if (!error) error = launch_map<Shape<features, 4, 64>, bfloat16>(a, nullptr);
+    if (error) {
         printf("error %d: %s\n", error, emulator_report());
         return 1;
     }
+    cudaMemcpyAsync(map.data(), map_to, map.size() * sizeof(bfloat16), cudaMemcpyDeviceToHost, nullptr);
     cudaMemcpyAsync(values.data(), to, values.size() * sizeof(bfloat16), cudaMemcpyDeviceToHost, nullptr);
     for (int64_t i = 0; i < H * Tq; i++) { // rows of all heads
         const int64_t seen = causal ? i % Tq + 1 : Tk;
         if (causal && seen == Tk) continue;
-        std::vector<double> sums(features);
+        std::vector<double> sums(features), weights;
         double total = 0;
         for (int64_t j = 0; j < seen; j++) {
             const double weight = exp(p.scale * product(features, q, i, k, j));
             total += weight;
+            weights.push_back(weight);
             for (size_t d = 0; d < features; d++)
                 sums[d] += weight * static_cast<double>(to_float(v[static_cast<size_t>(j * features) + d]));
+        }
+        for (size_t j = 0; j < static_cast<size_t>(Tk); j++) {
+            const double found = static_cast<double>(to_float(map[static_cast<size_t>(i * Tk) + j]));
+            const double expected = j < weights.size() ? weights[j] / total : 0;
+            if (fabs(found - expected) <= 0.01) continue;
+            printf("wrong result in the map's row %lld: %g, expected %g\n", static_cast<long long>(i), found, expected);
+            return 1;
         }
         for (size_t d = 0; d < features; d++) {
             const double found = static_cast<double>(to_float(values[static_cast<size_t>(i * features) + d]));
