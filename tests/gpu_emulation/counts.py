@@ -202,6 +202,12 @@ def whole_query(tc, tensor, *shape):
     one_query(tc, tensor, *shape)
 
 
+def decoding(tc, tensor, heads, T, d):
+    """A step of heads that share their keys."""
+    keys = (tensor(1, 1, T, d, grad=False) for _ in range(2))
+    tc.functional.scaled_dot_product_attention(tensor(1, heads, 1, d, grad=False), *keys, enable_gqa=True)
+
+
 def attention_forward(tc, tensor, *shape):
     tc.functional.scaled_dot_product_attention(*(tensor(*shape, grad=False) for _ in range(3)))
 
@@ -263,7 +269,8 @@ TYPICAL = [
     (layer_norm, ["float32"], [(1024, 768)]),
     (layer_norm, ["float16"], [(1024, 1024)]),
     (attention, ["float32"], [(2, 4, 16, 8), (1, 1, 128, 64), (1, 1, 512, 64)]),
-    (attention_forward, ["bfloat16"], [(1, 1, 512, 64), (1, 1, 512, 128)]),
+    (attention_forward, ["bfloat16"], [(1, 1, 512, 64), (1, 1, 512, 128), (1, 1, 512, 256), (2, 4, 16, 8)]),
+    (decoding, ["bfloat16"], [(8, 4096, 128)]),
     (whole_query, ["float32"], [(1, 1, 4096, 64)]),
     (add_layer_norm, ["float32"], [(2048, 32), (1024, 768)]),
     (unary, ["float32"], [(65536,)]),

@@ -10,7 +10,7 @@ VARIANTS = {"float32": "plain", "bfloat16": "tensor_cores", "float16": "tensor_c
 pytestmark = [pytest.mark.usefixtures("nothing_is_left"), pytest.mark.parametrize("dtype", VARIANTS)]
 # Tq, Tk, heads of the keys of four: one query and few of long sequences, whose keys are split; several tiles of rows and of keys
 SHAPES = [(1, 300, 1), (5, 300, 2), (20, 70, 2), (70, 130, 4)]
-LENGTHS = [130, 1, 64, 17, 70]
+LENGTHS = [130, 1, 64, 17, 16]
 
 
 def attend(gpu, q, k, v, **options):
@@ -33,13 +33,13 @@ def operands(rng, dtype, B, Tq, Tk, Hk, D=24):
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 def test_in_any_batch(emulated_gpu, rng, dtype, shape):
     Tq, Tk, Hk = shape
-    q, k, v = operands(rng, dtype, 5, Tq, Tk, Hk)
-    offset, mask = np.array([Tk - Tq, 0, 40, 7, -2]), rng.random((5, 1, Tq, Tk)) < 0.8
+    q, k, v = operands(rng, dtype, 3, Tq, Tk, Hk)
+    offset, mask = np.array([Tk - Tq, 0, -2]), rng.random((3, 1, Tq, Tk)) < 0.8
     for options in ({}, {"causal_offset": offset, "is_causal": True}, {"attn_mask": mask}):
         own = lambda rows: {name: x[rows] if isinstance(x, np.ndarray) else x for name, x in options.items()}
         whole = attend(emulated_gpu, q, k, v, **options)
         assert tc.cuda.last_variants()["attention_forward"] == VARIANTS[dtype]
-        for rows in (slice(0, 1), slice(1, 4), slice(4, 5)):
+        for rows in (slice(0, 1), slice(1, 3)):
             same_bits(attend(emulated_gpu, q[rows], k[rows], v[rows], **own(rows)), [x[rows] for x in whole])
 
 

@@ -18,6 +18,9 @@ constexpr float log2_e = 1.44269504088896340736f;
 // What a kernel is compiled for: D and Dv are at most `size`.
 template <int size_, int warps_, int keys_> struct Shape {
     static constexpr int size = size_, warps = warps_, keys = keys_; // keys: of a tile
+    // Tiles of 16 keys are for sequences that have no more: what would not be a tile of 64 that all see is not one of 16, for the same
+    // bits.
+    static constexpr int seen_keys = keys < 32 ? 64 : keys;
     static constexpr int threads = warps * warp_lanes, queries = warps * warp_queries;
     static constexpr int scores = warp_queries * keys / warp_lanes; // that a lane has of a tile; bits of Marks
     static constexpr bool keeps_queries = size <= 128;              // in registers; beside the sums of wider heads there is no room
@@ -449,7 +452,7 @@ __global__ void __launch_bounds__(most_threads, 1)
         values.move(by);
     };
     // The hot loop is over tiles that all rows of the block see, each followed by a whole one.
-    const bool is_whole = vectors && p.D == size && p.Dv == size;
+    const bool is_whole = S::seen_keys == S::keys && vectors && p.D == size && p.Dv == size;
     const int last = (self.block.all_end < end - S::keys ? self.block.all_end : end - S::keys) - S::keys;
     const int hot_end = is_whole ? last : -1;
     TC_ROLLED
@@ -473,7 +476,7 @@ __global__ void __launch_bounds__(most_threads, 1)
         }
         copy_async_wait<0>();
         // Only a pair that is hidden has to be kept from a value that is not finite.
-        const bool infinite = __syncthreads_or(!self.block.sees_all(key, S::keys) && has_infinite<S>(shared.values(stage())));
+        const bool infinite = __syncthreads_or(!self.block.sees_all(key, S::seen_keys) && has_infinite<S>(shared.values(stage())));
         if (key + S::keys < self.end) load_tile<S, T>(p, numbers, self, dynamic, key + S::keys, stage() ^ 1, vectors);
         bool sees = !self.own.sees_none(key, S::keys);
         if (sees) multiply_keys<S>(score, queries, dynamic, keys, T());
@@ -481,7 +484,7 @@ __global__ void __launch_bounds__(most_threads, 1)
         if (sees) {
             Marks marks;
             float *const finished = shared.scores(warp, stage());
-            if (self.own.sees_all(key, S::keys)) {
+            if (self.own.sees_all(key, S::seen_keys)) {
                 rows.weigh(weights, score, numbers.scale, marks, T());
             } else {
                 TC_UNROLL
@@ -678,6 +681,9 @@ template <class S, class T> int launch_shape(const tc_attention_forward_args &a,
 template <class T, int size, int keys> int launch_size(const tc_attention_forward_args &a, const Segments<float> &segments, void *stream)
 {
     const int64_t rows = a.problem.Tq * tc_attention_mma_group(&a.problem);
+    if constexpr (size == 64) {
+        if (rows <= 16 && a.problem.Tk <= 16) return launch_shape<Shape<size, 1, 16>, T>(a, segments, stream);
+    }
     if (rows <= 16) return launch_shape<Shape<size, 1, keys>, T>(a, segments, stream);
     if (rows <= 64 || (size > 128 && !a.large_blocks)) return launch_shape<Shape<size, 4, keys>, T>(a, segments, stream);
     return launch_shape<Shape<size, 8, keys>, T>(a, segments, stream);
