@@ -106,7 +106,9 @@ def short_attention_of_halves(heads: int) -> Row:
     """Of 16 queries and keys: a block of one warp. Each score goes through finish_score(), which is a hundred instructions (`python tools/sass.py`)."""
     shared, scores = 2 * 2 * 16 * 64 * 2 + 16 * 64 * 2 + 64, 16 * 16
     case, kernel = "attention_forward bfloat16 2x4x16x8", "attention_mma_kernel"
-    return Row("attention, bfloat16", f"{heads} heads of 16 x 8", case, kernel, heads // 8, 2 * 8 * scores * 64, None, shared, 8 * 100 * scores)
+    return Row(
+        "attention, bfloat16", f"{heads} heads of 16 x 8", case, kernel, heads // 8, 2 * 8 * scores * 64, None, shared, 8 * 100 * scores
+    )
 
 
 def decoding_of_halves(batch: int) -> Row:

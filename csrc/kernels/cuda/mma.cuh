@@ -50,9 +50,9 @@ template <int columns> struct MatrixRows {
 // Copies of a thread that are unrolled at most: the addresses of more, as a block of one warp has, would not stay in registers.
 constexpr int most_unrolled = 8;
 
-// Copies the first `tile_rows` rows of an operand (tile.cuh, or another from.row()) to a tile, with zeros beyond the `rows` rows and `columns` columns that there
-// are. Each of `threads` threads copies its part, which is on its way until copy_async_wait(); the others see it after a barrier. With
-// `vectors` the operand's rows are aligned to 16 bytes.
+// Copies the first `tile_rows` rows of an operand (tile.cuh, or another from.row()) to a tile, with zeros beyond the `rows` rows and
+// `columns` columns that there are. Each of `threads` threads copies its part, which is on its way until copy_async_wait(); the others see
+// it after a barrier. With `vectors` the operand's rows are aligned to 16 bytes.
 template <int tile_rows, int tile_columns, int threads, bool vectors, class T, class Source>
 __device__ __forceinline__ void load_rows(T *tile, const Source &from, int rows, int columns, unsigned thread)
 {

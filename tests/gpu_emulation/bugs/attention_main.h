@@ -1,6 +1,7 @@
 // attention_main.h: the main function of a program that test_kernel_bugs.py makes of attention_mma.cu, as it is or with a bug. It computes
-// attention and its map by blocks of eight warps, which see whole tiles of keys and a part of one, and causal attention by one of four, where the last
-// key and value, which only the last query may see, are NaN; then the same of heads of 256 features, and of three heads that share keys.
+// attention and its map by blocks of eight warps, which see whole tiles of keys and a part of one, and causal attention by one of four,
+// where the last key and value, which only the last query may see, are NaN; then the same of heads of 256 features, and of three heads that
+// share keys.
 #include "bugs/bug.h"
 #include <cmath>
 #include <limits>
