@@ -24,6 +24,9 @@
  * may well be in it from the call before. */
 #define LARGE_B 1048576
 #define LARGE_B_OF_FEW_ROWS 131072
+/* Where halves are in a cache near the core or the next, prefetching them for up to so many rows costs more than it saves. */
+#define LARGE_HALVES 393216
+#define FEW_ROWS_OF_HALVES 8
 
 /* Up to so many rows, and from so many bytes on that no cache near the core contains, rows of B in place are read by strips, in pieces of
  * so many columns where there are as many for each thread. */
@@ -88,6 +91,14 @@ static bool wants_blocks(const tc_gemm_args *g, size_t element)
     if (g->N < 128) return false;
     if (g->a_row == 1) return g->a_col * (int64_t)element >= 1024 && g->k_chunk >= 64;
     return g->k_chunk >= 512 && g->N >= 512;
+}
+
+static bool wants_prefetch(const tc_gemm_args *g, size_t element)
+{
+    const bool halves = g->b_stored != TC_STORED_AS_COMPUTED;
+    if (g->b_form != TC_GEMM_B_PANELS) return false;
+    if (halves && g->by_columns && g->M <= FEW_ROWS_OF_HALVES) return g->K * g->N * 2 > LARGE_HALVES;
+    return g->K * g->N * (int64_t)element > (g->by_columns ? LARGE_B_OF_FEW_ROWS : LARGE_B);
 }
 
 static tc_gemm_a_form choose_a_form(const tc_gemm_args *g, size_t element)
@@ -182,7 +193,7 @@ void tc_cpu_plan_gemm(tc_plan *plan, void *args)
     g->b_form = choose_b_form(g, plan->keep != NULL, element);
     choose_strips(g, element);
     g->a_form = choose_a_form(g, element);
-    g->fetch_b = g->b_form == TC_GEMM_B_PANELS && g->K * g->N * (int64_t)element > (g->by_columns ? LARGE_B_OF_FEW_ROWS : LARGE_B);
+    g->fetch_b = wants_prefetch(g, element);
     const double work = (double)least_of(g->M, g->row_block) * (double)least_of(g->N, g->col_block) * (double)(g->k_chunk + 1);
     plan->variant = g->by_strips ? "strips" : variants[g->b_form][g->k_chunks > 1];
     plan->splits = g->k_chunks;
