@@ -20,6 +20,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.append(str(ROOT / "tools"))
+import kernel_traffic  # noqa: E402
 from gpu_time import A100, A100_80, H100, RTX_3090, V100, Block, Gpu, Predicted, predict  # noqa: E402
 
 PAGE = ROOT / "docs" / "gpu.md"
@@ -141,8 +142,7 @@ def add_layer_norm(case: str, times: int) -> list[Row]:
 
 NORM = {
     "add + layer norm": ("layer_norm_forward", 6),
-    "layer norm, backward (dx)": ("norm_input_gradient", 8),
-    "layer norm, backward (dgamma, dbeta)": ("norm_weight_gradient", 4),
+    "layer norm, all gradients": ("norm_gradients", 12),
 }
 LOSS = {"softmax and cross-entropy": ("cross_entropy_kernel", 3), "softmax and cross-entropy, backward": ("cross_entropy_backward", 3)}
 ROWS = [
@@ -310,13 +310,17 @@ def page_with(*tables: str) -> str:
     return found
 
 
+def tables() -> tuple[str, ...]:
+    return comparison(), table(), kernel_traffic.table()
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--write", action="store_true", help="put the tables into docs/gpu.md")
     if parser.parse_args().write:
-        PAGE.write_text(page_with(comparison(), table()))
+        PAGE.write_text(page_with(*tables()))
     else:
-        print(comparison(), table(), sep="\n", end="")
+        print(*tables(), sep="\n", end="")
     return 0
 
 

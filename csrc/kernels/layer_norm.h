@@ -4,6 +4,7 @@
 
 #include <stdint.h>
 
+#include "divide_up.h"
 #include "kernels.h"
 #include "types.h"
 
@@ -27,5 +28,13 @@ typedef struct tc_layer_norm_backward_args {
     int64_t N, C, rows_per_chunk;
 } tc_layer_norm_backward_args;
 extern const tc_kernel tc_kernel_layer_norm_backward;
+
+/* Rows per chunk on a GPU, where a block of threads takes a chunk: enough blocks to fill it, and so many rows that the sums of each are
+ * little beside them. */
+static inline int64_t tc_norm_chunk_of_gpu(int64_t N, int64_t C)
+{
+    const int64_t most_chunks = 256, least = C <= 64 ? 32 : 8, rows = tc_divide_up(N, most_chunks);
+    return rows > least ? rows : least;
+}
 
 #endif

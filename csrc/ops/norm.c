@@ -44,7 +44,8 @@ tc_status tc_norm_backward(const tc_kernel *kernel, tc_tensor **dx, tc_tensor **
     TC_TRY(tc_check_follows(&s, mean, "mean", x, lead, x->shape));
     TC_TRY(tc_check_follows(&s, rstd, "rstd", x, lead, x->shape));
     TC_TRY(tc_prepare(&s));
-    const int64_t rows = tc_reduction_chunk(N), chunks = tc_divide_up(N, rows), partial_shape[2] = {chunks, C};
+    const int64_t rows = s.device.type == TC_CPU ? tc_reduction_chunk(N) : tc_norm_chunk_of_gpu(N, C);
+    const int64_t chunks = tc_divide_up(N, rows), partial_shape[2] = {chunks, C};
     if (dx) TC_TRY(tc_make(&s, &out, x->ndim, x->shape));
     if (dgamma) TC_TRY(tc_make_statistic(&s, &gamma_partial, 2, partial_shape));
     if (dbeta) TC_TRY(tc_make_statistic(&s, &beta_partial, 2, partial_shape));

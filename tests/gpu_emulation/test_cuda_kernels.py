@@ -39,8 +39,9 @@ def layer_norm_backward(cuda, dy, x, gamma, mean, rstd, rows_per_chunk):
     return dx.numpy(), sums[0].numpy(), sums[1].numpy()
 
 
-# rows and columns: nothing, one element, odd, vectors, around one warp per row and one block per row
-LAYER_NORM_SHAPES = [(0, 4), (1, 1), small((5, 3)), (9, 32), (2, 257), (3, 1024), small((2, 1032)), (2, 1031)]
+# rows and columns: nothing, one element, odd, vectors, around some lanes, one warp and one block per row, and longer than what they keep
+LAYER_NORM_SHAPES = [(0, 4), (1, 1), small((5, 3)), small((9, 32)), (37, 64), (2, 257), (3, 1024), small((2, 1032)), (2, 1031), (1, 2051)]
+LAYER_NORM_SHAPES += [(2, 8200)]
 
 
 @pytest.mark.parametrize("shape", LAYER_NORM_SHAPES, ids=str)
@@ -67,7 +68,31 @@ def test_layer_norm_without_weights(cuda, rng, shape):
     assert_close(dx, reference.layer_norm_backward(dy, x)[0], np.float32, gradient=True)
 
 
-@pytest.mark.parametrize("shape", [(5, 3), (2, 32), (2, 1032)], ids=str)
+@pytest.mark.parametrize("rows_per_chunk, C", [(3, 16), (70, 24), (11, 512), (3, 1040)])
+@pytest.mark.parametrize("kind", ["float32", "bfloat16"])
+def test_gradients_of_a_norm_at_once_are_those_of_two_launches(cuda, rng, rows_per_chunk, C, kind):
+    """In one launch each row is read once; dx alone, and the gradients of weights alone, have kernels of their own."""
+    dtype, N = cuda_library.DTYPES[kind], 150 if C < 512 else 9
+    x, dy, gamma = normal(rng, (N, C), dtype), normal(rng, (N, C), dtype), normal(rng, C, dtype)
+    chunks, saved = -(-N // rows_per_chunk), compute_dtype(dtype)
+    mean, rstd = (cuda.array(a) for a in (x.astype(saved).mean(1), 1 / x.astype(saved).std(1)))
+    given = {"dy": cuda.array(dy), "x": cuda.array(x), "gamma": cuda.array(gamma), "mean": mean, "rstd": rstd, "N": N, "C": C}
+
+    def run(dx, *partials):
+        made = [cuda.empty((N, C), dtype) if dx else None, *(cuda.empty((chunks, C), saved) if wanted else None for wanted in partials)]
+        names = ("dx", "dgamma_partial", "dbeta_partial")
+        wanted = {name: array for name, array in zip(names, made, strict=True) if array}
+        cuda.run("layer_norm_backward", dtype, chunks, **wanted, **given, rows_per_chunk=rows_per_chunk)
+        return [array and array.numpy() for array in made]
+
+    dx, *sums = run(True, True, True)
+    np.testing.assert_array_equal(run(True, False, False)[0], dx)
+    for one, other in zip(run(False, True, True)[1:], sums, strict=True):
+        assert_close(other, one.astype(np.float64), np.float32, k=rows_per_chunk)
+    np.testing.assert_array_equal(run(True, False, True)[2], sums[1])
+
+
+@pytest.mark.parametrize("shape", [(5, 3), (2, 32), (2, 1032), (1, 8200)], ids=str)
 def test_add_layer_norm(cuda, rng, shape, dtype):
     (N, C), saved = shape, compute_dtype(dtype)
     x, residual, gamma, beta = normal(rng, shape, dtype), normal(rng, shape, dtype), normal(rng, C, dtype), normal(rng, C, dtype)
@@ -225,10 +250,12 @@ def test_no_block_is_larger_than_its_launch_bounds(cuda, rng):
         cuda.run("sum_partials", np.float32, 0, out=out, partial=partial, chunks=2, C=1)
 
 
-@pytest.mark.parametrize("kernel", ["norm_input_gradient_kernel", "norm_weight_gradient_kernel"])
-def test_an_error_of_any_launch_is_given(cuda, rng, kernel):
-    """The backward has two launches; so have those of test_cuda_attention.py."""
-    x = normal(rng, (2, 32), np.float32)
+@pytest.mark.parametrize(
+    "C, kernel", [(33, "norm_input_gradient_kernel"), (33, "norm_weight_gradient_kernel"), (32, "norm_gradients_kernel")]
+)
+def test_an_error_of_any_launch_is_given(cuda, rng, C, kernel):
+    """The backward has two launches where rows are not aligned; so have those of test_cuda_attention.py."""
+    x = normal(rng, (2, C), np.float32)
     _, mean, rstd = layer_norm_forward(cuda, x, None, None)
     with cuda.refusing(kernel), pytest.raises(CudaError, match=kernel):
         layer_norm_backward(cuda, x, x, None, mean, rstd, rows_per_chunk=2)
@@ -288,3 +315,35 @@ def test_a_step_takes_its_numbers_from_memory(cuda, rule, dtype):
         results.append(np.stack([array.numpy() for array in arrays]))
     np.testing.assert_array_equal(results[1], results[0])
     assert (results[2][0] != results[0][0]).any()
+
+
+@pytest.mark.parametrize("rule", NUMBERS_OF_STEPS)
+@pytest.mark.parametrize("kind, gradients", [("float32", "float32"), ("float32", "bfloat16"), ("float64", "float64")])
+def test_arrays_of_a_step_may_start_anywhere(cuda, rule, kind, gradients):
+    """Vectors are moved where all arrays of a parameter begin at multiples of 16 bytes, the last elements alone; the bits are the same."""
+    dtype, gradients, n = cuda_library.DTYPES[kind], cuda_library.DTYPES[gradients], 4099
+    kinds = [dtype, gradients, dtype, dtype, dtype, gradients]  # parameter, gradient, three of state, halves
+    halves, results = gradients != dtype, []
+    for shifted in (None, 0, 1, 4, 5):
+        rng = np.random.default_rng(3)
+        arrays = [cuda.array(np.abs(normal(rng, n + 1, kind))) for kind in kinds]
+        at = [array.pointer + (i == shifted) * array.dtype.itemsize for i, array in enumerate(arrays)]
+        for i, array in enumerate(arrays):  # the same numbers, wherever they start
+            values = np.abs(normal(np.random.default_rng(i), n, array.dtype)) + array.dtype.type(20 * (i == 2))  # squares above a mean's
+            cuda.check(cuda.api.copy_from_host(at[i], values.ctypes.data, values.nbytes, None))
+        codes = [cuda_library.STORAGE[np.dtype(kind).name] for kind in (gradients, gradients)]
+        chunk = fill("tc_optimizer_chunk", parameter=at[0], gradient=at[1], n=n, gradient_dtype=codes[0], half_dtype=codes[1])
+        chunk.half = at[5] if halves else None
+        chunk.state[0], chunk.state[1], chunk.state[2] = at[2:5]
+        cuda.run(f"{rule}_step", dtype, 2, f"tc_{rule}_args", chunks=ctypes.addressof(chunk), chunk_count=1, **NUMBERS_OF_STEPS[rule][0])
+        partial = cuda.empty((2,), np.float64)
+        cuda.run("gradient_norm", dtype, 2, "tc_norm_args", chunks=ctypes.addressof(chunk), chunk_count=1, partial=partial, power=2.0)
+        cuda.run("gradient_scale", dtype, 2, "tc_scale_args", chunks=ctypes.addressof(chunk), chunk_count=1, factor=0.5, limit=0.3)
+        assert partial.numpy().sum() == pytest.approx(
+            np.square(normal(np.random.default_rng(1), n, gradients).astype(float)).sum(), rel=1e-6
+        )
+        first = [int(i == shifted) for i in range(len(arrays))]
+        results.append([array.numpy()[f : f + n] for f, array in zip(first, arrays, strict=True)])
+    for others in results[1:]:
+        for one, other in zip(results[0], others, strict=True):
+            np.testing.assert_array_equal(one, other)

@@ -30,22 +30,25 @@ def test_product_of_many_rows(cuda, rng, dtype):
     assert_close(sums.numpy(), a.astype(float).sum(1), dtype, k=K, name="a_sum")
 
 
-@pytest.mark.parametrize("C", [16, 1031])
-def test_layer_norm_of_many_rows(cuda, rng, C, dtype):
-    here = 8 if C <= 1024 else 1  # one warp per row, or one block
-    N, saved = here * (2**31 - 1), compute_dtype(dtype)
-    before = N - here
+@pytest.mark.parametrize("C, here", [(16, 32), (96, 8), (1031, 1)])  # rows of a block: of 8 lanes, of a warp, of a block each
+def test_layer_norm_of_many_rows(cuda, rng, C, here, dtype):
+    chunks, saved = 2**31 - 1, compute_dtype(dtype)
+    N, before = here * chunks, here * (chunks - 1)
     x, dy, gamma = normal(rng, (here, C), dtype), normal(rng, (here, C), dtype), normal(rng, C, dtype)
     y, dx, mean, rstd = cuda.empty((here, C), dtype), cuda.empty((here, C), dtype), cuda.empty((here,), saved), cuda.empty((here,), saved)
-    source, weight, upstream = cuda.array(x), cuda.array(gamma), cuda.array(dy)
+    source, weight, upstream, sums = cuda.array(x), cuda.array(gamma), cuda.array(dy), cuda.empty((C,), saved)
     arrays = {"x": far(source, before * C), "gamma": weight, "mean": far(mean, before), "rstd": far(rstd, before)}
+    given = {**arrays, "dy": far(upstream, before * C), "N": N, "C": C, "rows_per_chunk": here}
+    whole = C == 16  # chunks of a wider row are more blocks than a grid has, where dx and the weights have a kernel each
+    if whole:
+        given["dbeta_partial"] = far(sums, (chunks - 1) * C)
     with cuda.last_block_only():
         cuda.run("layer_norm_forward", dtype, N, y=far(y, before * C), **arrays, C=C, eps=1e-5)
-        cuda.run(
-            "layer_norm_backward", dtype, 0, dx=far(dx, before * C), dy=far(upstream, before * C), **arrays, N=N, C=C, rows_per_chunk=1
-        )
+        cuda.run("layer_norm_backward", dtype, chunks if whole else 0, dx=far(dx, before * C), **given)
     assert_close(y.numpy(), reference.layer_norm(x, gamma)[0], dtype, k=C, name="y")
     assert_close(dx.numpy(), reference.layer_norm_backward(dy, x, gamma)[0], dtype, k=C, gradient=True, name="dx")
+    if whole:
+        assert_close(sums.numpy(), dy.astype(float).sum(0), saved, k=here, name="dbeta")
 
 
 def at_the_end(args, names, batches, dtype):

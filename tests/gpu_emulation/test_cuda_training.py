@@ -64,6 +64,19 @@ def test_cross_entropy(emulated_gpu, classes, dtype, rng):
     beside_the_cpu(lambda a, t: F.cross_entropy(a, t, weight=w[a.device], label_smoothing=0.2), emulated_gpu, rng, x, target)
 
 
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float64"])
+@pytest.mark.parametrize("classes", [301, 1032, 2051, 8200])  # more than a warp and than a block keep, with and without vectors
+def test_cross_entropy_of_many_classes(emulated_gpu, classes, dtype, rng):
+    x, target = array(rng, (3, classes), dtype), np.array([classes - 1, 5, 0])
+    x[0, : classes - 3] = -np.inf  # the first elements that are read have no finite one
+    x[1, -1] = 50  # the last ones raise the largest
+    beside_the_cpu(lambda a, t: F.cross_entropy(a, t), emulated_gpu, rng, x, target)
+    x[0] = np.linspace(-30, 30, classes)
+    for options in ({"label_smoothing": 0.1}, {"label_smoothing": 0.3, "reduction": "sum", "ignore_index": 5}):
+        beside_the_cpu(lambda a, t, o=options: F.cross_entropy(a, t, **o), emulated_gpu, rng, x, target)
+    beside_the_cpu(lambda a, t: F.nll_loss(a, t), emulated_gpu, rng, x, target)
+
+
 @pytest.mark.parametrize("dtype", FLOATS)
 @pytest.mark.parametrize("reduction", ["none", "sum", "mean"])
 def test_elementwise_losses(emulated_gpu, reduction, dtype, rng):

@@ -13,8 +13,7 @@ from gpu_time import A100
 
 def test_the_page_has_the_tables():
     """Otherwise: python tools/predict_kernels.py --write."""
-    tables = predict_kernels.comparison(), predict_kernels.table()
-    assert predict_kernels.page_with(*tables) == predict_kernels.PAGE.read_text()
+    assert predict_kernels.page_with(*predict_kernels.tables()) == predict_kernels.PAGE.read_text()
 
 
 @pytest.mark.parametrize("measured", predict_kernels.MEASURED, ids=lambda one: f"{one.row.name} {one.row.shape} {one.gpu.name}")

@@ -27,5 +27,6 @@ template <class Vector> void store_whole(void *pointer, const Vector &v) { emula
 template <class Vector> Vector load_whole(const void *pointer) { return *static_cast<const Vector *>(pointer); }
 template <class Vector> void store_whole(void *pointer, const Vector &v) { *static_cast<Vector *>(pointer) = v; }
 #endif
+template <class Vector> void store_global(void *pointer, const Vector &v) { store_whole(pointer, v); }
 
 } // namespace tc

@@ -112,6 +112,19 @@ __device__ __forceinline__ float exp2_approximate(float x)
 
 template <class Vector> __device__ __forceinline__ Vector load_whole(const void *p) { return *static_cast<const Vector *>(p); }
 template <class Vector> __device__ __forceinline__ void store_whole(void *p, const Vector &v) { *static_cast<Vector *>(p) = v; }
+// The same to global memory, whatever the compiler makes of the vector's elements: it stores some one by one, at four times the transfers.
+template <class Vector> __device__ __forceinline__ void store_global(void *p, const Vector &v)
+{
+    const uint32_t *const words = reinterpret_cast<const uint32_t *>(&v);
+    if constexpr (sizeof(Vector) == 16)
+        asm volatile("st.global.v4.b32 [%0], {%1, %2, %3, %4};" ::"l"(__cvta_generic_to_global(p)), "r"(words[0]), "r"(words[1]),
+                     "r"(words[2]), "r"(words[3])
+                     : "memory");
+    else if constexpr (sizeof(Vector) == 8)
+        asm volatile("st.global.v2.b32 [%0], {%1, %2};" ::"l"(__cvta_generic_to_global(p)), "r"(words[0]), "r"(words[1]) : "memory");
+    else
+        store_whole(p, v);
+}
 
 // ---- asynchronous copies: global to shared memory, 4, 8 or 16 bytes per thread. Before sm_80: copied at once ----
 
@@ -313,20 +326,28 @@ template <class Real> __device__ __forceinline__ Real warp_sum(Real value)
     return value;
 }
 
-// Sum over the `threads` threads of a row (threadIdx.x), in every one of them: a warp, or the whole block. `scratch`: shared,
-// one element per warp; it may be used again at once.
-template <int threads, class Real> __device__ __forceinline__ Real group_sum(Real value, Real *scratch)
+// Joins what the `threads` threads of a row (threadIdx.x) have, in every one of them: lanes of a warp, a warp, or the whole block, blockDim
+// (threads, rows). The order is fixed; lanes without elements, which add zeros, change no bit. `scratch`: shared, one element per warp; it
+// may be used again at once.
+template <int threads, class Real, class F> __device__ __forceinline__ Real group_join(Real value, Real *scratch, F join)
 {
-    value = warp_sum(value);
+    constexpr int lanes = threads < warp_lanes ? threads : warp_lanes;
+    unsigned mask = all_lanes;
+    if constexpr (threads < warp_lanes) mask = ((1u << threads) - 1) << threadIdx.y * threads % warp_lanes;
+    for (int distance = lanes / 2; distance > 0; distance /= 2) value = join(value, __shfl_xor_sync(mask, value, distance));
     if constexpr (threads > warp_lanes) {
         constexpr int warps = threads / warp_lanes;
         if (threadIdx.x % warp_lanes == 0) scratch[threadIdx.x / warp_lanes] = value;
         __syncthreads();
         value = scratch[0];
-        for (int i = 1; i < warps; i++) value += scratch[i];
+        for (int i = 1; i < warps; i++) value = join(value, scratch[i]);
         __syncthreads();
     }
     return value;
+}
+template <int threads, class Real> __device__ __forceinline__ Real group_sum(Real value, Real *scratch)
+{
+    return group_join<threads>(value, scratch, [](Real a, Real b) { return a + b; });
 }
 
 // A one-dimensional grid. Zero blocks when there are too many, which the launch refuses.

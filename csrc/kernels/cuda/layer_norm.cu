@@ -1,7 +1,7 @@
 // layer_norm.cu: y = (x - mean) * rstd * gamma + beta over rows (Ba et al. 2016, eq. 4), and its gradients.
 //
-// Short rows get a warp each, long ones a block. A row is read from memory once and again from the cache: the mean first,
-// then the variance of the differences, which stays precise for rows with a large mean.
+// A row is read from memory once and stays in registers: the mean first, then the variance of the differences, which stays precise for rows
+// with a large mean.
 #include "launchers.h"
 #include "norm_backward.cuh"
 
@@ -19,36 +19,22 @@ __global__ void __launch_bounds__(row_block_threads, 1)
     using Real = compute<T>;
     TC_SHARED(Real, scratch, [row_block_threads / warp_lanes]);
     const int64_t row = own_row(), C = a.C;
-    if (row >= rows) return; // whole warps only: threads of one row leave together, and a row of several warps is alone
-    const T *x = static_cast<const T *>(a.x) + row * C;
+    if (row >= rows) return; // threads of one row leave together, and a row of several warps is alone
     const T *gamma = static_cast<const T *>(a.gamma), *beta = static_cast<const T *>(a.beta);
-    T *y = static_cast<T *>(a.y) + row * C;
+    T *y = row_at<T>(a.y, row, C);
+    OwnRow<T, threads, N> own(row_at<T>(a.x, row, C), C);
+    if (a.residual) own.add(row_at<T>(a.residual, row, C), row_at<T>(a.sum, row, C));
 
     Real sum = 0;
-    if (a.residual) { // each thread reads back what it wrote itself
-        const T *residual = static_cast<const T *>(a.residual) + row * C;
-        T *total = static_cast<T *>(a.sum) + row * C;
-        for_own_vectors<threads, N>(C, [&](int64_t i) {
-            Vector<T, N> v = load_vector<N>(x + i);
-            const Vector<T, N> r = load_vector<N>(residual + i);
-            for (int j = 0; j < N; j++) {
-                narrow(v.at[j], widen(v.at[j]) + widen(r.at[j]));
-                sum += widen(v.at[j]);
-            }
-            store_vector<N>(total + i, v);
-        });
-        x = total;
-    } else {
-        for_own_vectors<threads, N>(C, [&](int64_t i) {
-            const Vector<T, N> v = load_vector<N>(x + i);
-            for (int j = 0; j < N; j++) sum += widen(v.at[j]);
-        });
-    }
+    own.for_each([&](int64_t, const Vector<T, N> &v) {
+        TC_UNROLL
+        for (int j = 0; j < N; j++) sum += widen(v.at[j]);
+    });
     const Real mean = group_sum<threads>(sum, scratch) / static_cast<Real>(C);
 
     Real squares = 0;
-    for_own_vectors<threads, N>(C, [&](int64_t i) {
-        const Vector<T, N> v = load_vector<N>(x + i);
+    own.for_each([&](int64_t, const Vector<T, N> &v) {
+        TC_UNROLL
         for (int j = 0; j < N; j++) {
             const Real d = widen(v.at[j]) - mean;
             squares += d * d;
@@ -61,11 +47,11 @@ __global__ void __launch_bounds__(row_block_threads, 1)
         static_cast<Real *>(a.rstd)[row] = rstd;
     }
 
-    for_own_vectors<threads, N>(C, [&](int64_t i) {
-        const Vector<T, N> v = load_vector<N>(x + i);
+    own.for_each([&](int64_t i, const Vector<T, N> &v) {
         Vector<T, N> out, g, b;
         if (gamma) g = load_vector<N>(gamma + i);
         if (beta) b = load_vector<N>(beta + i);
+        TC_UNROLL
         for (int j = 0; j < N; j++) {
             Real value = (widen(v.at[j]) - mean) * rstd;
             if (gamma) value *= widen(g.at[j]);

@@ -1,4 +1,4 @@
-// loss.cu: element-wise losses, and cross-entropy: one warp per row.
+// loss.cu: element-wise losses, and cross-entropy, which reads each row once.
 #include "../loss.h"
 #include "../softmax.h"
 #include "elements.cuh"
@@ -107,57 +107,114 @@ template <class Args> __device__ __forceinline__ int64_t class_of(const Args &a,
     return t < 0 || t >= a.C || t == a.ignore_index ? -1 : t;
 }
 
-template <class T>
-__global__ void __launch_bounds__(warp_lanes *warps_a_block)
-    cross_entropy_kernel(const __grid_constant__ tc_cross_entropy_forward_args a, int64_t N)
+// What a thread adds up of its elements of a row. Exponentials are of differences from the largest element so far, of all threads; while
+// there is none but -infinity, from 0.
+template <class Real> struct LogitSums {
+    Real top, shift, exponentials, weights, spread; // weights: sum of w; spread: sum of w (shift - x)
+
+    // Before the elements of which `highest` is the largest, or an earlier one.
+    __device__ __forceinline__ void raise(Real highest)
+    {
+        const Real above = highest == identity<Real>(TC_STEP_max) ? Real(0) : highest;
+        exponentials *= real_exp(top - above);
+        spread += weights * (above - shift);
+        top = highest, shift = above;
+    }
+};
+
+// blockDim (threads, rows): `threads` threads per row.  x (N,C). A row goes through the registers once, as many elements at a time as they
+// hold.
+template <class T, int threads, int N>
+__global__ void __launch_bounds__(row_block_threads, 2)
+    cross_entropy_kernel(const __grid_constant__ tc_cross_entropy_forward_args a, int64_t rows)
 {
     using Real = compute<T>;
+    using Part = OwnRow<T, threads, N>;
+    TC_SHARED(Real, scratch, [row_block_threads / warp_lanes]);
     const int64_t n = own_row();
-    if (n >= N) return;
-    const T *x = static_cast<const T *>(a.x) + n * a.C;
-    const int64_t t = class_of(a, n);
-    Real smoothing = static_cast<Real>(a.smoothing), top = 0, log_sum = 0;
-    if (!a.logarithms) top = warp_top(x, a.C, 1), log_sum = real_log(warp_exp_sum(x, a.C, 1, top));
+    if (n >= rows) return; // all threads of a row
+    const T *x = row_at<T>(a.x, n, a.C);
+    const Real smoothing = static_cast<Real>(a.smoothing), lowest = identity<Real>(TC_STEP_max);
+    LogitSums<Real> sums = {a.logarithms ? Real(0) : lowest, 0, 0, 0, 0};
+    const int64_t read = a.logarithms && smoothing == 0 ? 0 : a.C;
+    for (int64_t first = 0; first < read; first += Part::longest) {
+        Part part(x + first, a.C - first < Part::longest ? a.C - first : Part::longest);
+        if (!a.logarithms) {
+            Real highest = sums.top;
+            part.for_kept([&](int64_t, const Vector<T, N> &v) {
+                TC_UNROLL
+                for (int j = 0; j < N; j++) highest = v_maximum(highest, widen(v.at[j]));
+            });
+            highest = group_join<threads>(highest, scratch, [](Real p, Real q) { return v_maximum(p, q); });
+            if (first == 0 || highest != sums.top) sums.raise(highest);
+            part.for_kept([&](int64_t, const Vector<T, N> &v) {
+                TC_UNROLL
+                for (int j = 0; j < N; j++) sums.exponentials += real_exp(widen(v.at[j]) - sums.shift);
+            });
+        }
+        if (smoothing != 0)
+            part.for_kept([&](int64_t i, const Vector<T, N> &v) {
+                TC_UNROLL
+                for (int j = 0; j < N; j++) {
+                    const Real w = one_or<Real>(a.weight, first + i + j);
+                    sums.weights += w;
+                    sums.spread += w * (sums.shift - widen(v.at[j]));
+                }
+            });
+    }
+    const Real log_sum = a.logarithms ? Real(0) : real_log(group_sum<threads>(sums.exponentials, scratch));
     Real spread = 0;
-    if (smoothing != 0)
-        for (int64_t c = threadIdx.x; c < a.C; c += warp_lanes) spread += one_or<Real>(a.weight, c) * ((top - widen(x[c])) + log_sum);
-    spread = warp_sum(spread);
+    if (smoothing != 0) spread = group_sum<threads>(sums.spread + sums.weights * log_sum, scratch);
     if (threadIdx.x != 0) return;
-    if (!a.logarithms) static_cast<Real *>(a.top)[n] = top, static_cast<Real *>(a.log_sum)[n] = log_sum;
+    if (!a.logarithms) static_cast<Real *>(a.top)[n] = sums.top, static_cast<Real *>(a.log_sum)[n] = log_sum;
+    const int64_t t = class_of(a, n);
     Real loss = 0;
     if (t >= 0) {
-        loss = (1 - smoothing) * one_or<Real>(a.weight, t) * ((top - widen(x[t])) + log_sum);
+        loss = (1 - smoothing) * one_or<Real>(a.weight, t) * ((sums.top - widen(x[t])) + log_sum);
         if (smoothing != 0) loss += smoothing / static_cast<Real>(a.C) * spread;
     }
     static_cast<Real *>(a.loss)[n] = loss;
 }
 
 // dx[c] = dloss ((1 - s) w[t] (p[c] - [c = t]) + s / C (p[c] sum(w) - w[c])),  p = e^((x - top) - log_sum).
-template <class T>
-__global__ void __launch_bounds__(warp_lanes *warps_a_block)
-    cross_entropy_backward_kernel(const __grid_constant__ tc_cross_entropy_backward_args a, int64_t N)
+template <class T, int threads, int N>
+__global__ void __launch_bounds__(row_block_threads, 1)
+    cross_entropy_backward_kernel(const __grid_constant__ tc_cross_entropy_backward_args a, int64_t rows)
 {
     using Real = compute<T>;
-    const int64_t n = own_row();
-    if (n >= N) return;
-    const T *x = static_cast<const T *>(a.x) + n * a.C;
-    T *dx = static_cast<T *>(a.dx) + n * a.C;
+    TC_SHARED(Real, scratch, [row_block_threads / warp_lanes]);
+    const int64_t n = own_row(), C = a.C;
+    if (n >= rows) return; // all threads of a row
+    const T *x = row_at<T>(a.x, n, C);
+    T *dx = row_at<T>(a.dx, n, C);
     const int64_t t = class_of(a, n);
     if (t < 0) {
-        for (int64_t c = threadIdx.x; c < a.C; c += warp_lanes) narrow(dx[c], Real(0));
+        Vector<T, N> zeros;
+        for (int j = 0; j < N; j++) narrow(zeros.at[j], Real(0));
+        for_own_vectors<threads, N>(C, [&](int64_t c) { store_vector<N>(dx + c, zeros); });
         return;
     }
-    Real weights = 0;
-    for (int64_t c = threadIdx.x; c < a.C; c += warp_lanes) weights += one_or<Real>(a.weight, c);
-    weights = warp_sum(weights);
     const Real smoothing = static_cast<Real>(a.smoothing), dloss = static_cast<const Real *>(a.dloss)[n];
-    const Real at_target = dloss * (1 - smoothing) * one_or<Real>(a.weight, t), even = dloss * smoothing / static_cast<Real>(a.C);
-    const Real top = a.logarithms ? Real(0) : static_cast<const Real *>(a.top)[n];
-    const Real log_sum = a.logarithms ? Real(0) : static_cast<const Real *>(a.log_sum)[n];
-    for (int64_t c = threadIdx.x; c < a.C; c += warp_lanes) {
-        const Real p = a.logarithms ? Real(0) : real_exp((widen(x[c]) - top) - log_sum);
-        narrow(dx[c], p * (at_target + even * weights) - even * one_or<Real>(a.weight, c) - (c == t ? at_target : Real(0)));
+    Real weights = static_cast<Real>(C);
+    if (a.weight && smoothing != 0) {
+        weights = 0;
+        for_own_vectors<threads, 1>(C, [&](int64_t c) { weights += at<Real>(a.weight, c); });
+        weights = group_sum<threads>(weights, scratch);
     }
+    const Real at_target = dloss * (1 - smoothing) * one_or<Real>(a.weight, t), even = dloss * smoothing / static_cast<Real>(C);
+    const Real top = a.logarithms ? Real(0) : static_cast<const Real *>(a.top)[n];
+    const Real log_sum = a.logarithms ? Real(0) : static_cast<const Real *>(a.log_sum)[n], slope = at_target + even * weights;
+    for_own_vectors<threads, N>(C, [&](int64_t c) {
+        Vector<T, N> v;
+        if (!a.logarithms) v = load_vector<N>(x + c);
+        TC_UNROLL
+        for (int j = 0; j < N; j++) {
+            const Real p = a.logarithms ? Real(0) : real_exp((widen(v.at[j]) - top) - log_sum);
+            const Real w = smoothing != 0 ? even * one_or<Real>(a.weight, c + j) : Real(0);
+            narrow(v.at[j], p * slope - w - (c + j == t ? at_target : Real(0)));
+        }
+        store_vector<N>(dx + c, v);
+    });
 }
 
 } // namespace
@@ -174,13 +231,19 @@ template <class T> int tc_cuda_loss_backward(const void *args, int64_t, void *, 
 }
 template <class T> int tc_cuda_cross_entropy_forward(const void *args, int64_t N, void *, void *stream)
 {
-    return N ? launch<cross_entropy_kernel<T>>(warp_launch(N, stream), *static_cast<const tc_cross_entropy_forward_args *>(args), N) : 0;
+    const auto &a = *static_cast<const tc_cross_entropy_forward_args *>(args);
+    const auto forward = [&](auto threads, auto n, const Launch &shape) {
+        return launch<cross_entropy_kernel<T, decltype(threads)::value, decltype(n)::value>>(shape, a, N);
+    };
+    return launch_rows<T>(N, a.C, stream, forward, a.x);
 }
 template <class T> int tc_cuda_cross_entropy_backward(const void *args, int64_t N, void *, void *stream)
 {
-    return N ? launch<cross_entropy_backward_kernel<T>>(warp_launch(N, stream), *static_cast<const tc_cross_entropy_backward_args *>(args),
-                                                        N)
-             : 0;
+    const auto &a = *static_cast<const tc_cross_entropy_backward_args *>(args);
+    const auto backward = [&](auto threads, auto n, const Launch &shape) {
+        return launch<cross_entropy_backward_kernel<T, decltype(threads)::value, decltype(n)::value>>(shape, a, N);
+    };
+    return launch_rows<T>(N, a.C, stream, backward, a.x, a.dx);
 }
 TC_FOR_EACH_DTYPE(TC_CUDA_INSTANTIATE, loss_forward)
 TC_FOR_EACH_DTYPE(TC_CUDA_INSTANTIATE, loss_backward)

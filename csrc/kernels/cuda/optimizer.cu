@@ -20,9 +20,22 @@ template <class Rule> struct Group {
 
 inline int64_t blocks_of(const tc_optimizer_chunk &chunk) { return divide_up(chunk.n, TC_OPTIMIZER_BLOCK); }
 
-// A block of the grid is a block of the chunk list; f(chunk, i) for the elements i of this thread.
-template <class Rule, class F> __device__ __forceinline__ void for_own_parameters(const Group<Rule> &group, F f)
+__device__ __forceinline__ bool fits(const void *array, int bytes) { return reinterpret_cast<uintptr_t>(array) % bytes == 0; }
+__device__ __forceinline__ int size_of(tc_dtype dtype) { return dtype == TC_FLOAT64 ? 8 : dtype == TC_FLOAT32 ? 4 : 2; }
+
+// Do all arrays of a chunk start where vectors of N may be moved? Blocks of a chunk then do, too.
+template <int N> __device__ __forceinline__ bool vectors_fit(const tc_optimizer_chunk &chunk)
 {
+    bool fit = fits(chunk.parameter, 16) && fits(chunk.gradient, N * size_of(chunk.gradient_dtype));
+    for (int s = 0; s < TC_OPTIMIZER_STATES; s++) fit = fit && fits(chunk.state[s], 16);
+    return fit && fits(chunk.half, N * size_of(chunk.half_dtype));
+}
+
+// A block of the grid is a block of the chunk list; f(chunk, i, N) for the elements i to i + N of this thread: vectors of 16 bytes of Real,
+// and one by one the last ones, and all where an array starts elsewhere.
+template <class Real, class Rule, class F> __device__ __forceinline__ void for_own_parameters(const Group<Rule> &group, F f)
+{
+    constexpr int N = vector_lanes<Real>;
     const int64_t block = group.first_block + blockIdx.x;
     int low = 0, high = group.count - 1;
     while (low < high) { // the last chunk that begins at this block or before
@@ -35,7 +48,9 @@ template <class Rule, class F> __device__ __forceinline__ void for_own_parameter
     const tc_optimizer_chunk &chunk = group.chunks[low];
     const int64_t first = (block - chunk.first_block) * TC_OPTIMIZER_BLOCK;
     const int64_t last = first + TC_OPTIMIZER_BLOCK < chunk.n ? first + TC_OPTIMIZER_BLOCK : chunk.n;
-    for (int64_t i = first + threadIdx.x; i < last; i += optimizer_threads) f(chunk, i);
+    const int64_t whole = vectors_fit<N>(chunk) ? first + (last - first) / N * N : first;
+    for (int64_t i = first + threadIdx.x * N; i < whole; i += optimizer_threads * N) f(chunk, i, Constant<N>());
+    for (int64_t i = whole + threadIdx.x; i < last; i += optimizer_threads) f(chunk, i, Constant<1>());
 }
 
 // The numbers of a group's step: its own, or those in memory.
@@ -63,36 +78,75 @@ template <auto kernel, class Rule> int launch_groups(const Rule &rule, void *str
     return 0;
 }
 
-template <class Real> __device__ __forceinline__ Real &at(void *array, int64_t i) { return static_cast<Real *>(array)[i]; }
-
-// f(element) for element i of an array of this dtype, halves or Real.
-template <class Real, class F> __device__ __forceinline__ void with_element(void *array, tc_dtype dtype, int64_t i, F f)
+// f(T()) for the type of an array of this dtype, halves or Real.
+template <class Real, class F> __device__ __forceinline__ void with_type(tc_dtype dtype, F f)
 {
     if constexpr (sizeof(Real) == sizeof(float)) {
-        if (dtype == TC_FLOAT16) return f(at<float16>(array, i));
-        if (dtype == TC_BFLOAT16) return f(at<bfloat16>(array, i));
+        if (dtype == TC_FLOAT16) return f(float16());
+        if (dtype == TC_BFLOAT16) return f(bfloat16());
     }
-    f(at<Real>(array, i));
+    f(Real());
 }
 
-template <class Real> __device__ __forceinline__ Real gradient_of(const tc_optimizer_chunk &chunk, int64_t i)
+template <int N, class T> __device__ __forceinline__ Vector<T, N> load_at(const void *array, int64_t i)
 {
-    Real g;
-    with_element<Real>(chunk.gradient, chunk.gradient_dtype, i, [&](auto &element) { g = widen(element); });
+    return load_vector<N>(static_cast<const T *>(array) + i);
+}
+
+// Elements [i, i + N) of the gradient.
+template <class Real, int N> __device__ __forceinline__ Vector<Real, N> gradient_of(const tc_optimizer_chunk &chunk, int64_t i)
+{
+    Vector<Real, N> g;
+    with_type<Real>(chunk.gradient_dtype, [&](auto type) {
+        const auto v = load_at<N, decltype(type)>(chunk.gradient, i);
+        TC_UNROLL
+        for (int j = 0; j < N; j++) g.at[j] = widen(v.at[j]);
+    });
     return g;
 }
-
-template <class Real> __device__ __forceinline__ void set_parameter(const tc_optimizer_chunk &chunk, int64_t i, Real p)
+template <class Real, int N> __device__ __forceinline__ void store_as(tc_dtype dtype, void *array, int64_t i, const Vector<Real, N> &x)
 {
-    at<Real>(chunk.parameter, i) = p;
-    if (chunk.half) with_element<Real>(chunk.half, chunk.half_dtype, i, [&](auto &element) { narrow(element, p); });
+    with_type<Real>(dtype, [&](auto type) {
+        using T = decltype(type);
+        Vector<T, N> v;
+        TC_UNROLL
+        for (int j = 0; j < N; j++) narrow(v.at[j], x.at[j]);
+        store_global(static_cast<T *>(array) + i, v);
+    });
+}
+
+// rule(p, g, state) for each element: it changes the parameter p and the three numbers of its state, of which those exist that the chunk
+// has. read_states: or else they are not set yet.
+template <class Real, class Rule, class F>
+__device__ __forceinline__ void update_parameters(const Group<Rule> &group, bool read_states, F rule)
+{
+    for_own_parameters<Real>(group, [&](const tc_optimizer_chunk &chunk, int64_t i, auto lanes) {
+        constexpr int N = decltype(lanes)::value;
+        Vector<Real, N> p = load_at<N, Real>(chunk.parameter, i), state[TC_OPTIMIZER_STATES] = {};
+        const Vector<Real, N> g = gradient_of<Real, N>(chunk, i);
+        TC_UNROLL
+        for (int s = 0; s < TC_OPTIMIZER_STATES; s++)
+            if (chunk.state[s] && read_states) state[s] = load_at<N, Real>(chunk.state[s], i);
+        TC_UNROLL
+        for (int j = 0; j < N; j++) {
+            Real own[TC_OPTIMIZER_STATES] = {state[0].at[j], state[1].at[j], state[2].at[j]};
+            rule(chunk, p.at[j], g.at[j], own);
+            TC_UNROLL
+            for (int s = 0; s < TC_OPTIMIZER_STATES; s++) state[s].at[j] = own[s];
+        }
+        store_global(static_cast<Real *>(chunk.parameter) + i, p);
+        if (chunk.half) store_as(chunk.half_dtype, chunk.half, i, p);
+        TC_UNROLL
+        for (int s = 0; s < TC_OPTIMIZER_STATES; s++)
+            if (chunk.state[s]) store_global(static_cast<Real *>(chunk.state[s]) + i, state[s]);
+    });
 }
 
 // The gradient used by the rules: negated for maximize, with weight decay added.
-template <class Real> __device__ __forceinline__ Real rule_gradient(Real g, Real p, double weight_decay, bool maximize)
+template <class Real> __device__ __forceinline__ Real rule_gradient(Real g, Real p, Real weight_decay, bool maximize)
 {
     if (maximize) g = -g;
-    return weight_decay != 0 ? static_cast<Real>(weight_decay) * p + g : g;
+    return weight_decay != 0 ? weight_decay * p + g : g;
 }
 
 // Sutskever et al. 2013 in PyTorch's form:  b = momentum b + (1 - dampening) g;  p -= lr (nesterov ? g + momentum b : b).
@@ -100,68 +154,60 @@ template <class Real> __global__ void __launch_bounds__(optimizer_threads) sgd_k
 {
     const tc_sgd_args &a = rule_of(group);
     const Real momentum = static_cast<Real>(a.momentum), keep = static_cast<Real>(1 - a.dampening);
-    for_own_parameters(group, [&](const tc_optimizer_chunk &chunk, int64_t i) {
-        const Real p = at<Real>(chunk.parameter, i);
-        Real g = rule_gradient(gradient_of<Real>(chunk, i), p, a.weight_decay, a.maximize);
+    const Real lr = static_cast<Real>(a.lr), decay = static_cast<Real>(a.weight_decay);
+    const bool first = a.first, nesterov = a.nesterov, maximize = a.maximize;
+    update_parameters<Real>(group, !first, [=](const tc_optimizer_chunk &chunk, Real &p, Real g, Real(&state)[TC_OPTIMIZER_STATES]) {
+        g = rule_gradient(g, p, decay, maximize);
         if (chunk.state[0]) {
-            Real &buffer = at<Real>(chunk.state[0], i);
-            const Real m = a.first ? g : momentum * buffer + keep * g;
-            buffer = m;
-            g = a.nesterov ? momentum * m + g : m;
+            const Real m = state[0] = first ? g : momentum * state[0] + keep * g;
+            g = nesterov ? momentum * m + g : m;
         }
-        set_parameter<Real>(chunk, i, p - static_cast<Real>(a.lr) * g);
+        p -= lr * g;
     });
 }
 
 // Blocks per multiprocessor at least: left to choose, ptxas takes so few registers that it spills.
-template <class Real> constexpr int adam_residency = sizeof(Real) < 8 ? 4 : 3;
+template <class Real> constexpr int rule_residency = sizeof(Real) < 8 ? 4 : 3;
 
 // Kingma & Ba 2015, algorithm 1; Loshchilov & Hutter 2019, algorithm 2 (decoupled); AMSGrad: Reddi et al. 2018.
 template <class Real>
-__global__ void __launch_bounds__(optimizer_threads, adam_residency<Real>) adam_kernel(const __grid_constant__ Group<tc_adam_args> group)
+__global__ void __launch_bounds__(optimizer_threads, rule_residency<Real>) adam_kernel(const __grid_constant__ Group<tc_adam_args> group)
 {
     const tc_adam_args &a = rule_of(group);
     const Real keep1 = static_cast<Real>(1 - a.beta1), beta2 = static_cast<Real>(a.beta2), keep2 = static_cast<Real>(1 - a.beta2);
     const Real step = static_cast<Real>(a.lr / a.correction1), per_root = static_cast<Real>(1 / sqrt(a.correction2));
-    const Real decay = static_cast<Real>(1 - a.lr * a.weight_decay), eps = static_cast<Real>(a.eps);
-    for_own_parameters(group, [&](const tc_optimizer_chunk &chunk, int64_t i) {
-        Real p = at<Real>(chunk.parameter, i);
-        const Real g = rule_gradient(gradient_of<Real>(chunk, i), p, a.decoupled ? 0.0 : a.weight_decay, a.maximize);
-        if (a.decoupled) p *= decay;
-        Real &mean = at<Real>(chunk.state[0], i), &square = at<Real>(chunk.state[1], i);
-        mean += (g - mean) * keep1;
-        square = g * g * keep2 + beta2 * square;
-        Real s = square;
-        if (chunk.state[2]) {
-            Real &largest = at<Real>(chunk.state[2], i);
-            largest = s = s != s || s > largest ? s : largest;
-        }
-        set_parameter<Real>(chunk, i, p - step * (mean / (real_sqrt(s) * per_root + eps)));
+    const bool decoupled = a.decoupled, maximize = a.maximize;
+    const Real decay = static_cast<Real>(decoupled ? 1 - a.lr * a.weight_decay : a.weight_decay), eps = static_cast<Real>(a.eps);
+    update_parameters<Real>(group, true, [=](const tc_optimizer_chunk &chunk, Real &p, Real g, Real(&state)[TC_OPTIMIZER_STATES]) {
+        g = rule_gradient(g, p, decoupled ? Real(0) : decay, maximize);
+        if (decoupled) p *= decay;
+        state[0] += (g - state[0]) * keep1;
+        Real s = state[1] = g * g * keep2 + beta2 * state[1];
+        if (chunk.state[2]) state[2] = s = s != s || s > state[2] ? s : state[2];
+        p -= step * (state[0] / (real_sqrt(s) * per_root + eps));
     });
 }
 
 // Hinton's lecture 6e in PyTorch's form; Graves 2013 (centered). eps_inside_sqrt is Keras's.
 template <class Real>
-__global__ void __launch_bounds__(optimizer_threads) rmsprop_kernel(const __grid_constant__ Group<tc_rmsprop_args> group)
+__global__ void __launch_bounds__(optimizer_threads, rule_residency<Real>)
+    rmsprop_kernel(const __grid_constant__ Group<tc_rmsprop_args> group)
 {
     const tc_rmsprop_args &a = rule_of(group);
     const Real alpha = static_cast<Real>(a.alpha), keep = static_cast<Real>(1 - a.alpha), eps = static_cast<Real>(a.eps);
-    for_own_parameters(group, [&](const tc_optimizer_chunk &chunk, int64_t i) {
-        const Real p = at<Real>(chunk.parameter, i), g = rule_gradient(gradient_of<Real>(chunk, i), p, a.weight_decay, a.maximize);
-        Real &square = at<Real>(chunk.state[0], i);
-        square = g * g * keep + alpha * square;
-        Real s = square;
+    const Real lr = static_cast<Real>(a.lr), momentum = static_cast<Real>(a.momentum), decay = static_cast<Real>(a.weight_decay);
+    const Real inside = a.eps_inside_sqrt ? eps : Real(0), outside = a.eps_inside_sqrt ? Real(0) : eps;
+    const bool maximize = a.maximize;
+    update_parameters<Real>(group, true, [=](const tc_optimizer_chunk &chunk, Real &p, Real g, Real(&state)[TC_OPTIMIZER_STATES]) {
+        g = rule_gradient(g, p, decay, maximize);
+        Real s = state[0] = g * g * keep + alpha * state[0];
         if (chunk.state[2]) {
-            Real &mean = at<Real>(chunk.state[2], i);
-            mean += (g - mean) * keep;
-            s -= mean * mean;
+            state[2] += (g - state[2]) * keep;
+            s -= state[2] * state[2];
         }
-        Real d = g / (real_sqrt(s + (a.eps_inside_sqrt ? eps : Real(0))) + (a.eps_inside_sqrt ? Real(0) : eps));
-        if (chunk.state[1]) {
-            Real &buffer = at<Real>(chunk.state[1], i);
-            buffer = d = static_cast<Real>(a.momentum) * buffer + d;
-        }
-        set_parameter<Real>(chunk, i, p - static_cast<Real>(a.lr) * d);
+        Real d = g / (real_sqrt(s + inside) + outside);
+        if (chunk.state[1]) d = state[1] = momentum * state[1] + d;
+        p -= lr * d;
     });
 }
 
@@ -184,13 +230,16 @@ template <class Real> __global__ void __launch_bounds__(optimizer_threads) norm_
     TC_SHARED(double, sums, [optimizer_threads]);
     const double power = group.rule.power;
     double sum = 0;
-    for_own_parameters(group, [&](const tc_optimizer_chunk &chunk, int64_t i) {
-        const Real g = gradient_of<Real>(chunk, i);
-        const double x = g < 0 ? -g : g;
-        if (power == 0)
-            sum = larger(sum, x);
-        else
-            sum += power == 2 ? x * x : power == 1 ? x : pow(x, power);
+    for_own_parameters<Real>(group, [&](const tc_optimizer_chunk &chunk, int64_t i, auto lanes) {
+        constexpr int N = decltype(lanes)::value;
+        const Vector<Real, N> g = gradient_of<Real, N>(chunk, i);
+        for (int j = 0; j < N; j++) {
+            const double x = g.at[j] < 0 ? -g.at[j] : g.at[j];
+            if (power == 0)
+                sum = larger(sum, x);
+            else
+                sum += power == 2 ? x * x : power == 1 ? x : pow(x, power);
+        }
     });
     sum = block_total(power, sum, sums);
     if (threadIdx.x == 0) group.rule.partial[group.first_block + blockIdx.x] = sum;
@@ -214,11 +263,13 @@ template <class Real> __global__ void __launch_bounds__(optimizer_threads) scale
 {
     const Real factor = static_cast<Real>(group.rule.factor_at ? *group.rule.factor_at : group.rule.factor),
                limit = static_cast<Real>(group.rule.limit);
-    for_own_parameters(group, [&](const tc_optimizer_chunk &chunk, int64_t i) {
-        with_element<Real>(chunk.gradient, chunk.gradient_dtype, i, [&](auto &element) {
-            const Real g = widen(element) * factor;
-            narrow(element, g > limit ? limit : g < -limit ? -limit : g); // NaN passes through
-        });
+    for_own_parameters<Real>(group, [&](const tc_optimizer_chunk &chunk, int64_t i, auto lanes) {
+        Vector<Real, decltype(lanes)::value> g = gradient_of<Real, decltype(lanes)::value>(chunk, i);
+        for (Real &x : g.at) {
+            x *= factor;
+            x = x > limit ? limit : x < -limit ? -limit : x; // NaN passes through
+        }
+        store_as(chunk.gradient_dtype, chunk.gradient, i, g);
     });
 }
 

@@ -10,26 +10,28 @@ using namespace tc;
 
 // blockDim (threads, rows): `threads` threads per row.  y,x (N,C); gamma (C); rstd (N).
 template <class T, int threads, int N>
-__global__ void __launch_bounds__(row_block_threads)
+__global__ void __launch_bounds__(row_block_threads, 1)
     rms_norm_forward_kernel(const __grid_constant__ tc_rms_norm_forward_args a, int64_t rows)
 {
     using Real = compute<T>;
     TC_SHARED(Real, scratch, [row_block_threads / warp_lanes]);
     const int64_t row = own_row(), C = a.C;
-    if (row >= rows) return; // whole warps only
-    const T *x = row_at<T>(a.x, row, C), *gamma = static_cast<const T *>(a.gamma);
+    if (row >= rows) return; // all threads of a row
+    const T *gamma = static_cast<const T *>(a.gamma);
+    OwnRow<T, threads, N> own(row_at<T>(a.x, row, C), C);
     Real squares = 0;
-    for_own_vectors<threads, N>(C, [&](int64_t i) {
-        const Vector<T, N> v = load_vector<N>(x + i);
+    own.for_each([&](int64_t, const Vector<T, N> &v) {
+        TC_UNROLL
         for (int j = 0; j < N; j++) squares += widen(v.at[j]) * widen(v.at[j]);
     });
     const Real rstd = Real(1) / real_sqrt(group_sum<threads>(squares, scratch) / static_cast<Real>(C) + static_cast<Real>(a.eps));
     if (threadIdx.x == 0) static_cast<Real *>(a.rstd)[row] = rstd;
-    for_own_vectors<threads, N>(C, [&](int64_t i) {
-        Vector<T, N> v = load_vector<N>(x + i), g;
+    own.for_each([&](int64_t i, const Vector<T, N> &v) {
+        Vector<T, N> out, g;
         if (gamma) g = load_vector<N>(gamma + i);
-        for (int j = 0; j < N; j++) narrow(v.at[j], widen(v.at[j]) * rstd * (gamma ? widen(g.at[j]) : Real(1)));
-        store_vector<N>(row_at<T>(a.y, row, C) + i, v);
+        TC_UNROLL
+        for (int j = 0; j < N; j++) narrow(out.at[j], widen(v.at[j]) * rstd * (gamma ? widen(g.at[j]) : Real(1)));
+        store_vector<N>(row_at<T>(a.y, row, C) + i, out);
     });
 }
 

@@ -1,5 +1,5 @@
-// vector_rows.cuh: shared by the kernels over rows of C neighbouring elements: a warp or a block for each row, which reads and writes
-// vectors of 16 bytes where the rows allow it; and sums of columns over the rows of a chunk.
+// vector_rows.cuh: shared by the kernels over rows of C neighbouring elements: some lanes, a warp or a block for each row, which read it
+// once into registers, in vectors of 16 bytes where the rows allow it; and sums of columns over the rows of a chunk.
 #pragma once
 #include "device.cuh"
 
@@ -7,6 +7,7 @@ namespace tc
 {
 
 constexpr int row_block_threads = 256;
+constexpr int narrow_row_threads = 8;      // of rows of as many vectors or fewer
 constexpr int64_t longest_warp_row = 1024; // elements; longer rows get a whole block
 
 // The row of this thread, blockDim (threads of a row, rows).
@@ -17,24 +18,91 @@ template <class T> __device__ __forceinline__ const T *row_at(const void *rows, 
     return static_cast<const T *>(rows) + row * C;
 }
 
-// f(i) for every vector of N elements of a row that this thread owns.
-template <int threads, int N, class F> __device__ __forceinline__ void for_own_vectors(int64_t C, F f)
+// f(i) for every vector of N elements of a row that this thread owns, but for its first `before`.
+template <int threads, int N, class F> __device__ __forceinline__ void for_own_vectors(int64_t C, F f, int before = 0)
 {
-    for (int64_t i = static_cast<int64_t>(threadIdx.x) * N; i < C; i += threads * N) f(i);
+    for (int64_t i = (static_cast<int64_t>(threadIdx.x) + before * threads) * N; i < C; i += threads * N) f(i);
 }
+
+// How many of them it keeps: 32 numbers, or half as many in float64; elements that come one by one take an instruction each.
+template <class T, int threads, int N> constexpr int kept_vectors = threads < warp_lanes ? 1 : N == 1 ? 8 : (sizeof(T) == 8 ? 16 : 32) / N;
+
+// The vectors of a row of C elements that this thread owns. The first ones stay in registers; those of longer rows are read again from the
+// cache each time.
+template <class T, int threads, int N> struct OwnRow {
+    static constexpr int kept = kept_vectors<T, threads, N>;
+    static constexpr int64_t longest = static_cast<int64_t>(kept) * threads * N; // that is kept whole
+    const T *row;
+    int64_t C;
+    Vector<T, N> at[kept] = {};
+
+    __device__ __forceinline__ OwnRow(const T *row_, int64_t C_) : row(row_), C(C_)
+    {
+        for_kept([&](int64_t i, Vector<T, N> &v) { v = load_vector<N>(row + i); });
+    }
+    // f(i, vector) for those in registers.
+    template <class F> __device__ __forceinline__ void for_kept(F f)
+    {
+        TC_UNROLL
+        for (int k = 0; k < kept; k++) {
+            const int64_t i = (static_cast<int64_t>(threadIdx.x) + k * threads) * N;
+            if (i < C) f(i, at[k]);
+        }
+    }
+    // f(i, vector) for all.
+    template <class F> __device__ __forceinline__ void for_each(F f)
+    {
+        for_kept(f);
+        for_own_vectors<threads, N>(
+            C,
+            [&](int64_t i) {
+                Vector<T, N> v = load_vector<N>(row + i);
+                f(i, v);
+            },
+            kept);
+    }
+    // Becomes the sum with another row, rounded, which is written to `total`.
+    __device__ __forceinline__ void add(const T *other, T *total)
+    {
+        OwnRow more(other, C);
+        const auto store_sum = [&](int64_t i, Vector<T, N> &v, const Vector<T, N> &w) {
+            TC_UNROLL
+            for (int j = 0; j < N; j++) narrow(v.at[j], widen(v.at[j]) + widen(w.at[j]));
+            store_vector<N>(total + i, v);
+        };
+        TC_UNROLL
+        for (int k = 0; k < kept; k++) {
+            const int64_t i = (static_cast<int64_t>(threadIdx.x) + k * threads) * N;
+            if (i < C) store_sum(i, at[k], more.at[k]);
+        }
+        for_own_vectors<threads, N>(
+            C,
+            [&](int64_t i) {
+                Vector<T, N> v = load_vector<N>(row + i);
+                store_sum(i, v, load_vector<N>(other + i));
+            },
+            kept);
+        row = total; // each thread reads back what it wrote itself
+    }
+};
 
 // ---- host side ----
 
-// launch_shape(threads, N, shape) with a warp or a block for each row, and vectors of N elements: 16 bytes where C and all the
+inline Launch rows_launch(int threads, int64_t rows, void *stream)
+{
+    const int together = row_block_threads / threads;
+    return Launch(blocks(divide_up(rows, together)), dim3(static_cast<unsigned>(threads), static_cast<unsigned>(together)), 0, stream);
+}
+
+// launch_shape(threads, N, shape) with some lanes, a warp or a block for each row, and vectors of N elements: 16 bytes where C and all the
 // addresses allow it, else 1.
 template <class T, class F, class... Pointers>
 int launch_rows(int64_t rows, int64_t C, void *stream, F launch_shape, const Pointers *...pointers)
 {
     const auto with_threads = [&](auto N) {
-        constexpr int warps = row_block_threads / warp_lanes;
-        if (C <= longest_warp_row)
-            return launch_shape(Constant<warp_lanes>(), N, Launch(blocks(divide_up(rows, warps)), dim3(warp_lanes, warps), 0, stream));
-        return launch_shape(Constant<row_block_threads>(), N, Launch(blocks(rows), dim3(row_block_threads), 0, stream));
+        const auto with = [&](auto threads) { return launch_shape(threads, N, rows_launch(threads.value, rows, stream)); };
+        if (C <= narrow_row_threads * N.value) return with(Constant<narrow_row_threads>());
+        return C <= longest_warp_row ? with(Constant<warp_lanes>()) : with(Constant<row_block_threads>());
     };
     if (rows == 0) return 0;
     return vectors_fit<T>(C, pointers...) ? with_threads(Constant<vector_lanes<T>>()) : with_threads(Constant<1>());
