@@ -1,5 +1,5 @@
-"""Bugs in the kernels of products and attention themselves: each is gemm_tensor.cu, gemm_float.cu or attention_mma.cu with one place changed, and
-must be noticed by what their tests look at: results, races, addresses, bank conflicts."""
+"""Bugs in the kernels themselves: each is a file, with the headers that are its kernels, with one place changed, and must be noticed by what the
+kernels' tests look at: results, races, addresses, bank conflicts."""
 
 import dataclasses
 import re
@@ -13,8 +13,15 @@ MAINS = {
     "gemm_tensor.cu": "product_of_halves_main.h",
     "gemm_float.cu": "product_of_floats_main.h",
     "attention_mma.cu": "attention_main.h",
+    "layer_norm.cu": "norm_main.h",
+    "loss.cu": "cross_entropy_main.h",
+    "optimizer.cu": "adam_main.h",
 }
-INSTANTIATED = re.compile(r"^(template int tc::launch_tensor_gemm.*|INSTANTIATE\(.*|int tc::launch_float_gemm\([^}]*}\n})\n", flags=re.M)
+INSTANTIATED = re.compile(
+    r"^((template int tc::launch_tensor_gemm|INSTANTIATE\(|TC_FOR_EACH_DTYPE\(|TC_OPTIMIZER_KERNEL\().*|int tc::launch_float_gemm\([^}]*}\n})\n",
+    flags=re.M,
+)
+INCLUDED = re.compile(r'^#include "(norm_backward.cuh|vector_rows.cuh)"\n', flags=re.M)  # become part of the file
 
 
 @dataclasses.dataclass(frozen=True)
@@ -95,16 +102,47 @@ ATTENTION = [
     Bug("results_not_ready", "__syncwarp();\n        TC_ROLLED", "TC_ROLLED", "access", "random", "race|uninitialised"),
     Bug("results_over_results", "__syncwarp();\n        TC_UNROLL", "TC_UNROLL", "access", "random", "race"),
 ]  # fmt: skip
-BUGS = [
-    (file, bug) for file, bugs in (("gemm_tensor.cu", PRODUCT), ("gemm_float.cu", FLOAT), ("attention_mma.cu", ATTENTION)) for bug in bugs
-]
+NORM = [
+    Bug("one_vector_too_far", "if (i < C) f(i, at[k]);", "if (i <= C) f(i, at[k]);", "access", "round_robin", "out of bounds|race|uninitialised"),
+    Bug("rest_read_from_elsewhere", "+ before * threads) * N", "+ before) * N", "plain", "round_robin", "wrong result"),
+    Bug("rest_not_of_the_sum", "row = total;", "", "plain", "round_robin", "wrong result"),
+    Bug("rows_left_out", "row += together)", "row += together + 1)", "plain", "round_robin", "wrong result"),
+    Bug("chunk_too_long", "last = first + a.rows_per_chunk < a.N ? first + a.rows_per_chunk : a.N", "last = a.N", "plain", "round_robin", "wrong result"),
+    Bug("sums_not_ready", "__syncthreads();\n        for (int i = threadIdx.y", "for (int i = threadIdx.y", "access", "random", "race|uninitialised"),
+    Bug("sums_overwritten", "= sum;\n        }\n        __syncthreads();", "= sum;\n        }", "access", "random", "race"),
+    Bug("sums_of_a_row_left_out", "for (int y = 1; y < together; y++)", "for (int y = 2; y < together; y++)", "plain", "round_robin", "wrong result"),
+    Bug("sums_of_other_columns", "(threadIdx.x * N + j) / 4", "(threadIdx.x + j) / 4", "access", "random", "race|wrong result"),
+    Bug("sums_beyond_the_row", "if (partial && begin + column < a.C)", "if (partial)", "plain", "round_robin", "wrong result|out of bounds"),
+    Bug("mean_of_the_wrong_gradient", "sum_gx += g[j] * normalised(xv.at[j])", "sum_gx += normalised(xv.at[j])", "plain", "round_robin", "wrong result"),
+]  # fmt: skip
+CROSS_ENTROPY = [
+    Bug("sum_not_rescaled", "exponentials *= real_exp(top - above);", "", "plain", "round_robin", "wrong result"),
+    Bug("infinity_from_infinity", "? Real(0) : highest;", "? highest : highest;", "plain", "round_robin", "wrong result"),
+    Bug("spread_not_moved", "spread += weights * (above - shift);", "", "plain", "round_robin", "wrong result"),
+    Bug("largest_of_one_thread", "highest = group_join<threads>(highest, scratch, [](Real p, Real q) { return v_maximum(p, q); });", "", "plain", "round_robin", "wrong result"),
+    Bug("last_part_too_long", "a.C - first < Part::longest ? a.C - first : Part::longest", "Part::longest", "plain", "round_robin", "wrong result|out of bounds"),
+    Bug("target_of_another_lane", "c + j == t", "c == t", "plain", "round_robin", "wrong result"),
+]  # fmt: skip
+OPTIMIZER = [
+    Bug("vectors_that_begin_anywhere", "fit = fit && fits(chunk.state[s], 16);", "fit = fit;", "access", "round_robin", "misaligned"),
+    Bug("last_vector_too_long", "(last - first) / N * N", "(last - first + N - 1) / N * N", "plain", "round_robin", "out of bounds"),
+    Bug("last_elements_left_out", "i = whole + threadIdx.x; i < last", "i = whole + threadIdx.x; i + 1 < last", "plain", "round_robin", "wrong result"),
+    Bug("blocks_overlap", "chunk.n ? first + TC_OPTIMIZER_BLOCK : chunk.n;", "chunk.n ? first + TC_OPTIMIZER_BLOCK + 1 : chunk.n;", "access", "random", "race|wrong result"),
+    Bug("state_not_stored", "if (chunk.state[s]) store_global", "if (chunk.state[s] && s) store_global", "plain", "round_robin", "wrong result"),
+]  # fmt: skip
+FILES = dict(zip(MAINS, (PRODUCT, FLOAT, ATTENTION, NORM, CROSS_ENTROPY, OPTIMIZER), strict=True))
+BUGS = [(file, bug) for file, bugs in FILES.items() for bug in bugs]
 
 pytestmark = pytest.mark.minutes  # of compiling
 
 
+def read(file):
+    return INCLUDED.sub(lambda found: read(found[1]), (emulation.KERNELS / "cuda" / file).read_text().replace("#pragma once\n", ""))
+
+
 def program(folder, file, flavour, place="", changed=""):
     """Of that file, changed in one place, and its main function."""
-    text = (emulation.KERNELS / "cuda" / file).read_text()
+    text = read(file)
     assert not place or text.count(place) == 1, "the kernel has changed: so must the bug"
     source = folder / file
     main = (emulation.HERE / "bugs" / MAINS[file]).read_text()
