@@ -26,10 +26,14 @@ typedef struct tiles_kernels {
 } tiles_kernels;
 static const tiles_kernels emulated = {tc_gemm_f32_emulated, tc_gemm_pack_f32_emulated};
 
+/* What an item reads of B: its strides, panels of float32, or groups that were split in advance. */
+enum { STRIDED, PANELS, GROUPS, SOURCES };
+
 typedef struct problem {
     int64_t M, N, K, row_block, col_block;
     int parts, a_form, b_form; /* forms: rows adjacent, columns adjacent, neither */
-    bool in_advance, epilogue;
+    int source;
+    bool epilogue;
     bool halves, by_strips; /* halves: of one part */
 } problem;
 
@@ -80,27 +84,28 @@ static void plain(const problem *p, float *c, float *pre)
 static void split(tiles_kernels kernels, const problem *p, float *c, float *pre)
 {
     tc_gemm_args g = args_of(p, c, pre), rest = g;
-    g.parts = p->parts, g.by_strips = p->by_strips && !p->in_advance;
+    const int source = p->halves && p->source == PANELS ? STRIDED : p->source;
+    g.parts = p->parts, g.by_strips = p->by_strips && source == STRIDED;
+    g.b_form = source == STRIDED ? TC_GEMM_B_STRIDED : TC_GEMM_B_PANELS;
     const int64_t groups = tc_divide_up(g.N, TC_GEMM_GROUP);
-    void *groups_of_b = aligned((size_t)(groups * tc_gemm_group_bytes(g.K, g.parts)));
-    if (p->in_advance) {
-        const tc_gemm_pack_args pack = {.panels = groups_of_b,
-                                        .b = g.b,
-                                        .b_stored = g.b_stored,
-                                        .K = g.K,
-                                        .N = g.N,
-                                        .b_row = g.b_row,
-                                        .b_col = g.b_col,
-                                        .parts = g.parts};
-        kernels.pack(&pack, 0, groups, NULL);
-        g.b_parts = groups_of_b;
-    }
-    rest.N = g.N < 32 ? g.N : 32, rest.M = g.M < g.row_block ? g.M : g.row_block;
+    void *prepared = aligned((size_t)(groups * tc_gemm_group_bytes(g.K, g.parts)) + (size_t)(groups * g.K) * TC_GEMM_PANEL_BYTES);
+    const tc_gemm_pack_args pack = {.panels = prepared,
+                                    .b = g.b,
+                                    .b_stored = g.b_stored,
+                                    .K = g.K,
+                                    .N = g.N,
+                                    .b_row = g.b_row,
+                                    .b_col = g.b_col,
+                                    .parts = source == GROUPS ? g.parts : 0};
+    if (source != STRIDED) kernels.pack(&pack, 0, groups, NULL);
+    if (source == PANELS) g.b = prepared;
+    if (source == GROUPS) g.b_parts = prepared;
+    rest.M = rest.N = TC_GEMM_GROUP;
     tc_gemm_make_plain(&rest);
     void *scratch = aligned(tc_gemm_split_scratch_of(&g).bytes + tc_gemm_scratch_of(&rest, sizeof(float)).bytes);
     kernels.gemm(&g, 0, tc_gemm_items(&g), scratch);
     free(scratch);
-    free(groups_of_b);
+    free(prepared);
 }
 
 static int64_t place_in_a(const problem *p, int64_t i, int64_t k)
@@ -167,12 +172,12 @@ static void is_accurate(const problem *p)
     CHECK(worst < (p->halves ? 0x1p-21 : limits[p->parts]));
 }
 
-/* Rows alone, in items of any shape and with B split at once or in advance. */
+/* Rows alone, in items of any shape and with B in any form. */
 static void has_equal_bits(const problem *p)
 {
     split(emulated, p, c, pre);
     problem q = *p;
-    q.in_advance = !p->in_advance, q.row_block = 32, q.col_block = 32;
+    q.source = (p->source + 1) % SOURCES, q.row_block = 32, q.col_block = 32;
     split(emulated, &q, other, other_pre);
     CHECK(same_bits(c, other, p->M * p->N));
     q.by_strips = p->halves && !p->by_strips && p->b_form == 0 && p->M <= TC_GEMM_GROUP;
@@ -248,7 +253,7 @@ int main(void)
     for (size_t s = 0; s < sizeof shapes / sizeof shapes[0]; s++)
         for (int form = 0; form < 9; form++) {
             problem p = {.M = shapes[s][0], .N = shapes[s][1], .K = shapes[s][2], .row_block = 160, .col_block = 64};
-            p.a_form = form % 3, p.b_form = form / 3, p.in_advance = form % 2, p.epilogue = (form + s) % 2;
+            p.a_form = form % 3, p.b_form = form / 3, p.source = (form + (int)s) % SOURCES, p.epilogue = (form + s) % 2;
             for (p.parts = 1; p.parts <= 3; p.parts++) {
                 is_accurate(&p);
                 agrees_with_the_processor(&p);
@@ -265,7 +270,7 @@ int main(void)
     for (p.parts = 1; p.parts <= 3; p.parts++)
         for (size_t i = 0; i < sizeof specials / sizeof specials[0]; i++)
             for (int in_a = 0; in_a < 2; in_a++) {
-                p.in_advance = i % 2;
+                p.source = (int)i % SOURCES;
                 redoes_what_it_cannot_split(&p, specials[i], in_a);
             }
     return check_finish();

@@ -171,6 +171,7 @@ typedef struct split_item { /* of halves as well, which are not split */
     int64_t rows, cols, K, row_groups, steps; /* steps: of k at a time */
     const char *b_parts;                      /* split in advance, or NULL */
     bool moves_rows;                          /* of B, halves, whose columns are out of order until they are finished */
+    bool panels;                              /* b is panels of float32 */
     char *a_parts, *b_scratch;
     float *sums;
     tc_gemm_range *a_ranges, *b_ranges;
@@ -179,19 +180,29 @@ typedef struct split_item { /* of halves as well, which are not split */
 
 static int64_t least_of(int64_t a, int64_t b) { return a < b ? a : b; }
 
-/* Columns [col, col + cols) by the float32 kernel. */
-static void plain_columns(const split_item *it, int64_t col, int64_t cols)
+/* The group of 16 columns from `col` on; a panel is such a group. */
+static lines_of group_of_columns(const split_item *it, int64_t col)
+{
+    lines_of columns = it->b;
+    columns.first = stored_at(columns.first, columns.stored, it->panels ? col * it->args->K : col * columns.line);
+    return columns;
+}
+
+/* Up to 16 rows and columns by the float32 kernel. */
+static void plain_group(const split_item *it, int64_t row, int64_t col)
 {
     tc_gemm_args g = *it->args;
-    g.M = it->rows, g.N = cols, g.K = g.k_chunk = it->K, g.k_chunks = g.batch = 1, g.batch_dims = 0;
+    const lines_of b = group_of_columns(it, col);
+    g.M = least_of(it->rows - row, GROUP), g.N = least_of(it->cols - col, GROUP);
+    g.K = g.k_chunk = it->K, g.k_chunks = g.batch = 1, g.batch_dims = 0;
     tc_gemm_make_plain(&g);
-    g.a = it->a.first;
-    g.b = line_at(&it->b, col, 0);
-    g.c = stored_to(it->c, g.c_stored, col);
-    g.pre = it->pre ? it->pre + col : NULL;
+    g.a = line_at(&it->a, row, 0);
+    g.b = b.first, g.b_row = b.k, g.b_col = b.line;
+    g.c = stored_to(it->c, g.c_stored, row * g.c_row + col);
+    g.pre = it->pre ? it->pre + row * g.pre_row + col : NULL;
     g.a_sum = NULL;
     g.bias = it->bias_given ? stored_at(it->bias_given, g.bias_stored, col) : NULL;
-    g.residual = it->residual ? stored_at(it->residual, g.residual_stored, col) : NULL;
+    g.residual = it->residual ? stored_at(it->residual, g.residual_stored, row * g.residual_row + col) : NULL;
     BESIDE(gemm)(&g, 0, 1, it->plain_scratch);
 }
 
@@ -236,7 +247,21 @@ static tc_gemm_range range_of_columns(const split_item *it, int64_t col)
     return range;
 }
 
-/* 32 columns from `col` on: those rows of which groups of 16 columns may be split, after the float32 kernel computed what may not. */
+/* A group of rows and one of columns. What may not be split the float32 kernel computes first, with its neighbours. */
+static void finish_group(const split_item *it, const float *sums, int64_t row, int64_t col, tc_gemm_range range)
+{
+    const int64_t rows = least_of(it->rows - row, GROUP);
+    const int cols = (int)least_of(it->cols - col, GROUP);
+    if (may_split(it->a_ranges[row / GROUP], range)) {
+        finish_rows(it, sums, row, rows, col, cols);
+        return;
+    }
+    plain_group(it, row, col);
+    for (int64_t i = 0; i < rows; i++)
+        if (may_split(range_of_row(it, row + i), range)) finish_rows(it, sums + i * SUMS_ROW, row + i, 1, col, cols);
+}
+
+/* 32 columns from `col` on. */
 static void finish_columns(const split_item *it, const float *sums, int64_t col)
 {
     const tc_gemm_range first = range_of_columns(it, col), second = range_of_columns(it, col + GROUP);
@@ -247,11 +272,9 @@ static void finish_columns(const split_item *it, const float *sums, int64_t col)
         finish_rows(it, sums, 0, it->rows, col, cols);
         return;
     }
-    plain_columns(it, col, cols);
-    for (int64_t row = 0; row < it->rows; row++, sums += SUMS_ROW) {
-        const tc_gemm_range a = range_of_row(it, row);
-        if (may_split(a, first)) finish_rows(it, sums, row, 1, col, cols < GROUP ? cols : GROUP);
-        if (cols > GROUP && may_split(a, second)) finish_rows(it, sums + GROUP, row, 1, col + GROUP, cols - GROUP);
+    for (int64_t row = 0; row < it->rows; row += GROUP, sums += SUMS_GROUP) {
+        finish_group(it, sums, row, col, first);
+        if (cols > GROUP) finish_group(it, sums + GROUP, row, col + GROUP, second);
     }
 }
 
@@ -270,7 +293,8 @@ static void move_columns(const split_item *it, char *out, int64_t col, int64_t k
 static void split_columns(const split_item *it, char *out, int64_t col, int64_t k, int64_t most)
 {
     const int64_t K = least_of(it->K - k, most);
-    make_group(it->args->parts, out, lines_at(it->b, col, k), (int)least_of(it->cols - col, GROUP), K, true, &it->b_ranges[col / GROUP]);
+    const lines_of columns = lines_at(group_of_columns(it, col), 0, k);
+    make_group(it->args->parts, out, columns, (int)least_of(it->cols - col, GROUP), K, true, &it->b_ranges[col / GROUP]);
 }
 
 /* 32 columns from `col` on, for steps of k from k0 on. */
@@ -371,10 +395,11 @@ TC_DEFINE_KERNEL(gemm)(const void *args, int64_t begin, int64_t end, void *scrat
         it.K = least_of(g->K - first_k, g->k_chunk);
         it.row_groups = tc_divide_up(it.rows, GROUP);
         it.steps = places.steps;
+        it.panels = g->b_form == TC_GEMM_B_PANELS && !g->b_parts;
         it.a = (lines_of){g->a, g->a_row, g->a_col, g->a_stored};
-        it.b = (lines_of){g->b, g->b_col, g->b_row, g->b_stored};
+        it.b = it.panels ? (lines_of){g->b, 1, GROUP, g->b_stored} : (lines_of){g->b, g->b_col, g->b_row, g->b_stored};
         it.a.first = stored_at(g->a, g->a_stored, a_batch + row * g->a_row + first_k * g->a_col);
-        it.b.first = stored_at(g->b, g->b_stored, b_batch + first_k * g->b_row + col * g->b_col);
+        it.b.first = stored_at(g->b, g->b_stored, b_batch + (it.panels ? col * g->K : col * it.b.line) + first_k * it.b.k);
         it.b_ranges = (tc_gemm_range *)(void *)((char *)scratch + places.b_ranges);
         if (g->b_parts)
             it.b_parts = (const char *)g->b_parts + parts_batch + col / GROUP * tc_gemm_group_bytes(g->K, g->parts) +
