@@ -423,14 +423,23 @@ TC_CHECKED tc_status tc_dropout(tc_tensor **y, tc_tensor *x, double p, uint64_t 
 
 /* ---- products ---------------------------------------------------------------------------------------------------- */
 
+/* What is known of the sequences that the rows of x are of, by which a product may choose how to compute a row, as nothing else in a batch
+ * may. */
+typedef struct tc_sequences {
+    int64_t length;     /* of the sequence of every row; 0: not known */
+    tc_tensor *lengths; /* integers (S) of sum rows: sequences side by side, instead; NULL: none */
+} tc_sequences;
+
 /* y = activation(x weight^T + bias) + residual.  x (..., K); weight (N, K); bias (N) or NULL; y (..., N); residual (..., N) or NULL. *pre
- * (..., N) is x weight^T + bias, for the backward of an activation; NULL without one. `pre` may be NULL when it is not wanted. */
+ * (..., N) is x weight^T + bias, for the backward of an activation; NULL without one. `pre` may be NULL when it is not wanted.
+ * `sequences` may be NULL. */
 TC_CHECKED tc_status tc_linear(tc_tensor **y, tc_tensor **pre, tc_tensor *x, tc_tensor *weight, tc_tensor *bias, tc_activation activation,
-                               tc_tensor *residual, tc_error *err);
+                               tc_tensor *residual, const tc_sequences *sequences, tc_error *err);
 /* Gradients whose pointer is NULL are not computed. `pre` may be NULL without an activation, and may be y for ReLU without a residual. The
  * gradient of the residual is dy. */
 TC_CHECKED tc_status tc_linear_backward(tc_tensor **dx, tc_tensor **dweight, tc_tensor **dbias, tc_tensor *dy, tc_tensor *x,
-                                        tc_tensor *weight, tc_tensor *pre, tc_activation activation, tc_error *err);
+                                        tc_tensor *weight, tc_tensor *pre, tc_activation activation, const tc_sequences *sequences,
+                                        tc_error *err);
 
 /* How the 3E outputs of a joint projection are ordered. */
 typedef enum tc_packing {
@@ -441,11 +450,11 @@ typedef enum tc_packing {
 /* Queries, keys and values from one product.  x (..., T, C); weight (3E, C); bias (3E) or NULL; q,k,v (..., H, T, D), H D = E, are views of
  * one (..., T, 3E) tensor. */
 TC_CHECKED tc_status tc_qkv_projection(tc_tensor **q, tc_tensor **k, tc_tensor **v, tc_tensor *x, tc_tensor *weight, tc_tensor *bias,
-                                       int64_t num_heads, tc_packing packing, tc_error *err);
+                                       int64_t num_heads, tc_packing packing, const tc_sequences *sequences, tc_error *err);
 /* Not recorded.  dq,dk,dv (..., H, T, D); NULL: zero. They are read in place when they are views of one tensor as q, k and v are. */
 TC_CHECKED tc_status tc_qkv_projection_backward(tc_tensor **dx, tc_tensor **dweight, tc_tensor **dbias, tc_tensor *dq, tc_tensor *dk,
                                                 tc_tensor *dv, tc_tensor *x, tc_tensor *weight, int64_t num_heads, tc_packing packing,
-                                                tc_error *err);
+                                                const tc_sequences *sequences, tc_error *err);
 
 /* The parameters of an encoder block: weights (out, in) and biases (out) of its products, gamma and beta (E) of its norms. */
 typedef struct tc_encoder_block_parts {

@@ -27,7 +27,8 @@ NORM = {"x": X, "residual": X, "normalized_shape": (4,)}
 REDUCTION = {"x": X, "axis": (0, 1)}
 LOSS = {"input": LOGITS, "target": TOKENS, "ignore_index": -100}
 ROW = np.ones(2, np.float32)
-PROJECTION = {"x": X, "weight": np.ones((12, 4), np.float32), "num_heads": 2}
+LINEAR = {"x": X, "weight": np.ones((12, 4), np.float32), "sequence_lengths": 3}
+PROJECTION = {**LINEAR, "num_heads": 2}
 ATTENTION = {"causal_offset": 1, "window": (1, 2), "seed": 1, "call": 2, "dropout": 0.5, "is_causal": True}
 VALUES = {"dvalues": HEADS, "q": HEADS, "k": HEADS, "v": HEADS, "values": HEADS, "shift": HEADS[..., 0], "sum": HEADS[..., 0]}
 BLOCK = {"x": X, "qkv_weight": np.ones((12, 4), np.float32), "qkv_bias": np.ones(12, np.float32), "num_heads": 2}
@@ -56,6 +57,7 @@ CASES = {
     "argsort": {"x": X, "axis": 1, "first": 2},
     "cumsum": {"x": X, "axis": 1}, "cumsum_backward": {"dy": X, "axis": 1},
     "gather": {"x": X, "axis": 1, "index": X.astype(int) * 0}, "scatter": {"x": X, "axis": 1, "index": X.astype(int) * 0, "src": X},
+    "linear": LINEAR, "linear_forward": LINEAR, "linear_backward": {**LINEAR, "dy": np.ones((2, 3, 12), np.float32)},
     "qkv_projection": PROJECTION, "qkv_projection_forward": PROJECTION,
     "qkv_projection_backward": {**PROJECTION, **dict.fromkeys(("dq", "dk", "dv"), np.ones((2, 2, 3, 2), np.float32))},
     "encoder_block_forward": BLOCK,
@@ -91,9 +93,10 @@ def integer_arguments():
     """{op: names of the arguments that are integers}, from the rows of ops.def and from the specs of the ops without a row."""
     text = (ROOT / "csrc/ops/ops.def").read_text()
     options = re.search(r"#define ATTENTION_OPTIONS(.*?)\n#define", text, re.S)[1]
+    sequences = re.search(r"#define OF_SEQUENCES(.*)", text)[1]
     found = {}
     for name, row in op_lists.op_rows(ROOT).items():
-        row = row.replace("ATTENTION_OPTIONS", options)
+        row = row.replace("ATTENTION_OPTIONS", options).replace("OF_SEQUENCES", sequences)
         found[name] = [argument for kind, argument in re.findall(r"\b([A-Z_]+)\((\w+)[,)]", row) if kind in INTEGER_KINDS]
     for path in sorted((ROOT / "csrc/python").glob("ops_*.c")):
         for name, spec in re.findall(r'(?:^    \{"|METHOD\()(\w+)"?, "([^"]*)"', path.read_text(), re.M):

@@ -117,8 +117,8 @@ static tc_gemm_a_form choose_a_form(const tc_gemm_args *g, size_t element)
 #define SPLIT_LEAST_COLUMNS 32
 /* Of a thread, so that threads share them evenly. Each splits its rows of A anew. */
 #define SPLIT_ITEMS 2
-/* Smaller matrices gain nothing. With full accuracy, six products instead of three or one, only a weight's gradient of many rows is split:
- * few rows of anything else take longer, and their number must not decide. */
+/* Smaller matrices gain nothing. With full accuracy, six products instead of three or one, few rows take longer: what is split then are the
+ * gradients of weights by many rows, and rows of long sequences. */
 #define SPLIT_LEAST_SIDE 128
 #define SPLIT_LEAST_SIDE_IN_FULL 384
 #define SPLIT_LEAST_ROWS_IN_FULL 256
@@ -129,6 +129,13 @@ static tc_gemm_a_form choose_a_form(const tc_gemm_args *g, size_t element)
 #define SPLIT_LEAST_ADJACENT_HALVES 524288
 /* Multiply-adds of split products that cost as much as one elementary operation. */
 #define SPLIT_FMA_PER_OPERATION 24.0
+
+bool tc_cpu_gemm_goes_by_length(const tc_gemm_args *g, tc_dtype compute)
+{
+    const bool float32 = g->a_stored == TC_STORED_AS_COMPUTED && g->b_stored == TC_STORED_AS_COMPUTED && compute == TC_FLOAT32;
+    return float32 && tc_cpu_has_tiles() && tc_get_float32_precision() == TC_FLOAT32_HIGHEST &&
+           least_of(g->N, g->K) >= SPLIT_LEAST_SIDE_IN_FULL;
+}
 
 /* Into how many bfloat16 a float32 is split. Never by the number of rows: each has the same bits among any others. */
 static int choose_parts(const tc_plan *plan, const tc_gemm_args *g)
@@ -142,9 +149,20 @@ static int choose_parts(const tc_plan *plan, const tc_gemm_args *g)
         return least_of(g->N, g->K) >= SPLIT_LEAST_SIDE_OF_HALVES &&
                g->K * g->N >= (g->b_col == 1 ? SPLIT_LEAST_ADJACENT_HALVES : SPLIT_LEAST_OF_HALVES);
     if (!float32) return 0;
-    if (full && (!g->k_is_rows || g->K < SPLIT_LEAST_ROWS_IN_FULL)) return 0;
+    if (full && (g->k_is_rows ? g->K < SPLIT_LEAST_ROWS_IN_FULL : !tc_gemm_is_long(g->sequence))) return 0;
     if (least_of(g->N, other_side) < (full ? SPLIT_LEAST_SIDE_IN_FULL : SPLIT_LEAST_SIDE)) return 0;
     return full ? 3 : plan->precision == TC_FLOAT32_HIGH ? 2 : 1;
+}
+
+/* B is split in advance where several items need it. Of six products nothing is kept but the panels of float32, from which one item splits
+ * what it needs: parts would be half as much memory again. */
+static void choose_split_b(tc_plan *plan, tc_gemm_args *g)
+{
+    const bool many = g->M > g->row_block, full = g->parts == 3;
+    g->b_form = plan->keep || many ? TC_GEMM_B_PANELS : TC_GEMM_B_STRIDED;
+    if (full && many) plan->keep = NULL;
+    const bool in_advance = g->b_form == TC_GEMM_B_PANELS && (many || !full);
+    g->b_parts = in_advance ? g->b : NULL; /* in the end what is made of it */
 }
 
 static void plan_split(tc_plan *plan, tc_gemm_args *g)
@@ -158,16 +176,15 @@ static void plan_split(tc_plan *plan, tc_gemm_args *g)
     const int64_t others = g->batch * g->k_chunks * tc_gemm_row_blocks(g), threads = tc_get_num_threads();
     const int64_t wanted = threads > 1 ? SPLIT_ITEMS * threads : 1, columns = tc_divide_up(g->N, tc_divide_up(wanted, others));
     g->col_block = tc_divide_up(least_of(columns, SPLIT_COLUMNS), SPLIT_LEAST_COLUMNS) * SPLIT_LEAST_COLUMNS;
-    g->b_form = plan->keep || g->M > g->row_block ? TC_GEMM_B_PANELS : TC_GEMM_B_STRIDED;
-    g->b_parts = g->b_form == TC_GEMM_B_PANELS ? g->b : NULL; /* in the end what is made of it */
+    choose_split_b(plan, g);
     g->by_strips =
         tc_gemm_of_halves(g) && !g->b_parts && g->b_col == 1 && g->M <= ROWS_OF_STRIPS && g->K * g->b_row * 2 >= LEAST_B_OF_STRIPS;
     if (g->by_strips) g->col_block = tc_divide_up(least_of(tc_divide_up(g->N, wanted), SPLIT_STRIP_COLUMNS), 64) * 64;
     tc_gemm_args plain = *g;
-    plain.M = least_of(g->M, g->row_block), plain.N = least_of(g->N, 2 * TC_GEMM_GROUP);
+    plain.M = plain.N = TC_GEMM_GROUP;
     plain.K = plain.k_chunk = least_of(tc_gemm_longest_item(g), TC_GEMM_K_BLOCK), plain.k_chunks = 1;
     tc_gemm_make_plain(&plain);
-    const double work = (double)plain.M * (double)least_of(g->N, g->col_block) * (double)(g->k_chunk + 1);
+    const double work = (double)least_of(g->M, g->row_block) * (double)least_of(g->N, g->col_block) * (double)(g->k_chunk + 1);
     plan->variant = g->by_strips ? "tiles, strips" : variants[g->parts][g->k_chunks > 1];
     plan->splits = g->k_chunks;
     plan->items = tc_gemm_items(g);
@@ -208,9 +225,9 @@ tc_status tc_cpu_prepare_gemm(tc_plan *plan, void *args, tc_error *err)
     tc_gemm_args *g = args;
     if (g->b_form != TC_GEMM_B_PANELS) return TC_OK;
     tc_gemm_pack_args pack = {
-        .b = g->b, .b_stored = g->b_stored, .K = g->K, .N = g->N, .b_row = g->b_row, .b_col = g->b_col, .parts = g->parts};
+        .b = g->b, .b_stored = g->b_stored, .K = g->K, .N = g->N, .b_row = g->b_row, .b_col = g->b_col, .parts = g->b_parts ? g->parts : 0};
     const size_t element = tc_dtype_size(plan->compute);
-    int64_t step = tc_gemm_panels(g->N, element) * (g->parts ? tc_gemm_group_bytes(g->K, g->parts) : g->K * tc_gemm_panel_width(element));
+    int64_t step = tc_gemm_panels(g->N, element) * (g->b_parts ? tc_gemm_group_bytes(g->K, g->parts) : g->K * tc_gemm_panel_width(element));
     int64_t steps[TC_GEMM_BATCH_DIMS];
     for (int d = g->batch_dims - 1; d >= 0; d--) {
         steps[d] = g->b_batch[d] ? step : 0;
@@ -220,15 +237,15 @@ tc_status tc_cpu_prepare_gemm(tc_plan *plan, void *args, tc_error *err)
         if (!g->b_batch[d]) continue;
         pack.batch_shape[pack.batch_dims] = g->batch_shape[d];
         pack.b_batch[pack.batch_dims++] = g->b_batch[d];
-        *(g->parts ? &g->b_parts_batch[d] : &g->b_batch[d]) = steps[d];
+        *(g->b_parts ? &g->b_parts_batch[d] : &g->b_batch[d]) = steps[d];
     }
     tc_packed *packed;
     tc_storage *keep = pack.batch_dims ? NULL : plan->keep;
-    if (keep && !g->parts) pack.panels_stored = g->b_stored; /* halves stay halves: half the memory to read, again and again */
+    if (keep && !g->b_parts) pack.panels_stored = g->b_stored; /* halves stay halves: half the memory to read, again and again */
     const tc_status status = tc_packed_acquire(&packed, &pack, plan->compute, keep, err);
     if (status != TC_OK) return status;
     plan->prepared = &packed->prepared;
-    if (g->parts) {
+    if (g->b_parts) {
         g->b_parts = packed->panels;
         return TC_OK;
     }

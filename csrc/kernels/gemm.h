@@ -90,6 +90,7 @@ typedef struct tc_gemm_args {
     bool fetch_b;    /* the panels may not be in the caches near the core: prefetch them */
     /* Float32 by tile instructions: see "split products" below. */
     bool may_split;      /* an op's permission: N is no number of samples, by which it must not be chosen */
+    int64_t sequence;    /* the length of the sequence that each row belongs to, 0: not known */
     int parts;           /* of each float32, 0: none */
     const void *b_parts; /* B split in advance, or NULL; its batch strides are in bytes */
     int64_t b_parts_batch[TC_GEMM_BATCH_DIMS];
@@ -217,6 +218,9 @@ typedef struct tc_gemm_range {
 
 static inline int64_t tc_gemm_steps(int64_t K) { return tc_divide_up(K, TC_GEMM_STEP); }
 static inline int64_t tc_gemm_group_bytes(int64_t K, int parts) { return tc_gemm_steps(K) * parts * TC_GEMM_TILE_BYTES + 64; }
+
+/* Are there rows enough in one sequence to pay for splitting a weight for it alone? Then it has the same bits in any batch. */
+static inline bool tc_gemm_is_long(int64_t sequence) { return sequence >= 128; }
 
 /* Bytes of A's parts that an item has at a time, at most. */
 #define TC_GEMM_A_PARTS 1048576

@@ -1,6 +1,9 @@
 /* gemm.c: runs a product by the backend's plan, and adds up its parts where the plan splits the sum over k. */
 #include "gemm.h"
 
+#include <inttypes.h>
+
+#include "../core/cpu_plan.h"
 #include "../kernels/sum_partials.h"
 
 static bool folds(const tc_tensor *x, int64_t *rows, int64_t *row_stride)
@@ -55,4 +58,62 @@ tc_status tc_product(tc_scope *s, tc_gemm_args *g, tc_storage *keep)
     const tc_dtype result = g->wide ? s->statistics : s->compute;
     TC_TRY(add_parts(s, result, c, c_stored, g->c, plan.splits, g->c_chunk));
     return a_sum ? add_parts(s, result, a_sum, TC_STORED_AS_COMPUTED, g->a_sum, plan.splits, g->M) : TC_OK;
+}
+
+/* Rows [first, first + rows) of a product of float32. */
+static tc_gemm_args rows_of(const tc_gemm_args *g, int64_t first, int64_t rows, int64_t sequence)
+{
+    tc_gemm_args part = *g;
+    part.M = rows;
+    part.sequence = sequence;
+    part.a = (const float *)g->a + first * g->a_row;
+    part.c = (float *)g->c + first * g->c_row;
+    if (g->pre) part.pre = (float *)g->pre + first * g->pre_row;
+    if (g->residual) part.residual = (const float *)g->residual + first * g->residual_row;
+    return part;
+}
+
+tc_status tc_take_sequences(tc_scope *s, tc_sequences *own, const tc_sequences *given, const tc_tensor *x)
+{
+    char text[TC_SHAPE_TEXT];
+    *own = (tc_sequences){0, NULL};
+    if (!given || !tc_tensor_on_cpu(x)) return TC_OK;
+    if (given->length < 0)
+        return tc_fail(s->err, TC_ERROR_VALUE, "sequence_lengths is %" PRId64 "; a length is not negative", given->length);
+    own->length = given->length;
+    const tc_tensor *lengths = given->lengths;
+    if (!lengths) return TC_OK;
+    if (lengths->ndim != 1)
+        return tc_fail(s->err, TC_ERROR_VALUE, "sequence_lengths has shape %s; it needs one integer for each sequence: (sequences)",
+                       tc_tensor_text(text, lengths));
+    TC_TRY(tc_tensor_empty(&own->lengths, 1, lengths->shape, TC_INT64, (tc_device){TC_CPU, 0}, s->err));
+    TC_TRY(tc_own(s, own->lengths));
+    TC_TRY(tc_tensor_copy(own->lengths, given->lengths, s->err));
+    int64_t rows = 1, left;
+    for (int d = 0; d < x->ndim - 1; d++) rows *= x->shape[d];
+    left = rows;
+    for (int64_t i = 0; i < lengths->numel; i++) {
+        const int64_t length = ((const int64_t *)own->lengths->data)[i];
+        if (length < 0 || length > left) left = -1;
+        if (left < 0) break;
+        left -= length;
+    }
+    return left == 0 ? TC_OK
+                     : tc_fail(s->err, TC_ERROR_VALUE,
+                               "sequence_lengths are not negative, and together they are the rows of x; x %s has %" PRId64 " rows",
+                               tc_tensor_text(text, x), rows);
+}
+
+tc_status tc_product_of_sequences(tc_scope *s, tc_gemm_args *g, tc_storage *keep, const tc_sequences *sequences)
+{
+    g->sequence = sequences->length;
+    if (!sequences->lengths || s->device.type != TC_CPU || !tc_cpu_gemm_goes_by_length(g, s->compute)) return tc_product(s, g, keep);
+    const int64_t *length = (const int64_t *)sequences->lengths->data, count = sequences->lengths->numel;
+    for (int64_t i = 0, first = 0, rows; i < count; first += rows) {
+        const int64_t sequence = length[i];
+        for (rows = 0; i < count && tc_gemm_is_long(length[i]) == tc_gemm_is_long(sequence); i++) rows += length[i];
+        tc_gemm_args part = rows_of(g, first, rows, sequence);
+        TC_TRY(tc_product(s, &part, keep));
+    }
+    return TC_OK;
 }

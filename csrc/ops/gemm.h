@@ -13,6 +13,14 @@
  * none of the operands. `keep`: the storage of B when its prepared form may be kept for later calls, otherwise NULL. */
 TC_CHECKED tc_status tc_product(tc_scope *s, tc_gemm_args *product, tc_storage *keep);
 
+/* *own: what is given, checked, with lengths of int64 that the scope owns; NULL: nothing is known. Nothing is taken on GPUs, where no
+ * product goes by it. */
+TC_CHECKED tc_status tc_take_sequences(tc_scope *s, tc_sequences *own, const tc_sequences *given, const tc_tensor *x);
+
+/* The same for rows of sequences. Where the backend computes long sequences in another way than short ones, each run of either among packed
+ * ones is a product of its own. */
+TC_CHECKED tc_status tc_product_of_sequences(tc_scope *s, tc_gemm_args *product, tc_storage *keep, const tc_sequences *sequences);
+
 /* The last axis of *x as columns and all others as rows of one matrix. Where the strides of *x do not allow that, it becomes a copy, which
  * the scope owns. */
 TC_CHECKED tc_status tc_fold_rows(tc_scope *s, tc_tensor **x, int64_t *rows, int64_t *row_stride);

@@ -11,8 +11,13 @@
 #include "../kernels/activation.h"
 #include "gemm.h"
 
-enum { X, WEIGHT, BIAS, RESIDUAL, INPUTS };  /* of the op */
-enum { SAVED_X, SAVED_WEIGHT, SAVED_VALUE }; /* for its backward */
+enum { X, WEIGHT, BIAS, RESIDUAL, INPUTS };                 /* of the op */
+enum { SAVED_X, SAVED_WEIGHT, SAVED_VALUE, SAVED_LENGTHS }; /* for its backward */
+
+typedef struct linear_attributes {
+    tc_activation activation;
+    int64_t length; /* of sequences */
+} linear_attributes;
 
 /* Is this the shape of the result of x and weight? */
 static bool has_result_shape(const tc_tensor *tensor, const tc_tensor *x, const tc_tensor *weight)
@@ -43,7 +48,7 @@ tc_status tc_linear_check(tc_scope *s, const tc_tensor *x, const tc_tensor *weig
                    tc_tensor_text(a, residual), tc_tensor_text(b, x), weight->shape[0]);
 }
 
-tc_status tc_linear_compute(tc_scope *s, tc_tensor **y, tc_tensor **pre, tc_activation activation)
+tc_status tc_linear_compute(tc_scope *s, tc_tensor **y, tc_tensor **pre, tc_activation activation, const tc_sequences *sequences)
 {
     tc_tensor *x = s->in[X].tensor, *weight = s->in[WEIGHT].tensor;
     tc_storage *storage = weight->storage;
@@ -64,24 +69,25 @@ tc_status tc_linear_compute(tc_scope *s, tc_tensor **y, tc_tensor **pre, tc_acti
     g.bias_stored = tc_stored_as(s, s->in[BIAS].tensor);
     g.residual_stored = s->in_count > RESIDUAL ? tc_stored_as(s, s->in[RESIDUAL].tensor) : TC_STORED_AS_COMPUTED;
     g.c_row = g.pre_row = g.residual_row = g.N;
-    return tc_product(s, &g, keep ? storage : NULL);
+    return tc_product_of_sequences(s, &g, keep ? storage : NULL, sequences);
 }
 
 static tc_status backward(tc_node *node, tc_tensor *const *grad_outputs, tc_tensor **grad_inputs, tc_error *err)
 {
-    const tc_activation *activation = node->attributes;
+    const linear_attributes *a = node->attributes;
+    const tc_sequences sequences = {a->length, tc_node_saved(node, SAVED_LENGTHS)};
     tc_tensor **const dx = tc_wanted(node, grad_inputs, X), **const dweight = tc_wanted(node, grad_inputs, WEIGHT),
                       **const dbias = tc_wanted(node, grad_inputs, BIAS);
     if (tc_node_needs(node, RESIDUAL)) grad_inputs[RESIDUAL] = tc_tensor_retain(grad_outputs[0]);
     if (!dx && !dweight && !dbias) return TC_OK; /* the values before the activation were not saved */
     return tc_linear_backward(dx, dweight, dbias, grad_outputs[0], tc_node_saved(node, SAVED_X), tc_node_saved(node, SAVED_WEIGHT),
-                              tc_node_saved(node, SAVED_VALUE), *activation, err);
+                              tc_node_saved(node, SAVED_VALUE), a->activation, &sequences, err);
 }
 
-static const tc_op linear_op = {"linear", backward, NULL, sizeof(tc_activation)};
+static const tc_op linear_op = {"linear", backward, NULL, sizeof(linear_attributes)};
 
 tc_status tc_linear(tc_tensor **y, tc_tensor **pre, tc_tensor *x, tc_tensor *weight, tc_tensor *bias, tc_activation activation,
-                    tc_tensor *residual, tc_error *err)
+                    tc_tensor *residual, const tc_sequences *sequences, tc_error *err)
 {
     TC_SCOPE(s, err);
     tc_input in[] = {[X] = {"x", x, .strided = true, .halves = true},
@@ -89,13 +95,17 @@ tc_status tc_linear(tc_tensor **y, tc_tensor **pre, tc_tensor *x, tc_tensor *wei
                      [BIAS] = {"bias", bias, .halves = true},
                      [RESIDUAL] = {"residual", residual, .halves = true}};
     tc_tensor *out, *before = NULL;
+    tc_sequences own;
     TC_TRY(tc_begin(&s, in, INPUTS));
     TC_TRY(tc_linear_check(&s, x, weight, bias, residual));
+    TC_TRY(tc_take_sequences(&s, &own, sequences, x));
     TC_TRY(tc_prepare(&s));
     const bool by_result = activation == TC_ACTIVATION_RELU && !residual; /* y > 0 where pre > 0 */
     const bool to_save = !by_result && tc_tape_wants(3, (tc_tensor *const[]){x, weight, bias});
-    TC_TRY(tc_linear_compute(&s, &out, activation != TC_ACTIVATION_NONE && (pre || to_save) ? &before : NULL, activation));
-    TC_TRY(tc_finish(&s, y, out, &(tc_record){.op = &linear_op, TC_SAVED(x, weight, by_result ? out : before), .attributes = &activation}));
+    TC_TRY(tc_linear_compute(&s, &out, activation != TC_ACTIVATION_NONE && (pre || to_save) ? &before : NULL, activation, &own));
+    const linear_attributes a = {activation, own.length};
+    TC_TRY(tc_finish(&s, y, out,
+                     &(tc_record){.op = &linear_op, TC_SAVED(x, weight, by_result ? out : before, own.lengths), .attributes = &a}));
     tc_give(&s, pre, before);
     return TC_OK;
 }
@@ -129,7 +139,7 @@ static tc_status through_activation(tc_scope *s, tc_tensor **p, const tc_tensor 
 
 /* With P = dy f'(pre):  dx = P weight,  dweight = P^T x,  dbias = sum of P's rows. */
 tc_status tc_linear_backward(tc_tensor **dx, tc_tensor **dweight, tc_tensor **dbias, tc_tensor *dy, tc_tensor *x, tc_tensor *weight,
-                             tc_tensor *pre, tc_activation activation, tc_error *err)
+                             tc_tensor *pre, tc_activation activation, const tc_sequences *sequences, tc_error *err)
 {
     TC_SCOPE(s, err);
     enum { DY, OF_X, OF_WEIGHT, PRE };
@@ -138,9 +148,11 @@ tc_status tc_linear_backward(tc_tensor **dx, tc_tensor **dweight, tc_tensor **db
                      [OF_WEIGHT] = {"weight", weight, .strided = true},
                      [PRE] = {"pre", activation == TC_ACTIVATION_NONE ? NULL : pre}};
     tc_tensor *out_x = NULL, *out_weight = NULL, *out_bias = NULL;
+    tc_sequences own;
     int64_t rows, p_row, x_row;
     TC_TRY(tc_begin_backward(&s, in, 4));
     TC_TRY(check_backward(&s, dy, x, weight, pre, activation));
+    TC_TRY(tc_take_sequences(&s, &own, sequences, x));
     TC_TRY(tc_prepare(&s));
     tc_tensor *p = in[DY].tensor, *of_x = in[OF_X].tensor, *of_weight = in[OF_WEIGHT].tensor;
     if (activation != TC_ACTIVATION_NONE) TC_TRY(through_activation(&s, &p, in[DY].tensor, in[PRE].data, activation));
@@ -155,7 +167,7 @@ tc_status tc_linear_backward(tc_tensor **dx, tc_tensor **dweight, tc_tensor **db
         g.M = rows, g.N = g.c_row = K, g.K = N;
         g.a_row = p_row, g.a_col = p_col;
         g.b_row = of_weight->strides[0], g.b_col = of_weight->strides[1];
-        TC_TRY(tc_product(&s, &g, NULL));
+        TC_TRY(tc_product_of_sequences(&s, &g, NULL, &own));
     }
     if (bias_with_weight) TC_TRY(tc_make_as(&s, &out_bias, 1, &N, of_weights));
     if (dweight) {

@@ -10,6 +10,7 @@ TC_CHECKED tc_status tc_linear_check(tc_scope *s, const tc_tensor *x, const tc_t
 
 /* Takes prepared inputs: x and weight with their strides, bias, and residual if there is a fourth. The scope owns *y and, unless `pre` is
  * NULL, *pre. */
-TC_CHECKED tc_status tc_linear_compute(tc_scope *s, tc_tensor **y, tc_tensor **pre, tc_activation activation);
+TC_CHECKED tc_status tc_linear_compute(tc_scope *s, tc_tensor **y, tc_tensor **pre, tc_activation activation,
+                                       const tc_sequences *sequences);
 
 #endif

@@ -5,9 +5,11 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "gemm.h"
 #include "linear.h"
 
 enum { X, WEIGHT, BIAS, INPUTS };
+enum { SAVED_X, SAVED_WEIGHT, SAVED_LENGTHS };
 
 typedef struct heads {
     int64_t H, D;
@@ -96,7 +98,8 @@ static tc_status check_gradient(const tc_tensor *d, const char *name, const head
 }
 
 tc_status tc_qkv_projection_backward(tc_tensor **dx, tc_tensor **dweight, tc_tensor **dbias, tc_tensor *dq, tc_tensor *dk, tc_tensor *dv,
-                                     tc_tensor *x, tc_tensor *weight, int64_t num_heads, tc_packing packing, tc_error *err)
+                                     tc_tensor *x, tc_tensor *weight, int64_t num_heads, tc_packing packing, const tc_sequences *sequences,
+                                     tc_error *err)
 {
     TC_SCOPE(s, err);
     heads h;
@@ -109,7 +112,7 @@ tc_status tc_qkv_projection_backward(tc_tensor **dx, tc_tensor **dweight, tc_ten
     shape[x->ndim - 1] = weight->shape[0];
     TC_TRY(joint_of_windows(&s, &joint, d, &h, x->ndim, shape));
     if (!joint) TC_TRY(joint_by_copy(&s, &joint, d, &h, x->ndim, shape, x));
-    return tc_linear_backward(dx, dweight, dbias, joint, x, weight, NULL, TC_ACTIVATION_NONE, err);
+    return tc_linear_backward(dx, dweight, dbias, joint, x, weight, NULL, TC_ACTIVATION_NONE, sequences, err);
 }
 
 /* ---- on the tape --------------------------------------------------------------------------------------------------------- */
@@ -117,20 +120,23 @@ tc_status tc_qkv_projection_backward(tc_tensor **dx, tc_tensor **dweight, tc_ten
 typedef struct qkv_attributes {
     int64_t num_heads;
     tc_packing packing;
+    int64_t length; /* of sequences */
 } qkv_attributes;
 
 static tc_status backward(tc_node *node, tc_tensor *const *grad_outputs, tc_tensor **grad_inputs, tc_error *err)
 {
     const qkv_attributes *a = node->attributes;
+    const tc_sequences sequences = {a->length, tc_node_saved(node, SAVED_LENGTHS)};
     return tc_qkv_projection_backward(tc_wanted(node, grad_inputs, X), tc_wanted(node, grad_inputs, WEIGHT),
                                       tc_wanted(node, grad_inputs, BIAS), grad_outputs[0], grad_outputs[1], grad_outputs[2],
-                                      tc_node_saved(node, X), tc_node_saved(node, WEIGHT), a->num_heads, a->packing, err);
+                                      tc_node_saved(node, SAVED_X), tc_node_saved(node, SAVED_WEIGHT), a->num_heads, a->packing, &sequences,
+                                      err);
 }
 
 static const tc_op qkv_projection_op = {"qkv_projection", backward, NULL, sizeof(qkv_attributes)};
 
 tc_status tc_qkv_projection(tc_tensor **q, tc_tensor **k, tc_tensor **v, tc_tensor *x, tc_tensor *weight, tc_tensor *bias,
-                            int64_t num_heads, tc_packing packing, tc_error *err)
+                            int64_t num_heads, tc_packing packing, const tc_sequences *sequences, tc_error *err)
 {
     TC_SCOPE(s, err);
     heads h;
@@ -138,14 +144,16 @@ tc_status tc_qkv_projection(tc_tensor **q, tc_tensor **k, tc_tensor **v, tc_tens
                      [WEIGHT] = {"weight", weight, .strided = true, .halves = true},
                      [BIAS] = {"bias", bias, .halves = true}};
     tc_tensor *joint, *windows[3];
+    tc_sequences own;
     TC_TRY(tc_begin(&s, in, INPUTS));
     TC_TRY(find_heads(&h, x, weight, num_heads, packing, err));
     TC_TRY(tc_linear_check(&s, x, weight, bias, NULL));
+    TC_TRY(tc_take_sequences(&s, &own, sequences, x));
     TC_TRY(tc_prepare(&s));
-    TC_TRY(tc_linear_compute(&s, &joint, NULL, TC_ACTIVATION_NONE));
+    TC_TRY(tc_linear_compute(&s, &joint, NULL, TC_ACTIVATION_NONE, &own));
     TC_TRY(three_windows(&s, windows, joint, &h));
     return tc_finish_all(&s, 3, (tc_result[]){{q, windows[0]}, {k, windows[1]}, {v, windows[2]}},
                          &(tc_record){.op = &qkv_projection_op,
-                                      TC_SAVED(x, weight),
-                                      .attributes = &(qkv_attributes){.num_heads = num_heads, .packing = packing}});
+                                      TC_SAVED(x, weight, own.lengths),
+                                      .attributes = &(qkv_attributes){num_heads, packing, own.length}});
 }

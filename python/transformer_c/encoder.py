@@ -15,8 +15,9 @@ from ._core import Tensor, scaled_dot_product
 from ._graph import refuse
 from ._promotion import cast_input
 from ._tensor import as_tensor
-from .nn.attention import join_heads
+from .nn.attention import join_heads, own_length
 from .nn.cache import KeyValueCache, one_a_layer, restored_on_error
+from .nn.layers import of_sequences
 from .nn.transformer import activated, add_norm, applied_by_a_product
 
 
@@ -160,19 +161,20 @@ class MultiheadAttention(nn.Module):
         if array("MultiheadAttention", x).ndim != 3:
             raise ValueError(f"x has shape {tuple(x.shape)}; expected (batch, sequence, input_dim)")
         batch, length, _ = x.shape
+        own = own_length(x, True, mask, None, past_key_value)
         with restored_on_error([past_key_value]):
             past = 0 if past_key_value is None else len(past_key_value)
             mask = _check_mask(mask, batch, self.num_heads, length, past + length)
-            q, k, v = self._project(x)
+            q, k, v = self._project(x, own)
             if past_key_value is not None:
                 k, v = past_key_value.append(k, v)
             if return_attention:
                 values, attention = scaled_dot_product(q, k, v, mask)
-                return self.o_proj(join_heads(values)), attention
+                return of_sequences(self.o_proj, join_heads(values), own), attention
             values = _core.scaled_dot_product_values(q, k, v, mask)
-            return self.o_proj(join_heads(values))
+            return of_sequences(self.o_proj, join_heads(values), own)
 
-    def _project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def _project(self, x: Tensor, own: int | None) -> tuple[Tensor, Tensor, Tensor]:
         """Queries, keys and values, each (B, H, T, D)."""
         layer = self.qkv_proj
         if type(layer) is not nn.Linear or "forward" in vars(layer):  # another layer, or one with hooks
@@ -180,7 +182,7 @@ class MultiheadAttention(nn.Module):
             heads = layer(x).reshape(batch, length, self.num_heads, 3 * self.head_dim).permute(0, 2, 1, 3)
             return heads.chunk(3, dim=-1)
         x = cast_input(x, layer.weight, "MultiheadAttention")
-        return F.qkv_projection(x, layer.weight, layer.bias, num_heads=self.num_heads, packing="head")
+        return F.qkv_projection(x, layer.weight, layer.bias, num_heads=self.num_heads, packing="head", sequence_lengths=own)
 
 
 _ACTIVATIONS = {"relu": nn.ReLU, "gelu": nn.GELU}
@@ -251,12 +253,13 @@ class EncoderBlock(nn.Module):
         past = {} if past_key_value is None else {"past_key_value": past_key_value}
         if not past and not _core.grad_enabled() and (y := self._in_one_pass(x, mask)) is not None:
             return y
+        own = own_length(x, True, mask, None, past_key_value)
         with restored_on_error([past_key_value]):
             if self.norm_first:
                 x = x + self.dropout(self.self_attn(self.norm1(x), mask=mask, **past))
-                return x + self.dropout(self._feed_forward(self.norm2(x)))
+                return x + self.dropout(self._feed_forward(self.norm2(x), own))
             x = add_norm(self.norm1, x, self.dropout(self.self_attn(x, mask=mask, **past)))
-            return add_norm(self.norm2, x, self.dropout(self._feed_forward(x)))
+            return add_norm(self.norm2, x, self.dropout(self._feed_forward(x, own)))
 
     def _in_one_pass(self, x: Tensor, mask: Any) -> Tensor | None:
         """The result for short sequences, a few of which at a time go through all parts, with the same bits; None where the parts run one by one."""
@@ -288,13 +291,13 @@ class EncoderBlock(nn.Module):
         arguments: tuple[Any, ...] = (x, *weights, *options)
         return _core.encoder_block_forward(*arguments)
 
-    def _feed_forward(self, x: Tensor) -> Tensor:
+    def _feed_forward(self, x: Tensor, own: int | None) -> Tensor:
         """linear_net(x). Where its dropout does nothing, the first product applies the activation."""
         net = self.linear_net
         if type(net) is nn.Sequential and "forward" not in vars(net) and len(net) == 4:
             first, dropout, activation, last = net
             if type(dropout) is nn.Dropout and "forward" not in vars(dropout) and not (dropout.training and dropout.p > 0):
-                return last(activated(first, activation, x))
+                return of_sequences(last, activated(first, activation, x, own), own)
         return net(x)
 
 

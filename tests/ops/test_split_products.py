@@ -105,6 +105,110 @@ def test_what_cannot_be_split_stays_in_its_row_and_its_columns(isa, precision, r
     assert np.max((np.abs(y - exact) / size)[special & finite]) < LIMITS["highest"]
 
 
+LENGTHS = [130, 5, 0, 127, 128, 1, 200, 129]  # on both sides of what is long
+
+
+def parts(x, lengths=LENGTHS):
+    return np.split(x, np.cumsum(lengths)[:-1])
+
+
+@pytest.mark.parametrize(("N", "K"), [(400, 390), (400, 383)])
+def test_a_long_sequence_is_split_with_full_accuracy(isa, threads, rng, N, K):
+    """By its own length, packed with any others or alone; forward and for dx."""
+    x, weight, bias, dy = operands(rng, sum(LENGTHS), N, K)
+    given = {"sequence_lengths": np.array(LENGTHS)}
+    y, pre = _core.linear_forward(x, weight, bias, "gelu", dy, **given)
+    dx = _core.linear_backward(dy, x, weight, pre, "gelu", **given)[0]
+    assert error(pre, x, weight.T, bias) < LIMITS["highest"]
+    for length, *own in zip(LENGTHS, *map(parts, (x, dy, y, pre, dx)), strict=True):
+        x0, dy0, y0, pre0, dx0 = own
+        alone, before = _core.linear_forward(x0, weight, bias, "gelu", dy0, sequence_lengths=length)
+        if length:
+            splits_it = isa == "amx" and length >= 128 and K >= 384
+            assert (variant() == "tiles x 6") == splits_it
+        np.testing.assert_array_equal(alone, y0)
+        np.testing.assert_array_equal(before, pre0)
+        np.testing.assert_array_equal(_core.linear_backward(dy0, x0, weight, pre0, "gelu", sequence_lengths=length)[0], dx0)
+    plain = parts(_core.linear(x, weight, bias))
+    for length, a, b in zip(LENGTHS, plain, parts(pre), strict=True):
+        assert (a.tobytes() == b.tobytes()) == (isa != "amx" or K < 384 or length < 128)
+
+
+def test_sequences_of_one_length_in_any_batch(isa, threads, rng):
+    x, weight, _, _ = operands(rng, 5 * 130, 400, 390)
+    kept = tc.tensor(weight)
+    whole = _core.linear(x, weight, sequence_lengths=130)
+    assert (variant() == "tiles x 6") == (isa == "amx")
+    for count in (1, 2, 3):
+        rows = slice(130, 130 * (1 + count))
+        np.testing.assert_array_equal(_core.linear(x[rows], weight, sequence_lengths=130), whole[rows])
+        np.testing.assert_array_equal(tc.functional.linear(tc.tensor(x[rows]), kept, sequence_lengths=130).numpy(), whole[rows])
+    assert error(whole, x, weight.T) < LIMITS["highest"]
+
+
+def test_gradients_of_packed_sequences(isa, rng):
+    """On the tape, where the array of lengths may change after the call."""
+    x, weight, bias, dy = operands(rng, sum(LENGTHS), 400, 390)
+    lengths = np.array(LENGTHS)
+    leaf = tc.tensor(x, requires_grad=True)
+    y = tc.functional.linear(leaf, tc.tensor(weight), tc.tensor(bias), sequence_lengths=lengths)
+    lengths[:] = 1
+    y.backward(tc.tensor(dy))
+    np.testing.assert_array_equal(leaf.grad.numpy(), _core.linear_backward(dy, x, weight, sequence_lengths=LENGTHS)[0])
+
+
+@pytest.mark.parametrize(
+    ("lengths", "message"),
+    [
+        (-1, "sequence_lengths is -1; a length is not negative"),
+        ([3, 4], r"together they are the rows of x; x \(2, 4, 384\) has 8 rows"),
+        ([9, -1], "are not negative"),
+        ([2**62, 2**62, 8], "has 8 rows"),
+        ([[8]], r"sequence_lengths has shape \(1, 1\); it needs one integer for each sequence"),
+    ],
+)
+def test_lengths_that_are_refused(lengths, message):
+    x, weight = np.ones((2, 4, 384), np.float32), np.ones((768, 384), np.float32)
+    for f in (_core.linear, lambda *a, **k: _core.linear_backward(np.ones((2, 4, 768), np.float32), *a, **k), _core.qkv_projection):
+        with pytest.raises(ValueError, match=message):
+            f(x, weight, sequence_lengths=lengths)
+
+
+@pytest.mark.parametrize("kind", ["bert", "layer", "layer, time first", "block"])
+def test_long_texts_in_any_batch(isa, kind, rng):
+    """Models of widths that are split: a text alone, with others of its length, packed, and padded."""
+    tc.manual_seed(0)
+    texts = [n for n in LENGTHS if n]
+    if kind == "bert":
+        sizes = {"hidden_size": 384, "num_attention_heads": 6, "intermediate_size": 390, "num_hidden_layers": 1, "vocab_size": 60}
+        model = tc.models.create({"model_type": "bert", "max_position_embeddings": 240, **sizes}).eval()
+        x = rng.integers(0, 60, (len(texts), 220))
+    elif kind == "block":
+        model = tc.EncoderBlock(384, 6, 390).eval()
+        x = rng.standard_normal((3, 130, 384)).astype(np.float32)
+        assert model(x).tobytes() == b"".join(model(part[None]).tobytes() for part in x)
+        return
+    else:
+        model = tc.nn.TransformerEncoderLayer(384, 6, 390, batch_first=kind == "layer").eval()
+        x = rng.standard_normal((len(texts), 220, 384)).astype(np.float32)
+    turn = (lambda a: a.swapaxes(0, 1)) if kind.endswith("first") else lambda a: a
+    packed = turn(model(turn(x), lengths=texts))
+    for i, n in enumerate(texts):
+        alone = turn(model(turn(x[i : i + 1, :n])))
+        assert (variant() == "tiles x 6") == (isa == "amx" and n >= 128)
+        np.testing.assert_array_equal(packed[i, :n], alone[0])
+    two = turn(model(turn(x[:2, :130])))
+    np.testing.assert_array_equal(two[:1], turn(model(turn(x[:1, :130]))))
+    if kind == "bert":
+        masked = model(x, mask=np.arange(220) < np.array(texts)[:, None])
+        np.testing.assert_array_equal(masked, packed)
+    else:  # with a mask T is that of the batch
+        for width in (132, 220):
+            padding = np.arange(width) >= np.array([[130]])
+            model(turn(x[:1, :width]), src_key_padding_mask=padding)
+            assert variant() != "tiles x 6"
+
+
 def test_parts_of_a_weight_follow_the_weight_and_the_precision(isa, rng):
     x = tc.tensor(rng.standard_normal((200, 130)).astype(np.float32))
     weight = tc.tensor(rng.standard_normal((140, 130)).astype(np.float32))

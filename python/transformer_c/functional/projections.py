@@ -8,7 +8,7 @@ from .._promotion import promote
 __all__ = ["linear", "qkv_projection"]
 
 
-def linear(input, weight, bias=None):
+def linear(input, weight, bias=None, *, sequence_lengths=None):
     """y = x W^T + b.
 
     Parameters
@@ -16,6 +16,9 @@ def linear(input, weight, bias=None):
     input : array_like, shape (..., in_features)
     weight : array_like, shape (out_features, in_features)
     bias : array_like, shape (out_features,), optional
+    sequence_lengths : int or array_like of int, shape (S,), optional
+        The length of the sequence that each row is of; or the lengths of packed sequences, side by side. Rows of sequences of 128 and more
+        are multiplied in another way where that is faster: a row has the same bits in any batch, as long as its own sequence is as long.
 
     Returns
     -------
@@ -27,10 +30,10 @@ def linear(input, weight, bias=None):
     >>> tc.functional.linear(np.array([[1.0, 2.0]]), np.array([[3.0, 4.0]]), np.array([0.5]))
     array([[11.5]])
     """
-    return _core.linear(*promote(input, weight, bias))
+    return _core.linear(*promote(input, weight, bias), sequence_lengths=sequence_lengths)
 
 
-def qkv_projection(input, weight, bias=None, num_heads: int = 1, packing: str = "head"):
+def qkv_projection(input, weight, bias=None, num_heads: int = 1, packing: str = "head", *, sequence_lengths=None):
     """Queries, keys and values of all heads, computed by one product.
 
     Parameters
@@ -43,6 +46,8 @@ def qkv_projection(input, weight, bias=None, num_heads: int = 1, packing: str = 
     packing : {"head", "qkv"}
         The order of the 3E outputs: head by head [q_h | k_h | v_h], as in the tutorial, or [Q | K | V], as in
         torch.nn.MultiheadAttention.
+    sequence_lengths : int or array_like of int, shape (S,), optional
+        As for ``linear``.
 
     Returns
     -------
@@ -56,4 +61,4 @@ def qkv_projection(input, weight, bias=None, num_heads: int = 1, packing: str = 
     (2, 2, 5, 4)
     """
     input, weight, bias = promote(input, weight, bias)
-    return _core.qkv_projection(input, weight, bias, num_heads=num_heads, packing=packing)
+    return _core.qkv_projection(input, weight, bias, num_heads=num_heads, packing=packing, sequence_lengths=sequence_lengths)

@@ -13,6 +13,7 @@ from .._core import Tensor
 from .._names import explained
 from .._tensor import arange, as_tensor
 from ..nn.attention import join_heads
+from ..nn.layers import of_sequences
 from ..nn.packing import Packing, checked_lengths, packing_of, tensor_of_lengths
 from ..nn.transformer import activated, add_norm
 from .config import Config, Widths
@@ -34,6 +35,12 @@ _INSTEAD = {
     "inputs_embeds": "a model takes the numbers of tokens, ids",
 }
 named_as_in_transformers = explained(_INSTEAD, _SAME, harmless=dict.fromkeys(("labels", "position_ids", "inputs_embeds"), (None,)))
+
+
+def _own_lengths(x: Tensor, visible: dict[str, Any]) -> Any:
+    """The lengths of packed texts, or the one of all texts of x (B, T, E); None where they are padded, since T is then that of a batch."""
+    padded = visible.get("attn_mask") is not None or visible.get("key_lengths") is not None
+    return visible.get("sequence_lengths", None if padded or _core.is_traced() else x.shape[1])
 
 
 class Layer(nn.Module):
@@ -62,32 +69,35 @@ class Layer(nn.Module):
 
     def forward(self, x: Tensor, visible: dict[str, Any], return_attention: bool = False, packing: Packing | None = None) -> Any:
         """x (B, T, E), or packed (1, N, E), to the same shape; `visible`: the arguments of attention that say which keys a query sees."""
-        attended, weights = self._attend(self.norm1(x) if self.norm_first else x, visible, return_attention)
+        lengths = _own_lengths(x, visible)
+        attended, weights = self._attend(self.norm1(x) if self.norm_first else x, visible, return_attention, lengths)
         if weights is not None and packing is not None:
             weights = F.pad(weights, (0, packing.width - packing.longest) * 2)
         if self.norm_first:
             x = x + attended
-            x = x + self._network(self.norm2(x))
+            x = x + self._network(self.norm2(x), lengths)
         else:
             x = add_norm(self.norm1, x, attended)
-            x = add_norm(self.norm2, x, self._network(x))
+            x = add_norm(self.norm2, x, self._network(x, lengths))
         return (x, weights) if return_attention else x
 
-    def _attend(self, x: Tensor, visible: dict[str, Any], return_attention: bool) -> tuple[Tensor, Tensor | None]:
-        q, k, v = _core.qkv_projection(x, self.qkv.weight, self.qkv.bias, num_heads=self.heads, packing="qkv")
+    def _attend(self, x: Tensor, visible: dict[str, Any], return_attention: bool, lengths: Any) -> tuple[Tensor, Tensor | None]:
+        weight, bias = self.qkv.weight, self.qkv.bias
+        q, k, v = _core.qkv_projection(x, weight, bias, num_heads=self.heads, packing="qkv", sequence_lengths=lengths)
         dropout = self.attention_dropout if self.training else 0.0
         found = F.scaled_dot_product_attention(q, k, v, dropout_p=dropout, return_attention=return_attention, **visible)
         values, weights = found if return_attention else (found, None)
-        return self.dropout(self.out(join_heads(values))), weights
+        return self.dropout(of_sequences(self.out, join_heads(values), lengths)), weights
 
-    def _network(self, x: Tensor) -> Tensor:
-        return self.dropout(self.linear2(activated(self.linear1, ACTIVATIONS[self.activation], x)))
+    def _network(self, x: Tensor, lengths: Any) -> Tensor:
+        between = activated(self.linear1, ACTIVATIONS[self.activation], x, lengths)
+        return self.dropout(of_sequences(self.linear2, between, lengths))
 
 
 class Pooler(nn.Linear):
     """tanh of a linear layer of the first position."""
 
-    def forward(self, input: Tensor) -> Tensor:
+    def forward(self, input: Tensor) -> Tensor:  # type: ignore[override]
         return F.tanh(super().forward(input[:, 0]))
 
 

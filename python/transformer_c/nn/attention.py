@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from .. import _core
 from .. import functional as F
 from .._arguments import all_of, count, divisible, probability
 from .._core import Tensor
@@ -16,7 +17,7 @@ from .._promotion import cast_input
 from .._tensor import as_tensor, cat, empty, ones, tril, zeros
 from . import init
 from .cache import KeyValueCache, restored_on_error
-from .layers import Linear
+from .layers import Linear, of_sequences
 from .module import Module
 from .parameter import Parameter
 
@@ -27,6 +28,15 @@ def join_heads(values: Tensor, batch_first: bool = True) -> Tensor:
     if batch_first:
         return values.permute(0, 2, 1, 3).reshape(batch, length, heads * width)
     return values.permute(2, 0, 1, 3).reshape(length, batch, heads * width)
+
+
+def own_length(x: Tensor, batch_first: bool, mask: Any, padding: Any, past: Any) -> int | None:
+    """T of x (B, T, E), (T, B, E) or (T, E), by which products may choose; None where it may not be a sequence's own: with padding, a mask for
+    each sequence, or a cache."""
+    of_each = mask is not None and (mask.ndim if isinstance(mask, (Tensor, np.ndarray)) else np.ndim(mask)) > 2
+    if of_each or padding is not None or past is not None or x.ndim < 2 or _core.is_traced():
+        return None
+    return x.shape[1 if batch_first and x.ndim == 3 else 0]
 
 
 class MultiheadAttention(Module):
@@ -207,7 +217,10 @@ class MultiheadAttention(Module):
             if key_padding_mask is not None and as_tensor(key_padding_mask).ndim == 1:
                 key_padding_mask = as_tensor(key_padding_mask)[None]
         with restored_on_error([past_key_value]):
-            q, k, v, offset = self._project_with_past(query, key, value, batch_first, past_key_value)
+            lengths = sequence_lengths
+            if packed is None and query is key and key is value:
+                lengths = own_length(query, batch_first, attn_mask, key_padding_mask, past_key_value)
+            q, k, v, offset = self._project_with_past(query, key, value, batch_first, past_key_value, lengths)
             offset = offset if causal_offset is None else count("causal_offset", causal_offset, 0)
             masks = self._masks(packed or (q.shape[0], q.shape[2], k.shape[2]), q, key_padding_mask, attn_mask, is_causal, offset)
             k, v = self._with_added_keys(k, self.bias_k), self._with_added_keys(v, self.bias_v)
@@ -216,7 +229,7 @@ class MultiheadAttention(Module):
                 q, k, v, dropout_p=dropout, return_attention=need_weights, sequence_lengths=sequence_lengths, **masks
             )
             values, weights = found if need_weights else (found, None)
-            output = self.out_proj(join_heads(values, batch_first))
+            output = of_sequences(self.out_proj, join_heads(values, batch_first), lengths)
             if weights is not None and average_attn_weights:
                 weights = weights.mean(axis=1)
         if batched:
@@ -289,22 +302,22 @@ class MultiheadAttention(Module):
         return self._split_heads(F.linear(cast_input(x, weight, "MultiheadAttention"), weight, bias), batch_first)
 
     def _project_with_past(
-        self, query: Tensor, key: Tensor, value: Tensor, batch_first: bool, past: KeyValueCache | None
+        self, query: Tensor, key: Tensor, value: Tensor, batch_first: bool, past: KeyValueCache | None, lengths: Any
     ) -> tuple[Tensor, Tensor, Tensor, int]:
         """q of this call, k and v of this and earlier calls, and the number of positions before the queries."""
         if past is None:
-            return *self._project(query, key, value, batch_first), 0
+            return *self._project(query, key, value, batch_first, lengths), 0
         offset, k, v = len(past), past.key, past.value
         if not past.static or k is None or v is None:
-            q, k, v = self._project(query, key, value, batch_first)
+            q, k, v = self._project(query, key, value, batch_first, lengths)
             return q, *past.append(k, v), offset
         q = self._project_one(query, 0, batch_first)
         if k.shape[0] != q.shape[0]:
             raise ValueError(f"past_key_value has the keys of another batch: {past!r}, query (B, H, T, D) = {q.shape}")
         return q, k, v, 0
 
-    def _project(self, query: Tensor, key: Tensor, value: Tensor, batch_first: bool) -> tuple[Tensor, Tensor, Tensor]:
-        """Queries, keys and values, each (B, H, T, D), as views of the results of as few products as possible."""
+    def _project(self, query: Tensor, key: Tensor, value: Tensor, batch_first: bool, lengths: Any) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries, keys and values, each (B, H, T, D), as views of the results of as few products as possible; `lengths` are those of queries."""
         weight, bias = self.in_proj_weight, self.in_proj_bias
         if weight is None or key is not value:
             q, k, v = (self._project_one(x, part, batch_first) for part, x in enumerate((query, key, value)))
@@ -316,7 +329,7 @@ class MultiheadAttention(Module):
             k, v = (self._split_heads(half, batch_first) for half in both.split(size, -1))
             return q, k, v
         x = cast_input(query, weight, "MultiheadAttention")
-        heads = F.qkv_projection(x, weight, bias, num_heads=self.num_heads, packing="qkv")
+        heads = F.qkv_projection(x, weight, bias, num_heads=self.num_heads, packing="qkv", sequence_lengths=lengths)
         q, k, v = heads if batch_first else (h.permute(2, 1, 0, 3) for h in heads)
         return q, k, v
 

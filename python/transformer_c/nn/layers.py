@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -15,6 +16,7 @@ from .._promotion import cast_input
 from .._tensor import as_tensor, empty, no_grad, ones, zeros
 from . import init
 from .module import Module
+from .module_hooks import Hooked
 from .parameter import Parameter
 
 __all__ = [
@@ -83,13 +85,20 @@ class Linear(Module):
             bound = 1 / math.sqrt(self.in_features) if self.in_features > 0 else 0
             init.uniform_(self.bias, -bound, bound)
 
-    def forward(self, input: Tensor) -> Tensor:
-        """Maps input (..., in_features) to (..., out_features)."""
+    def forward(self, input: Tensor, *, sequence_lengths: Any = None) -> Tensor:
+        """Maps input (..., in_features) to (..., out_features); `sequence_lengths` as for ``functional.linear``."""
         weight = self.weight  # a look-up in the module's parameters, each time
-        return F.linear(cast_input(input, weight, "Linear"), weight, self.bias)
+        return F.linear(cast_input(input, weight, "Linear"), weight, self.bias, sequence_lengths=sequence_lengths)
 
     def extra_repr(self) -> str:
         return f"in_features={self.in_features}, out_features={self.out_features}, bias={self.bias is not None}"
+
+
+def of_sequences(layer: Module, x: Tensor, lengths: Any) -> Tensor:
+    """layer(x); a Linear is told the length of the sequence of every row, or the lengths of packed sequences, unless they are None."""
+    if lengths is None or type(layer) is not Linear or not Hooked.is_own(layer):
+        return layer(x)
+    return layer(x, sequence_lengths=lengths)
 
 
 class _Norm(Module):

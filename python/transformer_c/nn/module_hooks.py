@@ -61,6 +61,12 @@ class Hooked:
         object.__setattr__(module, "forward", copied)
         copied.settle()
 
+    @classmethod
+    def is_own(cls, module: Any) -> bool:
+        """Whether a module's ``forward`` is that of its class, be there hooks or none, and no other that took its place."""
+        found = vars(module).get("forward")
+        return found is None or (isinstance(found, cls) and found._replaced is None)
+
     def __getstate__(self) -> dict[str, Any]:
         return {**vars(self), "around": {}}
 

@@ -16,10 +16,10 @@ from .._names import explained
 from .._promotion import cast_input
 from .._tensor import full, triu
 from . import init
-from .attention import MultiheadAttention
+from .attention import MultiheadAttention, own_length
 from .cache import KeyValueCache, one_a_layer, restored_on_error
 from .containers import ModuleList
-from .layers import GELU, Dropout, LayerNorm, Linear, ReLU
+from .layers import GELU, Dropout, LayerNorm, Linear, ReLU, of_sequences
 from .module import Module
 from .packing import Packing, checked_lengths, packing_of
 
@@ -49,13 +49,13 @@ def applied_by_a_product(activation: Any) -> str | None:
     return None
 
 
-def activated(first: Module, activation: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
-    """activation(first(x)); of a Linear, where the product can apply the activation, in one pass over memory."""
+def activated(first: Module, activation: Callable[[Tensor], Tensor], x: Tensor, lengths: Any = None) -> Tensor:
+    """activation(first(x)); of a Linear, where the product can apply the activation, in one pass over memory. `lengths`: of_sequences."""
     fused = applied_by_a_product(activation)
     if fused and type(first) is Linear and "forward" not in vars(first):
         weight = first.weight
-        return _core.linear(cast_input(x, weight, "Linear"), weight, first.bias, fused)
-    return activation(first(x))
+        return _core.linear(cast_input(x, weight, "Linear"), weight, first.bias, fused, sequence_lengths=lengths)
+    return activation(of_sequences(first, x, lengths))
 
 
 def _activation(given: Any) -> Callable[[Tensor], Tensor]:
@@ -124,8 +124,8 @@ class _Layer(Module):
             return x + dropout(part(norm(x)))
         return add_norm(norm, x, dropout(part(x)))
 
-    def _feed_forward(self, x: Tensor) -> Tensor:
-        return self.linear2(self.dropout(activated(self.linear1, self.activation, x)))
+    def _feed_forward(self, x: Tensor, lengths: Any = None) -> Tensor:
+        return of_sequences(self.linear2, self.dropout(activated(self.linear1, self.activation, x, lengths)), lengths)
 
 
 def _without_padding(
@@ -227,10 +227,14 @@ class TransformerEncoderLayer(_Layer):
             return self._layer(x, src_key_padding_mask, src_mask, is_causal, past_key_value=past_key_value)
 
     def _layer(self, x: Tensor, padding: Tensor | None, mask: Tensor | None, is_causal: bool, **options: Any) -> Tensor:
+        lengths = options.get("sequence_lengths")
+        if lengths is None and isinstance(self.self_attn, MultiheadAttention):
+            lengths = own_length(x, self.self_attn.batch_first, mask, padding, options.get("past_key_value"))
+
         def attend(x: Tensor) -> Tensor:
             return self.self_attn(x, x, x, padding, need_weights=False, attn_mask=mask, is_causal=is_causal, **options)[0]
 
-        return self._residual(2, self._residual(1, x, attend), self._feed_forward)
+        return self._residual(2, self._residual(1, x, attend), lambda x: self._feed_forward(x, lengths))
 
 
 class TransformerDecoderLayer(_Layer):
