@@ -36,6 +36,11 @@ LIMITS = {
     ("attention_mma.cu", "attention_mma_kernel<Shape<128, "): (256, 255, 1, 1, 0, 0),
     ("attention_mma.cu", "attention_mma_kernel<Shape<256, "): (256, 255, 1, 1, 0, 0),
     ("attention_mma.cu", "attention_map_mma_kernel<"): (128, 112, 4, 1, 0, 0),
+    ("attention_backward_mma.cu", "attention_backward_mma_kernel<Shape<true, 64>, bfloat16>"): (128, 168, 3, 1, 0, 0),
+    ("attention_backward_mma.cu", "attention_backward_mma_kernel<Shape<false, 64>, bfloat16>"): (128, 168, 3, 1, 0, 0),
+    ("attention_backward_mma.cu", "attention_backward_mma_kernel<Shape<true, 128>, bfloat16>"): (128, 255, 2, 1, 0, 0),
+    ("attention_backward_mma.cu", "attention_backward_mma_kernel<Shape<false, 128>, bfloat16>"): (128, 255, 2, 1, 0, 0),
+    ("attention_backward_mma.cu", "attention_backward_mma_kernel<Shape<false, 96>, float16>"): (128, 255, 2, 1, 0, 0),
     ("attention.cu", "attention_segments_kernel<float>"): (256, 40, 6, 0, 0, 0),
     ("attention.cu", "attention_map_kernel<float, 64>"): (256, 104, 2, 1, 0, 0),
     ("attention_backward.cu", "attention_gradient_kernel<float, 64, "): (256, 229, 1, 17, 0, 0),
@@ -187,6 +192,22 @@ def test_a_tile_of_keys_that_all_queries_see_takes_few_instructions(measured, sh
     size, _, keys = map(int, shape.split(", "))
     assert operations == size * keys // 64, "all of a tile, once"
     assert len(loop) <= HOT[shape] * operations, f"{kernel.name}: {len(loop)} instructions, {operations} operations"
+
+
+# The same of gradients, whose own rows are queries or keys: its operations are all of a tile of 32, once.
+HOT_GRADIENTS = {"true, 64": (48, 4.3), "false, 64": (64, 4.3), "true, 128": (96, 3.2), "false, 128": (128, 3.2)}
+
+
+@pytest.mark.minutes
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("shape", HOT_GRADIENTS)
+def test_a_tile_of_gradients_without_hidden_pairs_takes_few_instructions(measured, shape, target):
+    name = f"attention_backward_mma_kernel<Shape<{shape}>, bfloat16>"
+    (kernel,) = [kernel for kernel in measured["attention_backward_mma.cu", target] if kernel.name.startswith(name)]
+    loop = min((loop for loop in kernel.loops() if any(one.code.startswith("HMMA") for one in loop)), key=len)
+    operations, most = HOT_GRADIENTS[shape]
+    assert sum(one.code.startswith("HMMA") for one in loop) == operations
+    assert len(loop) <= most * operations, f"{kernel.name}: {len(loop)} instructions, {operations} operations"
 
 
 # Of kernels that move vectors of 16 bytes: loads and stores of global memory by 16 bytes at least, and at most so many narrower ones. Those are of

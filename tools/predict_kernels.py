@@ -119,6 +119,31 @@ def decoding_of_halves(batch: int) -> Row:
     return Row("a step, one key head, bfloat16", shape, case, kernel, batch, 2 * scores * 128, None, shared, 6.5 * scores)
 
 
+def attention_backward_of_halves(heads: int, d: int) -> list[Row]:
+    """The same of gradients: blocks of 4 warps for 64 rows, and tiles of 32. on_lanes: likewise, for each score."""
+    shared, scores = 2 * 64 * d * 2 + 2 * 2 * 32 * d * 2 + 4 * (2 * 16 * 32 * 4 + 56), 512 * 512
+    rows = []
+    for name, own, products, on_lanes in (("dQ", "true", 3, 7), ("dK, dV", "false", 4, 8)):
+        numbers = 0 if own == "true" else 2 * 3 * 32 * 4
+        kernel, case = f"attention_backward_mma_kernel<Shape<{own}, {d}>", f"attention bfloat16 1x1x512x{d}"
+        shape = f"{heads} heads of 512 x {d}"
+        multiply_adds = products * scores * d
+        rows.append(
+            Row(
+                f"attention, backward ({name}), bfloat16",
+                shape,
+                case,
+                kernel,
+                heads,
+                multiply_adds,
+                None,
+                shared + numbers,
+                on_lanes * scores,
+            )
+        )
+    return rows
+
+
 def one_query(kind: str, segments: str) -> list[Row]:
     """A decoding step of 8 heads with 4096 keys; a block computes a whole tile of 64 queries."""
     shape, case, products = "8 heads of 1 by 4096 x 64", f"{kind} float32 1x1x4096x64", 2 * 64 * 4096 * 64
@@ -167,6 +192,8 @@ ROWS = [
     short_attention_of_halves(512),
     decoding_of_halves(1),
     decoding_of_halves(32),
+    *attention_backward_of_halves(384, 64),
+    *attention_backward_of_halves(192, 128),
     *one_query("whole_query", ""),
     *one_query("one_query", ", in segments"),
     *add_layer_norm("add_layer_norm float32 2048x32", 1),

@@ -73,16 +73,29 @@ static void plan_attention_forward(tc_plan *plan, void *args)
 }
 
 /* One block of threads per tile of a gradient, or several where there are few, which depends on the number of multiprocessors. */
+static void share_plain_gradients(tc_attention_backward_args *a, bool is_float64, int64_t multiprocessors)
+{
+    const tc_attention_problem *p = &a->problem;
+    a->shares[0] = tc_attention_plain_shares(p, p->H, p->Tq, p->D, p->Tk, is_float64, multiprocessors);
+    a->shares[1] = tc_attention_plain_shares(p, p->Hk, p->Tk, p->D, p->Tq, is_float64, multiprocessors);
+    a->shares[2] = tc_attention_plain_shares(p, p->Hk, p->Tk, p->Dv, p->Tq, is_float64, multiprocessors);
+}
+static void share_tensor_gradients(tc_attention_backward_args *a, int64_t multiprocessors)
+{
+    const tc_attention_problem *p = &a->problem;
+    a->shares[0] = tc_attention_mma_shares(p, p->H, p->Tq, p->Tk, multiprocessors);
+    a->shares[1] = a->shares[2] = tc_attention_mma_shares(p, p->Hk, p->Tk, p->Tq, multiprocessors);
+}
+
 static void plan_attention_backward(tc_plan *plan, void *args)
 {
     tc_attention_backward_args *a = args;
-    const tc_attention_problem *p = &a->problem;
-    const bool is_float64 = plan->compute == TC_FLOAT64;
     const int64_t multiprocessors = tc_cuda_multiprocessors(plan->device.index);
     a->splits = 1;
-    a->shares[0] = tc_attention_shares(p, p->H, p->Tq, p->D, p->Tk, is_float64, multiprocessors);
-    a->shares[1] = tc_attention_shares(p, p->Hk, p->Tk, p->D, p->Tq, is_float64, multiprocessors);
-    a->shares[2] = tc_attention_shares(p, p->Hk, p->Tk, p->Dv, p->Tq, is_float64, multiprocessors);
+    if (a->variant == TC_ATTENTION_MMA)
+        share_tensor_gradients(a, multiprocessors);
+    else
+        share_plain_gradients(a, plan->compute == TC_FLOAT64, multiprocessors);
     for (int i = 0; i < 3; i++)
         if (a->shares[i] > plan->splits) plan->splits = a->shares[i];
     plan->items = tc_attention_backward_items(a);
@@ -128,6 +141,16 @@ static const variant attention_variants[] = {
     {"plain", TC_ATTENTION_PLAIN, NULL, NULL},
     {NULL},
 };
+static bool tensor_attention_backward_is_usable(const tc_plan *plan, const void *args)
+{
+    const tc_attention_backward_args *a = args;
+    return are_halves_for_tensor_cores(plan) && tc_attention_backward_fits_mma(&a->problem);
+}
+static const variant attention_backward_variants[] = {
+    {"tensor_cores", TC_ATTENTION_MMA, tensor_attention_backward_is_usable, "halves, heads of at most 128 features, and capability 8.0"},
+    {"plain", TC_ATTENTION_PLAIN, NULL, NULL},
+    {NULL},
+};
 static const variant plain_alone[] = {{"plain", 0, NULL, NULL}, {NULL}};
 
 /* `member`: where in the args the variant's number is; 0: nowhere. */
@@ -138,7 +161,7 @@ static const struct {
 } planners[TC_KERNEL_COUNT] = {
     [TC_K_gemm] = {plan_gemm, gemm_variants, offsetof(tc_gemm_args, variant)},
     [TC_K_attention_forward] = {plan_attention_forward, attention_variants, offsetof(tc_attention_forward_args, variant)},
-    [TC_K_attention_backward] = {plan_attention_backward, plain_alone, 0},
+    [TC_K_attention_backward] = {plan_attention_backward, attention_backward_variants, offsetof(tc_attention_backward_args, variant)},
     [TC_K_attention_dbias] = {plan_attention_dbias, plain_alone, 0},
 };
 

@@ -106,6 +106,7 @@ typedef struct tc_attention_backward_args {
     void *dk_partial, *dv_partial;
     int64_t splits;
     int64_t shares[3]; /* on GPUs, where splits is 1: of the keys for dq, of the queries for dk and for dv, joined in scratch memory */
+    tc_attention_variant variant; /* TC_ATTENTION_MMA: dk and dv are computed together, in shares[1] */
 } tc_attention_backward_args;
 extern const tc_kernel tc_kernel_attention_backward;
 extern const tc_kernel tc_kernel_attention_sum_splits;
@@ -184,16 +185,36 @@ static inline bool tc_attention_mma_splits_keys(const tc_attention_problem *p)
     return p->Tq <= TC_ATTENTION_FEW_QUERIES && tc_attention_segments(p) > 1;
 }
 
-/* On GPUs: a gradient of `heads` heads with `rows` rows of `width`, each row a sum over `others` rows. Where it has at
- * most half as many blocks as the GPU has multiprocessors, each block's tiles of the others are shared among several, two each at least. */
-static inline int64_t tc_attention_shares(const tc_attention_problem *p, int64_t heads, int64_t rows, int64_t width, int64_t others,
-                                          bool is_float64, int64_t multiprocessors)
+/* The gradients on tensor cores: a block has so many queries, of which it computes dq, or keys, and tiles of the others. */
+#define TC_ATTENTION_MMA_BACKWARD_SIZE 128
+#define TC_ATTENTION_MMA_OWN 64
+#define TC_ATTENTION_MMA_OTHERS 32
+static inline bool tc_attention_backward_fits_mma(const tc_attention_problem *p)
+{
+    return tc_attention_fits_mma(p) && p->D <= TC_ATTENTION_MMA_BACKWARD_SIZE && p->Dv <= TC_ATTENTION_MMA_BACKWARD_SIZE;
+}
+
+/* On GPUs: among how many blocks the `tiles` tiles of each block of a gradient are shared, two each at least, where it has at most half as
+ * many blocks as the GPU has multiprocessors. */
+static inline int64_t tc_attention_shares(int64_t blocks, int64_t tiles, int64_t multiprocessors)
+{
+    const int64_t most = tiles / 2, wanted = blocks ? multiprocessors / blocks : 1, shares = wanted < most ? wanted : most;
+    return shares < 1 ? 1 : shares;
+}
+/* Of the gradient of `heads` heads with `rows` rows of `width`, each row a sum over `others` rows, by the plain kernel and on tensor cores.
+ */
+static inline int64_t tc_attention_plain_shares(const tc_attention_problem *p, int64_t heads, int64_t rows, int64_t width, int64_t others,
+                                                bool is_float64, int64_t multiprocessors)
 {
     const int64_t tile = tc_attention_tile(p, is_float64), columns = tc_attention_columns(tile, width);
     const int64_t blocks = p->B * heads * tc_divide_up(rows, tile) * tc_divide_up(width, columns);
-    const int64_t most = tc_divide_up(others, tile) / 2, wanted = blocks ? multiprocessors / blocks : 1;
-    const int64_t shares = wanted < most ? wanted : most;
-    return shares < 1 ? 1 : shares;
+    return tc_attention_shares(blocks, tc_divide_up(others, tile), multiprocessors);
+}
+static inline int64_t tc_attention_mma_shares(const tc_attention_problem *p, int64_t heads, int64_t rows, int64_t others,
+                                              int64_t multiprocessors)
+{
+    const int64_t blocks = p->B * heads * tc_divide_up(rows, TC_ATTENTION_MMA_OWN);
+    return tc_attention_shares(blocks, tc_divide_up(others, TC_ATTENTION_MMA_OTHERS), multiprocessors);
 }
 
 /* Bytes of scratch per participant for elements of `size` bytes: transposed queries, a tile of scores, and whatever else the problem needs;

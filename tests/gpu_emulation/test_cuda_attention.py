@@ -110,6 +110,7 @@ class Attention:
         _B, _H, _Tq, _Tk = self.shape
         shapes = [x.shape for x in self.inputs]
         self.gradients = [self.cuda.empty(shape, self.dtype) for shape in shapes]
+        variant = self.variant if max(self.inputs[0].shape[-1], self.Dv) <= NUMBERS["TC_ATTENTION_MMA_BACKWARD_SIZE"] else "plain"
         return fill(
             "tc_attention_backward_args",
             problem=self.problem,
@@ -123,6 +124,7 @@ class Attention:
             **{name: operand(d) for name, d in zip(("dq", "dk", "dv"), self.gradients, strict=True)},
             splits=1,
             shares=self.shares,
+            variant=NUMBERS[f"TC_ATTENTION_{variant.upper()}"],
         )
 
     def backward(self, dvalues, **more):
@@ -537,12 +539,12 @@ def test_an_error_of_any_launch_is_given(cuda, rng, kernel):
     if kernel not in ("forward", "segments", "map"):
         case.forward()
     if case.variant == "mma":
-        kernel = {"forward": "mma", "map": "map_mma"}.get(kernel, kernel)
+        kernel = {"forward": "mma", "map": "map_mma", "gradient": "backward_mma"}.get(kernel, kernel)
     with cuda.refusing(f"attention_{kernel}_kernel"):
         if kernel in ("forward", "mma", "segments", "map", "map_mma"):
             with pytest.raises(CudaError, match=kernel):
                 case.forward()
-        if kernel in ("delta", "gradient", "join"):
+        if kernel in ("delta", "gradient", "backward_mma", "join"):
             with pytest.raises(CudaError, match=kernel):
                 case.backward(dvalues)
         if kernel in ("delta", "dbias"):
@@ -606,6 +608,67 @@ def test_small_blocks_have_the_bits_of_large_ones(cuda, rng, options):
     large = case.values.numpy()
     case.large_blocks = False
     np.testing.assert_array_equal(case.forward(want_map=False)[0], large)
+
+
+# Of gradients: tiles of 32 for blocks of 64 queries or keys, all seen, some hidden, none; blocks of which the last warps have no rows; heads of
+# 16 bytes, in widths that fill a tile and one that does not.
+GRADIENT_TILES = {
+    "all": {"D": 64, "Tq": 130, "Tk": 161},
+    "all, wide": {"D": 128, "Tq": 100, "Tk": 100},
+    "causal": {"D": 96, "Tq": 150, "Tk": 150, "causal": True},
+    "causal, later": {"D": 128, "Tq": 40, "Tk": 230, "causal": True, "offset": 190},
+    "window": {"D": 72, "Tq": 135, "Tk": 200, "window": (70, 65), "offset": 40},
+    "lengths": {"D": 64, "B": 2, "Tq": 70, "Tk": 192, "key_lengths": [128, 65]},
+}
+
+
+@pytest.mark.parametrize("name", GRADIENT_TILES)
+def test_tiles_of_gradients(cuda, rng, name):
+    """In one block and shared among several; and the same bits again."""
+    dtype = np.float16 if name == "causal" else ml_dtypes.bfloat16
+    case = make(cuda, rng, dtype, **{"H": 2, "Hk": 1, **GRADIENT_TILES[name]})
+    case.forward(want_map=False)
+    dvalues = normal(rng, (*case.shape[:3], case.Dv), case.dtype)
+    again = case.backward(dvalues)
+    for one, other in zip(case.backward(dvalues), again, strict=True):
+        np.testing.assert_array_equal(one, other)
+    for case.shares in ((1, 1, 1), (2, 3, 3)):
+        check_backward(case, rng)
+
+
+@pytest.mark.parametrize("hidden_by", ["causal", "mask"])
+def test_what_is_not_finite_reaches_the_gradients_of_who_sees_it(cuda, rng, hidden_by):
+    """A query, a key and a gradient of values that are infinite or NaN, in tiles of which some pairs are hidden: the gradients of all that does
+    not see them are as without."""
+    q, k, v, dvalues = (normal(rng, (1, 1, 100, 8), np.float16) for _ in range(4))
+    sees = np.tri(100, dtype=bool)
+    if hidden_by == "mask":
+        sees[66:, 5] = False
+    options = {"causal": True} if hidden_by == "causal" else {"mask": sees}
+
+    def gradients(*inputs):
+        case = Attention(cuda, *inputs[:3], **options)
+        case.forward(want_map=False)
+        return case.backward(inputs[3])
+
+    clean = gradients(q, k, v, dvalues)
+    for of, row, bad in (
+        (0, 70, np.nan),
+        (0, 40, np.inf),
+        (1, 5, np.nan),
+        (1, 90, np.inf),
+        (2, 60, np.nan),
+        (3, 70, -np.inf),
+        (3, 3, np.nan),
+    ):
+        dirty = [x.copy() for x in (q, k, v, dvalues)]
+        dirty[of][0, 0, row, 3] = bad
+        queries = np.arange(100) == row if of in (0, 3) else sees[:, row]  # whose weights or gradients it changes
+        keys = sees[queries].any(0)
+        changed = gradients(*dirty)
+        for name, actual, wanted, reached in zip(("dq", "dk", "dv"), changed, clean, (queries, keys, keys), strict=True):
+            np.testing.assert_array_equal(actual[0, 0, ~reached], wanted[0, 0, ~reached], err_msg=f"{name} of {of}, {row}")
+        np.testing.assert_array_equal(np.isfinite(changed[0]).all((0, 1, 3)), ~queries)
 
 
 @pytest.mark.parametrize("hidden_by", ["causal", "mask"])

@@ -105,6 +105,37 @@ def test_gradients_of_few_heads_are_shared_among_multiprocessors(emulated_librar
     assert max(*many[2], *few[2]) < 1e-4
 
 
+HALVES = """
+import cuda_library, json, sys, numpy as np, transformer_c as tc
+cuda_library.EmulatedLibrary(sys.argv[1]).set_multiprocessors(int(sys.argv[2]))
+rng = np.random.default_rng(0)
+
+def gradients(H, Hk, Tq, Tk, width, dtype):
+    "Which variant computes them, in how many shares at most, and how far they are from those of the CPU."
+    results = []
+    arrays = [rng.standard_normal(shape).astype("float32") for shape in ((1, H, Tq, width), *[(1, Hk, Tk, width)] * 2, (1, H, Tq, width))]
+    for device in ("cpu", "cuda:emulated"):
+        q, k, v, dy = (tc.tensor(a, device=device, dtype=getattr(tc, dtype), requires_grad=True) for a in arrays)
+        tc.functional.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=H != Hk).backward(dy.detach())
+        results.append([x.grad.float().cpu().numpy() for x in (q, k, v)])
+    plan = tc.config.last_plans("cuda:emulated")["attention_backward"]
+    return plan["variant"], plan["splits"], float(max(abs(a - b).max() / abs(a).max() for a, b in zip(*results)))
+
+shapes = [(1, 1, 300, 300, 8, "float16"), (2, 1, 100, 70, 70, "bfloat16"), (4, 4, 20, 20, 8, "float16"), (1, 1, 5, 5, 136, "bfloat16")]
+print(json.dumps([gradients(*shape) for shape in shapes]))
+"""
+
+
+@pytest.mark.whole
+def test_gradients_of_halves_run_on_tensor_cores(emulated_library):
+    """Where heads have at most 128 features; shared among multiprocessors as the plain ones."""
+    variants, splits, errors = run(HALVES, emulated_library.library._name, 132)
+    assert variants == ("tensor_cores", "tensor_cores", "tensor_cores", "plain")
+    #                 10 tiles | dk, dv: 4 tiles | one tile
+    assert splits == (5, 2, 1, 1)
+    assert max(errors) < 0.02
+
+
 SEGMENTS = """
 import cuda_library, hashlib, json, sys, numpy as np, transformer_c as tc
 cuda_library.EmulatedLibrary(sys.argv[1]).set_multiprocessors(int(sys.argv[2]))

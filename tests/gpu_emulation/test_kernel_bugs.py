@@ -13,6 +13,7 @@ MAINS = {
     "gemm_tensor.cu": "product_of_halves_main.h",
     "gemm_float.cu": "product_of_floats_main.h",
     "attention_mma.cu": "attention_main.h",
+    "attention_backward_mma.cu": "attention_backward_main.h",
     "layer_norm.cu": "norm_main.h",
     "loss.cu": "cross_entropy_main.h",
     "optimizer.cu": "adam_main.h",
@@ -102,6 +103,22 @@ ATTENTION = [
     Bug("results_not_ready", "__syncwarp();\n        TC_ROLLED", "TC_ROLLED", "access", "random", "race|uninitialised"),
     Bug("results_over_results", "__syncwarp();\n        TC_UNROLL", "TC_UNROLL", "access", "random", "race"),
 ]  # fmt: skip
+BACKWARD = [
+    Bug("missing_wait", "copy_async_wait<0>();\n                    __sync", "__sync", "plain", "round_robin", "wrong result|never waited for"),
+    Bug("missing_barrier", "__syncthreads(); // also", "// also", "access", "random", "race|uninitialised"),
+    Bug("copied_over_what_is_read", "next_dy.load(shared.dy(stage() ^ 1), step)", "next_dy.load(shared.dy(stage()), step)", "plain", "round_robin", "wrong result"),
+    Bug("numbers_of_the_tile_before", "next_numbers.load(shared.numbers(stage() ^ 1), others, step)", "next_numbers.load(shared.numbers(stage()), others, step)", "plain", "round_robin", "wrong result"),
+    Bug("stages_not_turned", "add();\n                    change_stage();", "add();", "plain", "round_robin", "wrong result"),
+    Bug("tile_one_too_far", "? self.block.all_end : last) - others : -1", "? self.block.all_end : last) : -1", "plain", "round_robin", "out of bounds|wrong result"),
+    Bug("own_rows_not_ready", "copy_async_wait<0>();\n    __syncwarp();", "copy_async_wait<0>();", "access", "random", "race|uninitialised"),
+    Bug("queries_for_rows", "S::queries ? i / 2 : i % 2", "i / 2", "plain", "round_robin", "wrong result"),
+    Bug("fragments_of_weights_exchanged", "dscores[n / 2][n % 2 * 2 + r]", "dscores[n / 2][n % 2 + r * 2]", "plain", "round_robin", "wrong result"),
+    Bug("reach_of_the_first_key", "set_all(head.first_query(p, end - 1)", "set_all(head.first_query(p, first)", "plain", "round_robin", "wrong result"),
+    Bug("hidden_nan_in_the_product", "clear_infinite<others, size, backward_threads>(shared.y(stage()));", "", "plain", "round_robin", "wrong result"),
+    Bug("hidden_nan_of_values_in_the_product", "clear_infinite<others, size, backward_threads>(shared.dy(stage()));", "(void)0;", "plain", "round_robin", "wrong result"),
+    Bug("hidden_nan_added", "mine.dscores, marks.hidden, weights", "mine.dscores, 0, weights", "plain", "round_robin", "wrong result"),
+    Bug("matrices_beside_for_below", "below(Layout::first_stage, false)", "below(Layout::first_stage, true)", "plain", "round_robin", "wrong result"),
+]  # fmt: skip
 NORM = [
     Bug("one_vector_too_far", "if (i < C) f(i, at[k]);", "if (i <= C) f(i, at[k]);", "access", "round_robin", "out of bounds|race|uninitialised"),
     Bug("rest_read_from_elsewhere", "+ before * threads) * N", "+ before) * N", "plain", "round_robin", "wrong result"),
@@ -130,7 +147,7 @@ OPTIMIZER = [
     Bug("blocks_overlap", "chunk.n ? first + TC_OPTIMIZER_BLOCK : chunk.n;", "chunk.n ? first + TC_OPTIMIZER_BLOCK + 1 : chunk.n;", "access", "random", "race|wrong result"),
     Bug("state_not_stored", "if (chunk.state[s]) store_global", "if (chunk.state[s] && s) store_global", "plain", "round_robin", "wrong result"),
 ]  # fmt: skip
-FILES = dict(zip(MAINS, (PRODUCT, FLOAT, ATTENTION, NORM, CROSS_ENTROPY, OPTIMIZER), strict=True))
+FILES = dict(zip(MAINS, (PRODUCT, FLOAT, ATTENTION, BACKWARD, NORM, CROSS_ENTROPY, OPTIMIZER), strict=True))
 BUGS = [(file, bug) for file, bugs in FILES.items() for bug in bugs]
 
 pytestmark = pytest.mark.minutes  # of compiling

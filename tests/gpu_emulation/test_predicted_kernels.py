@@ -71,6 +71,17 @@ def test_attention_of_halves_takes_its_share_of_the_tensor_cores(size, share):
     assert counts["wavefronts"] == counts["ideal_wavefronts"] and counts["tensor"] == 2 * 512 * 512 * size / 2048
 
 
+@pytest.mark.parametrize(("name", "products", "share"), [("dQ", 3, 0.5), ("dK, dV", 4, 0.4)])
+@pytest.mark.parametrize("size", [64, 128])
+def test_gradients_of_attention_take_their_share_of_the_tensor_cores(name, products, share, size):
+    name, shape = f"attention, backward ({name}), bfloat16", f" of 512 x {size}"
+    (row,) = [row for row in predict_kernels.ROWS if row.name == name and row.shape.endswith(shape)]
+    time, _, total = predict_kernels.time_of(row, A100)
+    assert 2 * total["multiply_adds"] / time.seconds / 312e12 > share
+    _, counts = predict_kernels.counted(row)
+    assert counts["wavefronts"] == counts["ideal_wavefronts"] and counts["tensor"] == products * 512 * 512 * size / 2048
+
+
 def test_a_page_without_a_place_is_an_error(tmp_path, monkeypatch):
     page = tmp_path / "gpu.md"
     page.write_text("no table")

@@ -4,7 +4,7 @@
 //     dbias = p * (dp - delta),   dscore = dbias * slope,   dq = dscore k,   dk = dscore^T q,   dv = p^T dvalues.
 // Each result element is summed by one block in order, or by several whose sums are added up in order: no atomics, the same bits every
 // time.
-#include "attention_score.cuh"
+#include "attention_backward.cuh"
 #include "launchers.h"
 #include <math.h>
 
@@ -16,10 +16,10 @@ using namespace tc;
 // The rows of all heads.
 int64_t rows_of_heads(const tc_attention_problem &p) { return p.sequences ? p.H * p.tokens : p.B * p.H * p.Tq; }
 
-// delta (B,H,Tq), or (H,tokens); one warp per row of (B,H,Tq).
+// The numbers of each query; one warp per row of (B,H,Tq).
 template <class T>
 __global__ void __launch_bounds__(warp_lanes *rows_per_block)
-    attention_delta_kernel(const __grid_constant__ tc_attention_backward_args a, void *delta)
+    attention_delta_kernel(const __grid_constant__ tc_attention_backward_args a, const __grid_constant__ QueryNumbers<compute<T>> out)
 {
     using Real = compute<T>;
     const tc_attention_problem &p = a.problem;
@@ -39,76 +39,13 @@ __global__ void __launch_bounds__(warp_lanes *rows_per_block)
             if (widen(map[j]) != 0) sum += widen(map[j]) * widen(dmap[j]); // keys without weight do not count, NaN or not
     }
     sum = warp_sum(sum);
-    if (threadIdx.x == 0) static_cast<Real *>(delta)[statistic] = sum - (a.dlse ? static_cast<const Real *>(a.dlse)[statistic] : Real(0));
+    if (threadIdx.x != 0) return;
+    out.delta[statistic] = sum - (a.dlse ? static_cast<const Real *>(a.dlse)[statistic] : Real(0));
+    if (!out.share) return;
+    const Real total = static_cast<const Real *>(a.sum)[statistic];
+    out.share[statistic] = total == 0 ? Real(0) : 1 / total;
+    out.shift[statistic] = -static_cast<const Real *>(a.shift)[statistic] * log2_e;
 }
-
-// One head of the backward: values of query (b,h,i) and of pairs of query and key.
-template <class T> struct BackwardHead {
-    using Real = compute<T>;
-    const tc_attention_backward_args &a;
-    const Head<T> head;
-    Operand<T> dvalues;
-    const T *dmap; // (Tq,Tk) or null
-    const Real *shift, *sum, *delta;
-
-    __device__ __forceinline__ BackwardHead(const tc_attention_backward_args &args, const Numbers<Real> &numbers, const void *all_delta,
-                                            int64_t b, int64_t h)
-        : a(args), head(args.problem, numbers, b, h)
-    {
-        const int64_t row = head.statistics(a.problem, b, h);
-        dvalues = head.template of<T>(a.dvalues, b, h);
-        dmap = a.dmap ? static_cast<const T *>(a.dmap) + (b * a.problem.H + h) * a.problem.Tq * a.problem.Tk : nullptr;
-        shift = static_cast<const Real *>(a.shift) + row;
-        sum = static_cast<const Real *>(a.sum) + row;
-        delta = static_cast<const Real *>(all_delta) + row;
-    }
-
-    struct Pair {
-        Real weight, dbias, dscore; // weight: after dropout
-        bool hidden;
-    };
-    // From the products q . k and dvalues . v of a pair and its factor of dropout.
-    __device__ __forceinline__ Pair pair(int64_t query, int64_t key, Real qk, Real dv, Real kept) const
-    {
-        const tc_attention_problem &p = a.problem;
-        const Score<Real> score = finish_score(p, head, query, key, qk);
-        Pair out = {0, 0, 0, score.hidden};
-        if (query >= head.Tq || key >= head.Tk) return out;
-        const Real share = sum[query];
-        if (share == 0) { // an empty row: only the values, of which it took the mean, get a gradient
-            if (p.empty_rows == TC_ATTENTION_EMPTY_UNIFORM) out.weight = kept / static_cast<Real>(head.Tk);
-            return out;
-        }
-        if (score.hidden) return out;
-        const Real weight = real_exp(score.value - shift[query]) / share;
-        out.weight = weight * kept;
-        if (score.filled) return out;
-        const Real dp = dv * kept + (dmap ? widen(dmap[query * p.Tk + key]) : Real(0));
-        out.dbias = weight * (dp - delta[query]);
-        out.dscore = out.dbias * score.slope;
-        return out;
-    }
-};
-
-enum class Gradient { query, key, value };
-
-__host__ __device__ __forceinline__ const tc_attention_operand &result_of(const tc_attention_backward_args &a, Gradient gradient)
-{
-    return gradient == Gradient::query ? a.dq : gradient == Gradient::key ? a.dk : a.dv;
-}
-
-// dq, dk or dv: its rows, and how the tiles of the other rows, which a row is a sum over, are shared among blocks.
-struct Wanted {
-    Gradient gradient;
-    int64_t heads, rows, width;
-    int64_t shares;
-    void *partial; // (shares,B,heads,rows,width) in the compute dtype, where there are several
-
-    __host__ __device__ __forceinline__ int64_t row(int64_t share, int64_t B, int64_t b, int64_t h, int64_t i) const
-    {
-        return ((share * B + b) * heads + h) * rows + i;
-    }
-};
 
 // Block: one tile of rows (of one query head for dq, otherwise of one key head), one group of columns, and every shares-th tile of the
 // others.
@@ -271,71 +208,113 @@ __global__ void __launch_bounds__(tile_threads, 1)
     }
 }
 
-template <class T> int launch_delta(const tc_attention_backward_args &a, void *delta, void *stream)
+template <class T> int launch_delta(const tc_attention_backward_args &a, const QueryNumbers<compute<T>> &out, void *stream)
 {
     const tc_attention_problem &p = a.problem;
-    return launch<attention_delta_kernel<T>>(warp_row_launch(p.Tq, p.B * p.H, stream), a, delta);
+    return launch<attention_delta_kernel<T>>(warp_row_launch(p.Tq, p.B * p.H, stream), a, out);
 }
 
-// A gradient; `partial`: memory for its shares.
-Wanted wanted_of(const tc_attention_backward_args &a, Gradient gradient, void *partial)
+Wanted wanted_of(const tc_attention_backward_args &a, Gradient gradient)
 {
     const tc_attention_problem &p = a.problem;
     switch (gradient) {
-    case Gradient::query: return {gradient, p.H, p.Tq, p.D, a.shares[0], partial};
-    case Gradient::key: return {gradient, p.Hk, p.Tk, p.D, a.shares[1], partial};
-    default: return {gradient, p.Hk, p.Tk, p.Dv, a.shares[2], partial};
+    case Gradient::query: return {gradient, p.H, p.Tq, p.D, a.shares[0], nullptr};
+    case Gradient::key: return {gradient, p.Hk, p.Tk, p.D, a.shares[1], nullptr};
+    default: return {gradient, p.Hk, p.Tk, p.Dv, a.shares[a.variant == TC_ATTENTION_MMA ? 1 : 2], nullptr};
     }
+}
+bool is_wanted(const tc_attention_backward_args &a, const Wanted &of)
+{
+    return result_of(a, of.gradient).data && a.problem.B * of.heads * of.rows * of.width > 0;
+}
+int64_t elements_of_shares(const tc_attention_backward_args &a, const Wanted &of)
+{
+    return of.shares > 1 ? of.row(of.shares, a.problem.B, 0, 0, 0) * of.width : 0;
+}
+
+template <class T> int join_shares(const tc_attention_backward_args &a, const Wanted &of, void *stream)
+{
+    if (of.shares == 1 || !is_wanted(a, of)) return 0;
+    return launch<attention_join_kernel<T>>(warp_row_launch(of.rows, a.problem.B * of.heads, stream), a, of);
 }
 
 template <class T> int launch_gradient(const tc_attention_backward_args &a, const Wanted &of, const void *delta, void *stream)
 {
     const tc_attention_problem &p = a.problem;
-    const tc_attention_operand &result = result_of(a, of.gradient);
-    const int64_t heads = p.B * of.heads;
-    if (!result.data || heads * of.rows * of.width == 0) return 0;
+    if (!is_wanted(a, of)) return 0;
     const int error = with_block_shape<T>(p, of.width, [&](auto shape) {
         constexpr int tile = decltype(shape)::tile, chunks = decltype(shape)::chunks;
-        const int64_t count = heads * divide_up(of.rows, tile) * divide_up(of.width, tile * chunks) * of.shares;
+        const int64_t count = p.B * of.heads * divide_up(of.rows, tile) * divide_up(of.width, tile * chunks) * of.shares;
         return launch<attention_gradient_kernel<T, tile, chunks>>(Launch(blocks(count), dim3(tile_side, tile_side), 0, stream), a,
                                                                   numbers_of<T>(p), delta, of);
     });
-    if (error || of.shares == 1) return error;
-    return launch<attention_join_kernel<T>>(warp_row_launch(of.rows, heads, stream), a, of);
+    return error ? error : join_shares<T>(a, of, stream);
 }
 
 constexpr Gradient gradients[] = {Gradient::query, Gradient::key, Gradient::value};
 
+template <class T>
+int plain_gradients(const tc_attention_backward_args &a, const QueryNumbers<compute<T>> &of_queries, void *shares, void *stream)
+{
+    for (const Gradient gradient : gradients) {
+        Wanted of = wanted_of(a, gradient);
+        of.partial = shares;
+        const int error = launch_gradient<T>(a, of, of_queries.delta, stream);
+        if (error) return error;
+    }
+    return 0;
+}
+
+// dq, and then dk and dv together.
+template <class T>
+int mma_gradients(const tc_attention_backward_args &a, const QueryNumbers<float> &of_queries, float *shares, void *stream)
+{
+    Wanted dq = wanted_of(a, Gradient::query), dk = wanted_of(a, Gradient::key), dv = wanted_of(a, Gradient::value);
+    dq.partial = dk.partial = shares;
+    dv.partial = shares + elements_of_shares(a, dk);
+    const bool wants_dq = is_wanted(a, dq), wants_others = is_wanted(a, dk) || is_wanted(a, dv);
+    if (const int error = wants_dq ? attention_mma_backward<T>(a, dq, dq, of_queries, stream) : 0) return error;
+    if (const int error = join_shares<T>(a, dq, stream)) return error;
+    if (const int error = wants_others ? attention_mma_backward<T>(a, dk, dv, of_queries, stream) : 0) return error;
+    if (const int error = join_shares<T>(a, dk, stream)) return error;
+    return join_shares<T>(a, dv, stream);
+}
+
 } // namespace
 
-// The delta of each row, and the shares of one gradient at a time.
+// The numbers of each query, and the shares of the gradients that are computed at a time.
 template <class T> size_t tc_cuda_attention_backward_scratch(const void *args)
 {
     const auto &a = *static_cast<const tc_attention_backward_args *>(args);
-    int64_t most = 0;
+    const bool together = a.variant == TC_ATTENTION_MMA;
+    int64_t most = 0, elements = 0;
     for (const Gradient gradient : gradients) {
-        const Wanted of = wanted_of(a, gradient, nullptr);
-        const int64_t elements = of.shares > 1 ? of.row(of.shares, a.problem.B, 0, 0, 0) * of.width : 0;
+        const bool is_beside = together && gradient == Gradient::value;
+        elements = (is_beside ? elements : 0) + elements_of_shares(a, wanted_of(a, gradient));
         if (elements > most) most = elements;
     }
-    return static_cast<size_t>(rows_of_heads(a.problem) + most) * sizeof(compute<T>);
+    return static_cast<size_t>(rows_of_heads(a.problem) * (together ? 3 : 1) + most) * sizeof(compute<T>);
 }
 
 // Writes all of dk and dv: no partial sums remain for the op.
 template <class T> int tc_cuda_attention_backward(const void *args, int64_t, void *scratch, void *stream)
 {
+    using Real = compute<T>;
     const auto &a = *static_cast<const tc_attention_backward_args *>(args);
     const tc_attention_problem &p = a.problem;
+    const int64_t rows = rows_of_heads(p);
+    const bool on_tensor_cores = sizeof(T) == 2 && a.variant == TC_ATTENTION_MMA;
+    if (!on_tensor_cores && a.variant != TC_ATTENTION_PLAIN) return cudaErrorInvalidValue;
+    Real *const delta = static_cast<Real *>(scratch), *const further = on_tensor_cores ? delta : nullptr;
+    const QueryNumbers<Real> of_queries = {delta, further ? further + rows : nullptr, further ? further + 2 * rows : nullptr};
     if (p.B * p.H * p.Tq > 0) {
-        const int error = launch_delta<T>(a, scratch, stream);
+        const int error = launch_delta<T>(a, of_queries, stream);
         if (error) return error;
     }
-    for (const Gradient gradient : gradients) {
-        const Wanted of = wanted_of(a, gradient, static_cast<compute<T> *>(scratch) + rows_of_heads(p));
-        const int error = launch_gradient<T>(a, of, scratch, stream);
-        if (error) return error;
+    if constexpr (sizeof(T) == 2) {
+        if (on_tensor_cores) return mma_gradients<T>(a, of_queries, delta + 3 * rows, stream);
     }
-    return 0;
+    return plain_gradients<T>(a, of_queries, delta + rows, stream);
 }
 
 template <class T> size_t tc_cuda_attention_dbias_scratch(const void *args)
@@ -349,7 +328,7 @@ template <class T> int tc_cuda_attention_dbias(const void *args, int64_t, void *
     const auto &a = *static_cast<const tc_attention_dbias_args *>(args);
     const tc_attention_problem &p = a.backward.problem;
     if (p.B * p.H * p.Tq * p.Tk == 0) return 0;
-    const int error = launch_delta<T>(a.backward, scratch, stream);
+    const int error = launch_delta<T>(a.backward, {static_cast<compute<T> *>(scratch), nullptr, nullptr}, stream);
     if (error) return error;
     constexpr int tile = 32;
     const int64_t row_tiles = a.rows == 1 ? 1 : divide_up(p.Tq, tile), column_tiles = a.dbias.column == 0 ? 1 : divide_up(p.Tk, tile);

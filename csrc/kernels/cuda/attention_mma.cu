@@ -13,7 +13,6 @@ using namespace tc;
 
 constexpr int warp_queries = 16;
 constexpr int most_threads = 256;
-constexpr float log2_e = 1.44269504088896340736f;
 
 // What a kernel is compiled for: D and Dv are at most `size`.
 template <int size_, int warps_, int keys_> struct Shape {

@@ -11,6 +11,7 @@ namespace tc
 {
 
 constexpr double fill_score = -9e15; // the tutorial's masked score
+constexpr float log2_e = 1.44269504088896340736f;
 
 // In blocks of (32, rows_per_block) threads a warp takes a row of a head of a batch element. The last rows of a head may be beyond its end.
 constexpr int rows_per_block = 8;

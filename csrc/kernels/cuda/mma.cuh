@@ -103,7 +103,8 @@ template <int tile_rows, int tile_columns, int threads, class T> struct WholeRow
         from = source.data + (regular ? row * step + chunk * 8 : 0);
         to = regular ? Layout::chunk(row, chunk) : static_cast<int>(thread);
     }
-    __device__ __forceinline__ void load(T *tile)
+    // rows_on: from this tile to the next one.
+    __device__ __forceinline__ void load(T *tile, int rows_on = tile_rows)
     {
         if constexpr (regular) {
             TC_ROLLED
@@ -114,6 +115,7 @@ template <int tile_rows, int tile_columns, int threads, class T> struct WholeRow
                 tile += group * threads * 8;
                 from += group * pass_rows * step;
             }
+            from += (rows_on - tile_rows) * step;
         } else {
             TC_ROLLED
             for (int first = 0; first < passes; first += group) TC_UNROLL
@@ -121,7 +123,7 @@ template <int tile_rows, int tile_columns, int threads, class T> struct WholeRow
                 const int e = to + i * threads, row = e / Layout::chunks, chunk = e % Layout::chunks;
                 copy_async<16>(tile + Layout::chunk(row, chunk), from + row * step + chunk * 8);
             }
-            from += tile_rows * step;
+            from += rows_on * step;
         }
     }
 };
