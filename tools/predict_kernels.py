@@ -57,6 +57,13 @@ def product(M: int, N: int, K: int, dtype: str = "float32") -> Row:
     return Row(name, f"{M} x {K} by {K} x {N}", case, kernel, tiles, tile * tile * K, bytes_moved, shared)
 
 
+def tf32_product(M: int, N: int, K: int, setting: str) -> Row:
+    """Of float32 by tf32, where "medium" allows it, or by two of them, where "high" does; conversions are not counted."""
+    name, times = ("product, tf32", 1) if setting == "medium" else ("product, tf32 x 3", 3)
+    row = dataclasses.replace(product(M, N, K), name=name, case=f"{setting}_product float32 128x128x{K}")
+    return dataclasses.replace(row, multiply_adds=times * row.multiply_adds)
+
+
 def weight_gradient(dtype: str, case: str, N: int, M: int) -> Row:
     """dW (N,M), in chunks of 256 rows; of the case's tiles it has `times` as many."""
     rows, own_n, own_m = map(int, case.split("x"))
@@ -66,7 +73,7 @@ def weight_gradient(dtype: str, case: str, N: int, M: int) -> Row:
     tiles, own_tiles = (-(-n // tile) * -(-m // tile) for n, m in ((N, M), (own_n, own_m)))
     name = "dW of a linear" if dtype == "float32" else f"dW of a linear, {dtype}"
     moved = BYTES[dtype] * rows * (N + M) + 4 * chunks * N * M  # the chunks' sums are float32
-    kernel = f"gemm_float_kernel<{tile}, 0, 0>" if dtype == "float32" else f"gemm_tensor_kernel<{dtype}, {tile}, false, false"
+    kernel = f"gemm_float_kernel<{tile}, 0, 0, 0>" if dtype == "float32" else f"gemm_tensor_kernel<{dtype}, {tile}, false, false"
     shape = f"{N} x {rows} by {rows} x {M}"
     return Row(
         f"{name}, in {chunks} chunks",
@@ -174,6 +181,8 @@ ROWS = [
     product(2048, 96, 32),
     product(4096, 768, 768),
     product(4096, 3072, 768),
+    tf32_product(4096, 3072, 768, "medium"),
+    tf32_product(4096, 3072, 768, "high"),
     product(4096, 768, 768, "bfloat16"),
     product(4096, 3072, 768, "bfloat16"),
     product(4096, 3072, 768, "float16"),

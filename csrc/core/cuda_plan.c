@@ -35,7 +35,7 @@ static bool fill_large_tiles(const tc_gemm_args *g, int64_t multiprocessors)
  * on the number of multiprocessors, as those of attention do, and nothing else does. */
 static void split_plain_gemm(tc_gemm_args *g, tc_dtype compute, int64_t multiprocessors)
 {
-    const bool small = g->M <= 32 || g->N <= 32 || compute == TC_FLOAT64;
+    const bool small = compute == TC_FLOAT64 || (g->variant == TC_GEMM_PLAIN && (g->M <= 32 || g->N <= 32));
     g->tile = compute == TC_FLOAT32 && fill_large_tiles(g, multiprocessors) ? 128 : small ? 32 : 64;
     const int64_t tiles = tiles_of(g, g->tile), resident = compute == TC_FLOAT32 ? (g->tile == 128 ? 1 : 4) : compute == TC_FLOAT64 ? 1 : 2;
     tc_gemm_split_k(g, tiles < multiprocessors ? multiprocessors * resident / tiles : 1);
@@ -126,8 +126,26 @@ static bool tensor_gemm_is_usable(const tc_plan *plan, const void *args)
     return are_halves_for_tensor_cores(plan) && tc_gemm_on_tensor_cores(args);
 }
 
+/* Of any shape and strides, so that these choose nothing: the setting alone does. */
+static bool may_use_tf32(const tc_plan *plan, tc_float32_precision precision)
+{
+    return plan->compute == TC_FLOAT32 && plan->precision == precision && tc_cuda_capability(plan->device.index) >= 80;
+}
+static bool tf32_is_usable(const tc_plan *plan, const void *args)
+{
+    (void)args;
+    return may_use_tf32(plan, TC_FLOAT32_MEDIUM);
+}
+static bool tf32_x3_is_usable(const tc_plan *plan, const void *args)
+{
+    (void)args;
+    return may_use_tf32(plan, TC_FLOAT32_HIGH);
+}
+
 static const variant gemm_variants[] = {
     {"tensor_cores", TC_GEMM_TENSOR_CORES, tensor_gemm_is_usable, "halves whose rows begin at multiples of 16 bytes, and capability 8.0"},
+    {"tf32", TC_GEMM_TF32, tf32_is_usable, "float32, set_float32_precision(\"medium\"), and capability 8.0"},
+    {"tf32 x 3", TC_GEMM_TF32_X3, tf32_x3_is_usable, "float32, set_float32_precision(\"high\"), and capability 8.0"},
     {"plain", TC_GEMM_PLAIN, NULL, NULL},
     {NULL}};
 

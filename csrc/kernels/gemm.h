@@ -58,8 +58,10 @@ typedef enum tc_gemm_a_form {
 
 /* On GPUs: which kernel computes it. */
 typedef enum tc_gemm_variant {
-    TC_GEMM_PLAIN,       /* every dtype, shape and stride, in the compute dtype */
-    TC_GEMM_TENSOR_CORES /* halves, where tc_gemm_on_tensor_cores() */
+    TC_GEMM_PLAIN,        /* every dtype, shape and stride, in the compute dtype */
+    TC_GEMM_TENSOR_CORES, /* halves, where tc_gemm_on_tensor_cores() */
+    TC_GEMM_TF32,         /* float32 rounded to tf32, on tensor cores */
+    TC_GEMM_TF32_X3       /* the sum of two tf32, by three products: nearly float32's accuracy */
 } tc_gemm_variant;
 
 /* Items are blocks of C: tc_gemm_items() of them, row blocks varying fastest, then column blocks, chunks of K, batch.

@@ -29,6 +29,21 @@ def product(tc, tensor, M, N, K):
     return tc.matmul(tensor(M, K), tensor(K, N))
 
 
+def medium_product(tc, tensor, *shape):
+    """On tensor cores, as "high" is."""
+    with_precision(tc, "medium", tensor, *shape)
+
+
+def high_product(tc, tensor, *shape):
+    with_precision(tc, "high", tensor, *shape)
+
+
+def with_precision(tc, setting, tensor, *shape):
+    tc.set_float32_precision(setting)
+    product(tc, tensor, *shape)
+    tc.set_float32_precision("highest")
+
+
 def linear(tc, tensor, M, N, K):
     y = tc.functional.linear(tensor(M, K), tensor(N, K), tensor(N))
     y.backward(tensor(M, N, grad=False))
@@ -264,6 +279,8 @@ CASES = [
 # products.
 TYPICAL = [
     (product, ["float32"], [(64, 64, 32), (128, 128, 768)]),
+    (medium_product, ["float32"], [(128, 128, 768), (64, 64, 32)]),
+    (high_product, ["float32"], [(128, 128, 768)]),
     (product, ["bfloat16", "float16"], [(128, 128, 768)]),
     (product, ["bfloat16"], [(128, 128, 4096)]),
     (layer_norm, ["float32"], [(1024, 768)]),

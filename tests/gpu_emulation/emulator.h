@@ -214,6 +214,18 @@ template <class T> uint32_t pack(float low, float high, T)
     return first.bits | static_cast<uint32_t>(second.bits) << 16;
 }
 inline uint32_t float_to_tf32(float x) { return emulator::float_to_tf32(x); }
+inline uint32_t bits_of_float(float x)
+{
+    uint32_t bits;
+    std::memcpy(&bits, &x, sizeof bits);
+    return bits;
+}
+inline float float_of_bits(uint32_t bits)
+{
+    float x;
+    std::memcpy(&x, &bits, sizeof x);
+    return x;
+}
 inline double rounded_product(double x, double y)
 {
     const volatile double product = x * y; // no compiler makes one operation of it and a sum

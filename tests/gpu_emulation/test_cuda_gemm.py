@@ -23,22 +23,33 @@ HALVES = [np.float16, ml_dtypes.bfloat16]
 PLAIN, PLAIN_64, PLAIN_128, SMALL_TILE, LARGE_TILE = ({"variant": NUMBERS[f"TC_GEMM_{name}"], "tile": tile} for name, tile in (
     ("PLAIN", 32), ("PLAIN", 64), ("PLAIN", 128), ("TENSOR_CORES", 64), ("TENSOR_CORES", 128)))  # fmt: skip
 PLAINS = [PLAIN, PLAIN_64, PLAIN_128]
-plain = pytest.mark.parametrize("how", PLAINS, ids=["plain32", "plain64", "plain128"])
-variants = pytest.mark.parametrize(
-    "how", [*PLAINS, SMALL_TILE, LARGE_TILE], ids=["plain32", "plain64", "plain128", "tensor64", "tensor128"]
-)
+# Those of float32 alone, which take any strides: by tf32, and by two tf32 for each number.
+TF32, TF32_X3 = ([{"variant": NUMBERS[f"TC_GEMM_{name}"], "tile": tile} for tile in (64, 128)] for name in ("TF32", "TF32_X3"))
+OF_FLOATS = [*PLAINS, *TF32, *TF32_X3]
+IDS = ["plain32", "plain64", "plain128", "tf32-64", "tf32-128", "tf32x3-64", "tf32x3-128"]
+plain = pytest.mark.parametrize("how", PLAINS, ids=IDS[:3])
+of_floats = pytest.mark.parametrize("how", OF_FLOATS, ids=IDS)
+variants = pytest.mark.parametrize("how", [*OF_FLOATS, SMALL_TILE, LARGE_TILE], ids=[*IDS, "tensor64", "tensor128"])
 tensor_cores = pytest.mark.parametrize("how", [SMALL_TILE, LARGE_TILE], ids=["tensor64", "tensor128"])
 halves = pytest.mark.parametrize("dtype", HALVES, ids=["float16", "bfloat16"])
 
 
 def can(how, dtype):
     """Of what the tensor cores do not compute, the product says so."""
-    return contextlib.nullcontext() if how in PLAINS or dtype in HALVES else pytest.raises(CudaError, match="invalid argument")
+    able = how in PLAINS or (dtype == np.float32 if how in OF_FLOATS else dtype in HALVES)
+    return contextlib.nullcontext() if able else pytest.raises(CudaError, match="invalid argument")
+
+
+def rounded(x, how):
+    """The numbers that are multiplied: of tf32 the nearest ones, of ties those of the larger magnitude."""
+    if how not in TF32:
+        return x
+    return ((x.view(np.uint32) + 0x1000) & 0xFFFFE000).view(np.float32)
 
 
 def stored(x, how):
     """A matrix, for tensor cores with NaNs after each row up to a multiple of 16 bytes, and the length of its rows."""
-    if how in PLAINS:
+    if how in OF_FLOATS:
         return x, x.shape[1]
     rows = np.full((x.shape[0], -(-x.shape[1] // 8) * 8), np.nan, x.dtype)
     rows[:, : x.shape[1]] = x
@@ -50,7 +61,7 @@ def product(
     a_sum=False, wide=False,
 ):  # fmt: skip
     """c, pre, a_sum of matrices stored directly or transposed. Tensor cores want rows along k to be multiples of 8."""
-    if how not in PLAINS and (a.shape[1] % 8 or a_sum):
+    if how not in OF_FLOATS and (a.shape[1] % 8 or a_sum):
         a_transposed, b_transposed = True, False
     dtype, saved = a.dtype, compute_dtype(a.dtype) if wide or k_chunks > 1 else a.dtype
     (M, K), N = a.shape, b.shape[1]
@@ -93,6 +104,7 @@ def check_product(cuda, rng, shape, dtype, how, **options):
     M, N, K = shape
     a, b = normal(rng, (M, K), dtype), normal(rng, (K, N), dtype)
     c = product(cuda, a, b, how, **options)[0]
+    a, b = rounded(a, how), rounded(b, how)
     scale = np.abs(a.astype(float)) @ np.abs(b.astype(float))
     assert_close(c, reference.matmul(a, b), dtype, k=K, scale=scale.max(initial=0))
 
@@ -101,6 +113,12 @@ def check_product(cuda, rng, shape, dtype, how, **options):
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 def test_product(cuda, rng, shape, how, dtype, schedule):
     check_product(cuda, rng, shape, dtype, how)
+
+
+@pytest.mark.parametrize("how", [*TF32, *TF32_X3], ids=IDS[3:])
+@pytest.mark.parametrize("shape", [*SHAPES, (129, 130, 40)], ids=str)
+def test_product_by_tf32(cuda, rng, shape, how, schedule):
+    check_product(cuda, rng, shape, np.float32, how)
 
 
 @halves
@@ -118,7 +136,7 @@ def test_operands_of_tensor_cores_run_along_k_or_across(cuda, rng, a_transposed,
     check_product(cuda, rng, (77, 130, 136), np.float16, how, a_transposed=a_transposed, b_transposed=b_transposed)
 
 
-@plain
+@of_floats
 @pytest.mark.parametrize("b_transposed", [False, True])
 @pytest.mark.parametrize("a_transposed", [False, True])
 @pytest.mark.parametrize("shape", [(37, 66, 45), (132, 136, 68)], ids=str)  # without and with rows that begin at multiples of 16 bytes
@@ -126,7 +144,7 @@ def test_operands_run_along_k_or_across(cuda, rng, shape, a_transposed, b_transp
     check_product(cuda, rng, shape, np.float32, how, a_transposed=a_transposed, b_transposed=b_transposed)
 
 
-@plain
+@of_floats
 def test_operands_of_any_stride(cuda, rng, how):
     """Neither axis of A is contiguous; rows of B are, and begin at odd places. 2 blocks of k."""
     whole, b = normal(rng, (69, 2 * 402), np.float32), normal(rng, (402, 35), np.float32)
@@ -134,7 +152,7 @@ def test_operands_of_any_stride(cuda, rng, how):
     strides = {"a_row": 804, "a_col": 2, "b_row": 35, "b_col": 1, "c_row": 35}
     sizes = {"M": 69, "N": 35, "K": 402, "k_chunk": 402, "k_chunks": 1, "batch": 1, "b_form": NUMBERS["TC_GEMM_B_STRIDED"]}
     cuda.run("gemm", np.float32, 0, c=c, a=cuda.array(whole), b=cuda.array(b), **strides, **sizes, **how)
-    a = whole[:, ::2]
+    a, b = rounded(np.ascontiguousarray(whole[:, ::2]), how), rounded(b, how)
     assert_close(c.numpy(), reference.matmul(a, b), np.float32, k=402, scale=(np.abs(a.astype(float)) @ np.abs(b)).max())
 
 
@@ -148,7 +166,7 @@ def test_epilogue(cuda, rng, activation, how, dtype):
         c, pre, _ = product(cuda, a, b, how, bias=bias, residual=residual, activation=activation, pre=True)
     if refused:
         return
-    before = reference.matmul(a, b) + bias.astype(float)
+    before = reference.matmul(rounded(a, how), rounded(b, how)) + bias.astype(float)
     assert_close(pre, before, dtype, k=K, name="pre")
     assert_close(c, FUNCTIONS[activation](before) + residual.astype(float), dtype, k=K, name="c")
 
@@ -168,7 +186,7 @@ def test_rows_of_their_own_length(cuda, rng, N, how, dtype):
         cuda.run("gemm", dtype, 0, **operands, **rows, **sizes, **how, b_form=NUMBERS["TC_GEMM_B_ROWS"], activation=ACTIVATIONS["relu"])
     if refused:
         return
-    before = reference.matmul(a, b)
+    before = reference.matmul(rounded(a, how), rounded(b, how))
     assert_close(pre.numpy()[:, :N], before, dtype, k=K, name="pre")
     assert_close(c.numpy()[:, :N], reference.relu(before) + residual[:, :N].astype(float), dtype, k=K, name="c")
     assert np.isnan(pre.numpy()[:, N:].astype(float)).all() and np.isnan(c.numpy()[:, N:].astype(float)).all()
@@ -191,10 +209,10 @@ def test_sum_in_chunks_with_row_sums(cuda, rng, how, dtype):
         c, _, sums = product(cuda, a, b, how, a_transposed=True, k_chunks=chunks, k_chunk=40, a_sum=True)
     if refused:
         return
-    wide_a, wide_b = a.astype(float), b.astype(float)
+    wide_a, left, right = (x.astype(float) for x in (a, rounded(a, how), rounded(b, how)))
     for chunk in range(chunks):
         k = slice(40 * chunk, min(40 * (chunk + 1), K))
-        assert_close(c[chunk], wide_a[:, k] @ wide_b[k], compute_dtype(dtype), k=40)
+        assert_close(c[chunk], left[:, k] @ right[k], compute_dtype(dtype), k=40)
         assert_close(sums[chunk], wide_a[:, k].sum(1), compute_dtype(dtype), k=40, scale=np.abs(wide_a).sum())
 
 
@@ -210,14 +228,14 @@ def test_gradients_of_a_weight_and_a_bias(cuda, rng, wide, how, dtype):
         return
     result = compute_dtype(dtype) if wide else dtype
     assert c.dtype == sums.dtype == result
-    assert_close(c, a.astype(float) @ b.astype(float), result, k=K)
+    assert_close(c, reference.matmul(rounded(a, how), rounded(b, how)), result, k=K)
     assert_close(sums[0], a.astype(float).sum(1), result, k=K, scale=np.abs(a.astype(float)).sum())
 
 
 @variants
 def test_batch_with_broadcast_and_strides(cuda, rng, how):
     """(2, 3) products: a differs everywhere, b is the same for all of the second axis."""
-    dtype = np.float32 if how in PLAINS else np.float16
+    dtype = np.float32 if how in OF_FLOATS else np.float16
     a, b = normal(rng, (2, 3, 5, 16), dtype), normal(rng, (2, 1, 16, 8), dtype)
     c = cuda.empty((2, 3, 5, 8), dtype)
     args = fill("tc_gemm_args", c=c, a=cuda.array(a), b=cuda.array(b), M=5, N=8, K=16, a_row=16, a_col=1, b_row=8, b_col=1, c_row=8, **how)
@@ -226,17 +244,37 @@ def test_batch_with_broadcast_and_strides(cuda, rng, how):
     for name, values in {"batch_shape": (2, 3), "a_batch": (240, 80), "b_batch": (128, 0), "c_batch": (120, 40)}.items():
         getattr(args, name)[:2] = values
     cuda.launch("gemm", dtype, 0, args)
-    assert_close(c.numpy(), reference.matmul(a, b), dtype, k=16)
+    assert_close(c.numpy(), reference.matmul(rounded(a, how), rounded(b, how)), dtype, k=16)
 
 
-def test_tiles_of_float32_give_the_same_bits(cuda, rng):
+@pytest.mark.parametrize("tiles", [PLAINS, TF32, TF32_X3], ids=["plain", "tf32", "tf32x3"])
+def test_tiles_of_float32_give_the_same_bits(cuda, rng, tiles):
     """Of any size, with any number of rows, with operands of any order: 402 terms are two blocks."""
     a, b = normal(rng, (70, 402), np.float32), normal(rng, (402, 72), np.float32)
     orders = [{"a_transposed": left, "b_transposed": right} for left in (False, True) for right in (False, True)]
     whole, *others = (product(cuda, a[:rows], b, how, **order)[0].view(np.uint32)
-                      for how, order in zip((*PLAINS, PLAIN_128), orders, strict=True) for rows in (70, 1, 33))  # fmt: skip
+                      for how, order in zip((*tiles, *tiles)[-4:], orders, strict=True) for rows in (70, 1, 33))  # fmt: skip
     for other in others:
         np.testing.assert_array_equal(other, whole[: len(other)])
+
+
+def test_how_accurate_tf32_is(cuda, rng):
+    """As a share of |A| |B|, of 300 terms: one rounding of both numbers each; of three products nearly as float32's own."""
+    a, b = normal(rng, (64, 300), np.float32), normal(rng, (300, 64), np.float32)
+    exact, scale = reference.matmul(a, b), np.abs(a.astype(float)) @ np.abs(b.astype(float))
+    errors = [np.max(np.abs(product(cuda, a, b, how)[0] - exact) / scale) for how in (PLAIN_64, TF32_X3[0], TF32[0])]
+    assert errors[0] < 1e-6 and errors[1] < 1.5e-6 and 2e-5 < errors[2] < 2.0**-10, errors
+
+
+def test_what_has_no_two_parts_is_multiplied_as_it_is(cuda):
+    """Infinities, the largest numbers, and those whose second part is lost below the smallest one."""
+    largest, tiny = np.finfo(np.float32).max, np.float32(1e-38)
+    a = np.array([[np.inf, 1], [-np.inf, 2], [largest, 0], [tiny, 0], [np.inf, -np.inf]], np.float32)
+    for how in TF32_X3:
+        c = product(cuda, a, np.ones((2, 3), np.float32), how)[0]
+        np.testing.assert_array_equal(c[:3], np.repeat([[np.inf], [-np.inf], [largest]], 3, 1).astype(np.float32))
+        np.testing.assert_allclose(c[3], tiny, rtol=1e-3)
+        assert np.isnan(c[4]).all()
 
 
 @halves
@@ -249,7 +287,7 @@ def test_tiles_of_tensor_cores_give_the_same_bits(cuda, rng, dtype):
 
 
 @pytest.mark.parametrize(
-    ("how", "dtype"), [*((how, dtype) for how in (SMALL_TILE, LARGE_TILE) for dtype in HALVES), *((how, np.float32) for how in PLAINS)]
+    ("how", "dtype"), [*((how, dtype) for how in (SMALL_TILE, LARGE_TILE) for dtype in HALVES), *((how, np.float32) for how in OF_FLOATS)]
 )
 def test_not_a_number_stays_in_its_row_and_column(cuda, how, dtype):
     """0 x NaN is NaN, also where the other operand is zero; what is beyond the matrices, NaN in memory, meets zeros in both."""
@@ -292,21 +330,25 @@ def test_qkv_projection(cuda, rng, packing, how, dtype):
     if refused:
         return
     joint = joint.reshape((B, T, H, 3, D) if packing == "per_head" else (B, T, 3, H, D))
+    x, weight = rounded(x, how), rounded(weight, how)
     for part, expected in enumerate(reference.qkv_projection(x, weight, bias, H, packing)):
         window = joint[..., part, :] if packing == "per_head" else joint[:, :, part]
         assert_close(window.swapaxes(1, 2), expected, dtype, k=C, name="qkv"[part])
 
 
-@plain
+@of_floats
 @pytest.mark.parametrize("M", [1, 40])
 def test_a_sum_split_into_its_blocks_has_the_same_bits(cuda, rng, M, how, dtype):
     """So a forward may be split or not, whatever the number of rows. 770 terms are three blocks, of 258, 258 and 254."""
     a, b = normal(rng, (M, 770), dtype), normal(rng, (770, 5), dtype)
-    whole = product(cuda, a, b, how)[0]
+    with can(how, dtype) as refused:
+        whole = product(cuda, a, b, how)[0]
+    if refused:
+        return
     parts, c = product(cuda, a, b, how, k_chunks=3, k_chunk=258)[0], cuda.empty((M, 5), dtype)
     cuda.run("sum_partials", dtype, 0, out=c, partial=cuda.array(parts), chunks=3, C=M * 5)
     np.testing.assert_array_equal(c.numpy().view(np.uint8), whole.view(np.uint8))
-    np.testing.assert_array_equal(product(cuda, a[:1], b)[0].view(np.uint8), whole[:1].view(np.uint8))
+    np.testing.assert_array_equal(product(cuda, a[:1], b, how)[0].view(np.uint8), whole[:1].view(np.uint8))
 
 
 @pytest.mark.parametrize("packing", ["per_head", "stacked"])

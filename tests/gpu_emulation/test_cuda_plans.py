@@ -21,10 +21,30 @@ def test_what_ran_last_is_known(emulated_gpu):
         tc.set_float32_precision("highest")
     tc.scaled_dot_product(q, q, q)[0].sum().backward()
     plans = tc.config.last_plans(emulated_gpu)
-    assert plans["gemm"] == {"variant": "plain", "splits": 2, "float32_precision": "high"}
+    assert plans["gemm"] == {"variant": "tf32 x 3", "splits": 2, "float32_precision": "high"}
     assert plans["attention_backward"] == {"variant": "plain", "splits": 3, "float32_precision": "highest"}
     ran = tc.cuda.last_variants()
     assert ran == {kernel: plan["variant"] for kernel, plan in plans.items()} and ran["attention_forward"] == "plain"
+
+
+def test_float32_products_use_tf32_where_it_is_allowed(emulated_gpu):
+    """Of any shape and order, with the errors that the documentation names; a row has the same bits among any others. Float64 is not concerned."""
+    a, b = tc.randn(70, 90, rng=0).to(emulated_gpu), tc.randn(33, 90, rng=1).to(emulated_gpu)
+    exact, sizes = (f(a.cpu().numpy().astype(float)) @ f(b.cpu().numpy().astype(float)).T for f in (lambda x: x, abs))
+    errors, ran = {}, {}
+    try:
+        for precision in ("highest", "high", "medium"):
+            tc.set_float32_precision(precision)
+            c = tc.matmul(a, b.permute(1, 0)).cpu().numpy()
+            ran[precision] = tc.cuda.last_variants()["gemm"]
+            errors[precision] = (abs(c - exact) / sizes).max()
+            assert (tc.matmul(a[:1], b.permute(1, 0)).cpu().numpy() == c[:1]).all()
+        tc.matmul(a.double(), a.double().permute(1, 0))
+        assert tc.cuda.last_variants()["gemm"] == "plain"
+    finally:
+        tc.set_float32_precision("highest")
+    assert ran == {"highest": "plain", "high": "tf32 x 3", "medium": "tf32"}
+    assert errors["highest"] < 1e-6 and errors["high"] < 2e-6 and 1e-5 < errors["medium"] < 2.0**-10
 
 
 SPLITS = """
@@ -258,4 +278,4 @@ except ValueError as error:
     }
     done = subprocess.run([sys.executable, "-c", code], env={**os.environ, **own}, capture_output=True, text=True, check=True)
     assert done.stdout.startswith(said), done.stdout
-    assert "of gemm; expected one of: tensor_cores, plain" in done.stdout or named != "wgmma"
+    assert "of gemm; expected one of: tensor_cores, tf32, tf32 x 3, plain" in done.stdout or named != "wgmma"

@@ -19,7 +19,7 @@ MAINS = {
     "optimizer.cu": "adam_main.h",
 }
 INSTANTIATED = re.compile(
-    r"^((template int tc::launch_tensor_gemm|INSTANTIATE\(|TC_FOR_EACH_DTYPE\(|TC_OPTIMIZER_KERNEL\().*|int tc::launch_float_gemm\([^}]*}\n})\n",
+    r"^((template int tc::launch_tensor_gemm|INSTANTIATE\(|TC_FOR_EACH_DTYPE\(|TC_OPTIMIZER_KERNEL\().*|int tc::launch_float_gemm\((?:.*\n)*?})\n",
     flags=re.M,
 )
 INCLUDED = re.compile(r'^#include "(norm_backward.cuh|vector_rows.cuh)"\n', flags=re.M)  # become part of the file
@@ -70,8 +70,14 @@ FLOAT = [
     Bug("no_zeros_after_the_sum", "copied_k < depth ? valid : 0;", "copied_k <= depth ? valid : 0;", "plain", "round_robin", "wrong result|out of bounds"),
     Bug("whole_stage_after_a_part", "from[i] += depth *", "from[i] += float_depth *", "plain", "round_robin", "wrong result|out of bounds"),
     Bug("blocks_not_added", "total.sum[i][j] += sum[i][j];", "total.sum[i][j] = sum[i][j];", "plain", "round_robin", "wrong result"),
+    Bug("blocks_of_tf32_not_added", "total.sum[i][j][e] += sum", "total.sum[i][j][e] = sum", "plain", "round_robin", "wrong result"),
+    Bug("wrong_fragment_of_tf32", "split_tf32<how>(a[0][r / 2][r % 2 + 2 * h]", "split_tf32<how>(a[0][r / 2][r % 2 * 2 + h]", "plain", "round_robin", "wrong result"),
+    Bug("other_k_of_the_left", "lane() % 4 * 2 * row_floats + own_row()", "lane() % 4 * row_floats + own_row()", "plain", "round_robin", "wrong result"),
+    Bug("wrong_columns_of_tf32", "Tile::lane() / 4 * 4;", "Tile::lane() / 4 * 8;", "plain", "round_robin", "wrong result"),
+    Bug("results_in_the_same_banks", "const int odd = Tile::lane() / 4 % 2;", "const int odd = 0;", "count", "round_robin", "costly"),
+    Bug("lanes_store_the_others_results", "* 2 + 1 - half] :", "* 2 + half] :", "plain", "round_robin", "wrong result"),
     Bug("results_over_stages_in_use", "__syncthreads();\n            if (own_row", "if (own_row", "access", "greedy", "race"),
-    Bug("results_not_ready", "__syncthreads();\n            write_rows", "write_rows", "access", "random", "race|uninitialised"),
+    Bug("results_not_ready", "__syncthreads();\n            if constexpr", "if constexpr", "access", "random", "race|uninitialised"),
     Bug("row_sums_of_others", "stage[i * Tile::row_floats + thread]", "stage[i * Tile::row_floats + thread + 1]", "plain", "round_robin", "wrong result"),
 ]  # fmt: skip
 ATTENTION = [

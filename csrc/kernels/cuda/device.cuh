@@ -97,6 +97,9 @@ __device__ __forceinline__ uint32_t float_to_tf32(float x)
 #endif
 }
 
+__device__ __forceinline__ uint32_t bits_of_float(float x) { return __float_as_uint(x); }
+__device__ __forceinline__ float float_of_bits(uint32_t bits) { return __uint_as_float(bits); }
+
 // x y, which is rounded before anything is added to it.
 __device__ __forceinline__ double rounded_product(double x, double y) { return __dmul_rn(x, y); }
 
@@ -199,7 +202,7 @@ __device__ __forceinline__ void load_matrix_x4_transposed(uint32_t (&r)[4], cons
 }
 
 // d (16,8) += a (16,K) b (K,8), K = 16 or, for tf32, 8; the layouts are those of tests/gpu_emulation/tensor_core.h. These
-// need sm_80: on older GPUs they abort the launch, and no kernel uses them yet.
+// need sm_80: on older GPUs they abort the launch.
 __device__ __forceinline__ void mma(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2], float16)
 {
 #if __CUDA_ARCH__ >= 800

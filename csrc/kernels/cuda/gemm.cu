@@ -86,12 +86,13 @@ template <class T> int tc_cuda_gemm(const void *args, int64_t, void *, void *str
         else
             return cudaErrorInvalidValue;
     }
-    if constexpr (sizeof(T) == 4)
+    if constexpr (sizeof(T) == 4) {
         return launch_float_gemm(a, stream);
-    else if (sizeof(T) == 2 && a.tile == 64)
-        return launch_gemm < T, sizeof(T) == 2 ? 64 : 32 > (a, stream);
-    else
-        return launch_gemm<T, 32>(a, stream);
+    } else {
+        constexpr int widest = sizeof(T) == 2 ? 64 : 32;
+        if (a.variant != TC_GEMM_PLAIN) return cudaErrorInvalidValue;
+        return a.tile == 64 ? launch_gemm<T, widest>(a, stream) : launch_gemm<T, 32>(a, stream);
+    }
 }
 
 TC_FOR_EACH_DTYPE(TC_CUDA_INSTANTIATE, gemm)

@@ -1,5 +1,8 @@
-// gemm_float.cu: products of float32 on the ordinary units, for any strides. Sums are added in the order of gemm.h, as gemm.cu adds those
+// gemm_float.cu: products of float32 for any strides. Sums are added in the order of gemm.h, as gemm.cu adds those
 // of the other dtypes: a row has the same bits in tiles of any size, and where the sum over k is split into its blocks.
+//
+// Where float32 products may give up accuracy, tensor cores multiply instead: TC_GEMM_TF32, and TC_GEMM_TF32_X3 by the three larger
+// products of two parts each.
 //
 // A block computes a square tile of C, and a thread up to 8 x 8 results of it, of neighbouring rows and columns in groups of four. For 16 k
 // at a time the tiles of A and B are copied to shared memory, three stages deep, as [k][row], so that a thread reads its rows and columns
@@ -19,27 +22,33 @@ constexpr int copied_k = 8; // that a pass of a block's copies has
 // How an operand is copied: in vectors across k; in elements that are neighbours along k; in elements of any strides.
 enum { in_vectors, along_k, any_strides };
 
+// Of a block and of its warps, whose lanes share what a warp computes.
 template <int tile> struct FloatTile {
-    static constexpr int side = tile == 32 ? 4 : 8, columns = tile == 128 ? 8 : 4; // of a thread's results
+    static constexpr int side = tile == 32 ? 4 : 8, columns = tile == 128 ? 8 : 4; // a thread has so many results
     static constexpr int threads = tile * tile / (side * columns);
     static constexpr int warp_columns = tile / (8 * columns);
     static constexpr int row_floats = tile + 4; // of shared memory: neighbours along k, copied by one warp, are in different banks
     static constexpr int operand_floats = float_depth * row_floats, stage_floats = 2 * operand_floats;
     static constexpr int shared_floats = float_stages * stage_floats;
+
+    static __device__ __forceinline__ int lane() { return static_cast<int>(threadIdx.x) % warp_lanes; }
+    static __device__ __forceinline__ int warp_row() { return static_cast<int>(threadIdx.x) / warp_lanes / warp_columns * 4 * side; }
+    static __device__ __forceinline__ int warp_column() { return static_cast<int>(threadIdx.x) / warp_lanes % warp_columns * 8 * columns; }
+};
+
+// How a thread computes its results of a tile: by multiply-adds, or by tensor cores of each number's tf32, or of two tf32 whose sum it is.
+enum { multiply_adds, tf32, tf32_x3 };
+
+// Sums by multiply-adds. left_at(), right_at(): what of a stage's operands add() reads from; own_row(), own_column(): the first result.
+template <int tile, int how> struct FloatSums : FloatTile<tile> {
+    using Tile = FloatTile<tile>;
+    static constexpr int side = Tile::side, columns = Tile::columns, row_floats = Tile::row_floats;
     float sum[side][columns];
 
-    // Where this thread's first row and column are: lanes are 4 x 8.
-    static __device__ __forceinline__ int own_row()
-    {
-        const int warp = static_cast<int>(threadIdx.x) / warp_lanes, lane = static_cast<int>(threadIdx.x) % warp_lanes;
-        return warp / warp_columns * 4 * side + lane / 8 * 4;
-    }
-    static __device__ __forceinline__ int own_column()
-    {
-        const int warp = static_cast<int>(threadIdx.x) / warp_lanes, lane = static_cast<int>(threadIdx.x) % warp_lanes;
-        return warp % warp_columns * 8 * columns + lane % 8 * 4;
-    }
-    // left, right: this thread's first row and column of a stage's operands.
+    static __device__ __forceinline__ int own_row() { return Tile::warp_row() + Tile::lane() / 8 * 4; }
+    static __device__ __forceinline__ int own_column() { return Tile::warp_column() + Tile::lane() % 8 * 4; }
+    static __device__ __forceinline__ int left_at() { return own_row(); }
+    static __device__ __forceinline__ int right_at() { return own_column(); }
     __device__ __forceinline__ void add(const float *left, const float *right)
     {
         TC_UNROLL
@@ -55,7 +64,7 @@ template <int tile> struct FloatTile {
         }
     }
     // Adds the sums to `total` and begins again.
-    __device__ __forceinline__ void move_to(FloatTile &total)
+    __device__ __forceinline__ void move_to(FloatSums &total)
     {
         TC_UNROLL
         for (int i = 0; i < side; i++) TC_UNROLL
@@ -74,6 +83,103 @@ template <int tile> struct FloatTile {
                                    {sum[i][j], sum[i][j + 1], sum[i][j + 2], sum[i][j + 3]});
     }
 };
+
+// A number as tf32; or its first bits and the rest of it, both as tf32. The first ones are cut off, so that they stay finite.
+template <int how> __device__ __forceinline__ void split_tf32(uint32_t &large, uint32_t &small, float x)
+{
+    if constexpr (how == tf32) {
+        large = float_to_tf32(x);
+    } else {
+        large = bits_of_float(x) & ~0x1fffu;
+        small = float_to_tf32(x - float_of_bits(large));
+    }
+}
+
+// Sums by operations of 16 x 8 x 8 on tensor cores. A lane reads vectors of neighbouring rows, which are its rows of several operations, at
+// the k 2 t and 2 t + 1 instead of t and t + 4 for t = lane % 4, in both operands: so eight lanes read from different banks.
+template <int tile> struct TensorSums : FloatTile<tile> {
+    using Tile = FloatTile<tile>;
+    static constexpr int rows = Tile::side / 2, m = rows / 2, n = Tile::columns, row_floats = Tile::row_floats; // m x n operations
+    float sum[m][n][4];
+
+    static __device__ __forceinline__ int own_row() { return Tile::warp_row() + Tile::lane() / 4 * rows; }
+    static __device__ __forceinline__ int own_column() { return Tile::warp_column() + Tile::lane() % 4 * 8; }
+    static __device__ __forceinline__ int left_at() { return Tile::lane() % 4 * 2 * row_floats + own_row(); }
+    static __device__ __forceinline__ int right_at()
+    {
+        return Tile::lane() % 4 * 2 * row_floats + Tile::warp_column() + Tile::lane() / 4 * 4;
+    }
+    template <int how> __device__ __forceinline__ void add_by(const float *left, const float *right)
+    {
+        TC_UNROLL
+        for (int k = 0; k < float_depth; k += 8) {
+            uint32_t a[2][m][4], b[2][n][2]; // large and small parts
+            TC_UNROLL
+            for (int h = 0; h < 2; h++) {
+                const auto own = load_vector<rows>(left + (k + h) * row_floats);
+                TC_UNROLL
+                for (int r = 0; r < rows; r++) split_tf32<how>(a[0][r / 2][r % 2 + 2 * h], a[1][r / 2][r % 2 + 2 * h], own.at[r]);
+                TC_UNROLL
+                for (int j = 0; j < n; j += 4) {
+                    const auto four = load_vector<4>(right + (k + h) * row_floats + 8 * j);
+                    TC_UNROLL
+                    for (int c = 0; c < 4; c++) split_tf32<how>(b[0][j + c][h], b[1][j + c][h], four.at[c]);
+                }
+            }
+            const auto multiply = [&](int of_a, int of_b) {
+                TC_UNROLL
+                for (int i = 0; i < m; i++) TC_UNROLL
+                for (int j = 0; j < n; j++) mma_tf32(sum[i][j], a[of_a][i], b[of_b][j]);
+            };
+            if (how == tf32_x3) {
+                multiply(1, 0);
+                multiply(0, 1);
+            }
+            multiply(0, 0);
+        }
+    }
+    __device__ __forceinline__ void move_to(TensorSums &total)
+    {
+        TC_UNROLL
+        for (int i = 0; i < m; i++) TC_UNROLL
+        for (int j = 0; j < n; j++) TC_UNROLL
+        for (int e = 0; e < 4; e++) {
+            total.sum[i][j][e] += sum[i][j][e];
+            sum[i][j][e] = 0;
+        }
+    }
+    // A lane has eight neighbouring columns of a row, as two vectors; lanes of odd rows store the second one first, into other banks.
+    __device__ __forceinline__ void store(float *to) const
+    {
+        const int odd = Tile::lane() / 4 % 2;
+        TC_UNROLL
+        for (int r = 0; r < rows; r++) TC_UNROLL
+        for (int j = 0; j < n; j += 4) TC_UNROLL
+        for (int half = 0; half < 2; half++) {
+            Vector<float, 4> four;
+            TC_UNROLL
+            for (int c = 0; c < 4; c++) {
+                const float(&own)[4] = sum[r / 2][j + c];
+                four.at[c] = odd ? own[r % 2 * 2 + 1 - half] : own[r % 2 * 2 + half];
+            }
+            store_vector<4, float>(to + r * row_floats + 8 * j + 4 * (half ^ odd), four);
+        }
+    }
+};
+template <int tile> struct FloatSums<tile, tf32> : TensorSums<tile> {
+    __device__ __forceinline__ void add(const float *left, const float *right) { this->template add_by<tf32>(left, right); }
+};
+template <int tile> struct FloatSums<tile, tf32_x3> : TensorSums<tile> {
+    __device__ __forceinline__ void add(const float *left, const float *right) { this->template add_by<tf32_x3>(left, right); }
+};
+
+// The sum of one element by multiply-adds, where that of two parts is not finite: an infinity times a part that is zero is NaN.
+__device__ __forceinline__ float single_sum(const float *a, int64_t a_along, const float *b, int64_t b_along, int64_t K)
+{
+    float sum = 0;
+    for (int64_t k = 0; k < K; k++) sum += a[k * a_along] * b[k * b_along];
+    return sum;
+}
 
 // A thread's part of the copies of an operand.
 template <int tile, int copied> struct FloatCopies {
@@ -142,11 +248,12 @@ template <int tile, int a_copied, int b_copied> struct FloatStages {
 };
 
 // Block: one tile of C, of one chunk of the sum, of one element of the batch, as of gemm_kernel. `pairs`: rows_of_pairs().
-template <int tile, int a_copied, int b_copied>
+template <int tile, int how, int a_copied, int b_copied>
 __global__ void __launch_bounds__(float_threads, tile == 32 ? 2 : 1)
     gemm_float_kernel(const __grid_constant__ tc_gemm_args a, int64_t k_block, bool pairs)
 {
     using Tile = FloatTile<tile>;
+    using Sums = FloatSums<tile, how>;
     TC_DYNAMIC_SHARED(float, shared);
     BlockPlace place;
     const int64_t row = place.take(divide_up(a.M, tile)) * tile, column = place.take(divide_up(a.N, tile)) * tile;
@@ -157,11 +264,12 @@ __global__ void __launch_bounds__(float_threads, tile == 32 ? 2 : 1)
     FloatStages<tile, a_copied, b_copied> stages = {
         {left, a.a_row, a.a_col, a.M - row}, {right, a.b_col, a.b_row, a.N - column}, k_block, K, k_block, shared, 0};
 
-    const int own_row = Tile::own_row(), own_column = Tile::own_column(), thread = static_cast<int>(threadIdx.x);
+    const int own_row = Sums::own_row(), own_column = Sums::own_column(), thread = static_cast<int>(threadIdx.x);
     constexpr bool may_sum_a = a_copied == b_copied && a_copied != along_k;
     const bool sums_a_row = may_sum_a && a.a_sum && column == 0 && thread < tile;
+    const int left_at = Sums::left_at(), right_at = Sums::right_at();
     float a_sum = 0;
-    Tile total = {}, sum = {};
+    Sums total = {}, sum = {};
     for (int stage = 1; stage < float_stages; stage++) stages.copy();
     int oldest = 0; // where the stage is that was copied first
     for (int64_t block = 0; block < K; block += k_block) {
@@ -172,7 +280,7 @@ __global__ void __launch_bounds__(float_threads, tile == 32 ? 2 : 1)
             __syncthreads();
             stages.copy();
             const float *stage = shared + oldest;
-            sum.add(stage + own_row, stage + Tile::operand_floats + own_column);
+            sum.add(stage + left_at, stage + Tile::operand_floats + right_at);
             for (int i = 0; sums_a_row && i < float_depth; i++) a_sum += stage[i * Tile::row_floats + thread];
             oldest = oldest + Tile::stage_floats == Tile::shared_floats ? 0 : oldest + Tile::stage_floats;
         }
@@ -188,6 +296,15 @@ __global__ void __launch_bounds__(float_threads, tile == 32 ? 2 : 1)
             __syncthreads();
             if (own_row / (tile / 2) == top / (tile / 2)) total.store(shared + (own_row - top) * Tile::row_floats + own_column);
             __syncthreads();
+            if constexpr (how == tf32_x3) {
+                for (int at = thread; at < tile / 2 * tile; at += Tile::threads) {
+                    float &value = shared[at / tile * Tile::row_floats + at % tile];
+                    const int64_t r = top + at / tile, c = at % tile;
+                    if (value - value != 0 && row + r < a.M && column + c < a.N)
+                        value = single_sum(left + r * a.a_row, a.a_col, right + c * a.b_col, a.b_row, K);
+                }
+                __syncthreads();
+            }
             write_rows<tile, Tile::threads>(epilogue, shared, Tile::row_floats, tile / 2, row + top, column, a, pairs);
         }
     };
@@ -197,11 +314,11 @@ __global__ void __launch_bounds__(float_threads, tile == 32 ? 2 : 1)
         write(WholeSum<float>(a, c_batch, chunk));
 }
 
-template <int tile, int a_copied, int b_copied> int launch_copied(const tc_gemm_args &a, void *stream)
+template <int tile, int how, int a_copied, int b_copied> int launch_copied(const tc_gemm_args &a, void *stream)
 {
     const int64_t count = divide_up(a.M, tile) * divide_up(a.N, tile) * a.k_chunks * a.batch;
     const Launch shape(blocks(count), dim3(FloatTile<tile>::threads), FloatTile<tile>::shared_floats * sizeof(float), stream);
-    return launch<gemm_float_kernel<tile, a_copied, b_copied>>(shape, a, tc_gemm_item_k_block(&a), rows_of_pairs<float>(a));
+    return launch<gemm_float_kernel<tile, how, a_copied, b_copied>>(shape, a, tc_gemm_item_k_block(&a), rows_of_pairs<float>(a));
 }
 
 int copied_operand(const void *data, int64_t across, int64_t along, const int64_t *batch, int batch_dims)
@@ -211,24 +328,31 @@ int copied_operand(const void *data, int64_t across, int64_t along, const int64_
     return across == 1 && aligned ? in_vectors : along == 1 ? along_k : any_strides;
 }
 
-template <int tile> int launch_operands(const tc_gemm_args &a, void *stream)
+template <int tile, int how> int launch_operands(const tc_gemm_args &a, void *stream)
 {
     const int left = copied_operand(a.a, a.a_row, a.a_col, a.a_batch, a.batch_dims);
     const int right = copied_operand(a.b, a.b_col, a.b_row, a.b_batch, a.batch_dims);
     const bool sums_a_otherwise = a.a_sum && (left != in_vectors || right != in_vectors);
-    if (left == any_strides || right == any_strides || sums_a_otherwise) return launch_copied<tile, any_strides, any_strides>(a, stream);
+    if (left == any_strides || right == any_strides || sums_a_otherwise)
+        return launch_copied<tile, how, any_strides, any_strides>(a, stream);
     if (left == along_k)
-        return right == along_k ? launch_copied<tile, along_k, along_k>(a, stream) : launch_copied<tile, along_k, in_vectors>(a, stream);
-    return right == along_k ? launch_copied<tile, in_vectors, along_k>(a, stream) : launch_copied<tile, in_vectors, in_vectors>(a, stream);
+        return right == along_k ? launch_copied<tile, how, along_k, along_k>(a, stream)
+                                : launch_copied<tile, how, along_k, in_vectors>(a, stream);
+    return right == along_k ? launch_copied<tile, how, in_vectors, along_k>(a, stream)
+                            : launch_copied<tile, how, in_vectors, in_vectors>(a, stream);
 }
 
 } // namespace
 
 int tc::launch_float_gemm(const tc_gemm_args &a, void *stream)
 {
-    switch (a.tile) {
-    case 128: return launch_operands<128>(a, stream);
-    case 64: return launch_operands<64>(a, stream);
-    default: return launch_operands<32>(a, stream);
+    const bool large = a.tile == 128;
+    switch (a.variant) {
+    case TC_GEMM_TF32: return large ? launch_operands<128, tf32>(a, stream) : launch_operands<64, tf32>(a, stream);
+    case TC_GEMM_TF32_X3: return large ? launch_operands<128, tf32_x3>(a, stream) : launch_operands<64, tf32_x3>(a, stream);
+    case TC_GEMM_PLAIN: break;
+    default: return cudaErrorInvalidValue;
     }
+    if (large) return launch_operands<128, multiply_adds>(a, stream);
+    return a.tile == 64 ? launch_operands<64, multiply_adds>(a, stream) : launch_operands<32, multiply_adds>(a, stream);
 }
