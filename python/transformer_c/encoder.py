@@ -179,7 +179,7 @@ class MultiheadAttention(nn.Module):
         layer = self.qkv_proj
         if type(layer) is not nn.Linear or "forward" in vars(layer):  # another layer, or one with hooks
             batch, length, _ = x.shape
-            heads = layer(x).reshape(batch, length, self.num_heads, 3 * self.head_dim).permute(0, 2, 1, 3)
+            heads = of_sequences(layer, x, own).reshape(batch, length, self.num_heads, 3 * self.head_dim).permute(0, 2, 1, 3)
             return heads.chunk(3, dim=-1)
         x = cast_input(x, layer.weight, "MultiheadAttention")
         return F.qkv_projection(x, layer.weight, layer.bias, num_heads=self.num_heads, packing="head", sequence_lengths=own)
@@ -294,11 +294,15 @@ class EncoderBlock(nn.Module):
     def _feed_forward(self, x: Tensor, own: int | None) -> Tensor:
         """linear_net(x). Where its dropout does nothing, the first product applies the activation."""
         net = self.linear_net
-        if type(net) is nn.Sequential and "forward" not in vars(net) and len(net) == 4:
+        if type(net) is not nn.Sequential or "forward" in vars(net):
+            return net(x)
+        if len(net) == 4:
             first, dropout, activation, last = net
             if type(dropout) is nn.Dropout and "forward" not in vars(dropout) and not (dropout.training and dropout.p > 0):
                 return of_sequences(last, activated(first, activation, x, own), own)
-        return net(x)
+        for part in net:
+            x = of_sequences(part, x, own)
+        return x
 
 
 class TransformerEncoder(nn.Module):

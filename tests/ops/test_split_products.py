@@ -209,6 +209,15 @@ def test_long_texts_in_any_batch(isa, kind, rng):
             assert variant() != "tiles x 6"
 
 
+@pytest.mark.parametrize("part", ["self_attn.qkv_proj", "self_attn.o_proj", "linear_net.0", "linear_net.1", "linear_net.3"])
+def test_a_hook_changes_no_bit_of_a_long_text(isa, part, rng):
+    block = tc.EncoderBlock(384, 6, 390).eval()
+    x = rng.standard_normal((1, 130, 384)).astype(np.float32)
+    without = block(x)
+    with block.get_submodule(part).register_forward_hook(lambda *unused: None):
+        np.testing.assert_array_equal(block(x), without)
+
+
 def test_parts_of_a_weight_follow_the_weight_and_the_precision(isa, rng):
     x = tc.tensor(rng.standard_normal((200, 130)).astype(np.float32))
     weight = tc.tensor(rng.standard_normal((140, 130)).astype(np.float32))
