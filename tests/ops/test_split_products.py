@@ -218,6 +218,35 @@ def test_a_hook_changes_no_bit_of_a_long_text(isa, part, rng):
         np.testing.assert_array_equal(block(x), without)
 
 
+@pytest.mark.parametrize("axes", [2, 3])
+def test_long_texts_with_masks_in_any_batch(isa, axes, rng):
+    """Of one mask for all, and of one for each sequence and head, whether anything is padded or not."""
+    layer = tc.nn.TransformerEncoderLayer(384, 6, 390, batch_first=True).eval()
+    x = rng.standard_normal((2, 130, 384)).astype(np.float32)
+    mask = rng.random((12, 130, 130)) < 0.2
+    whole, one = (mask, mask[:6]) if axes == 3 else (mask[0], mask[0])
+    alone = layer(x[:1], src_mask=one)
+    for lengths in ([130, 130], [130, 7]):
+        np.testing.assert_array_equal(layer(x, src_mask=whole, lengths=lengths)[:1], alone)
+
+
+@pytest.mark.parametrize("given", ["x x x", "x y y", "x x y"])
+def test_attention_of_long_texts_in_any_batch(isa, given, rng):
+    """To themselves and to others, where only the arrays say which of both it is."""
+    layer = tc.nn.MultiheadAttention(384, 6, batch_first=True).eval()
+    arrays = {name: rng.standard_normal((2, 130, 384)).astype(np.float32) for name in "xy"}
+    batch, first, packed = (
+        layer(*map({name: part(a) for name, a in arrays.items()}.get, given.split()), need_weights=False, **lengths)[0]
+        for part, lengths in (
+            (lambda a: a, {}),
+            (lambda a: a[:1], {}),
+            (lambda a: a.reshape(260, 384), {"sequence_lengths": [130, 130]}),
+        )
+    )
+    np.testing.assert_array_equal(batch[:1], first)
+    np.testing.assert_array_equal(packed.reshape(2, 130, 384), batch)
+
+
 def test_parts_of_a_weight_follow_the_weight_and_the_precision(isa, rng):
     x = tc.tensor(rng.standard_normal((200, 130)).astype(np.float32))
     weight = tc.tensor(rng.standard_normal((140, 130)).astype(np.float32))

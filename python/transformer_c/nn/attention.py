@@ -30,13 +30,13 @@ def join_heads(values: Tensor, batch_first: bool = True) -> Tensor:
     return values.permute(2, 0, 1, 3).reshape(length, batch, heads * width)
 
 
-def own_length(x: Tensor, batch_first: bool, mask: Any, padding: Any, past: Any) -> int | None:
-    """T of x (B, T, E), (T, B, E) or (T, E), by which products may choose; None where it may not be a sequence's own: with padding, a mask for
-    each sequence, or a cache."""
+def own_length(x: Tensor, batch_first: bool, mask: Any, padding: Any, past: Any, packed: Any = None) -> Any:
+    """T of x (B, T, E), (T, B, E) or (T, E), by which products may choose, or the lengths of `packed` sequences; None where T may not be a
+    sequence's own: with padding, a mask for each sequence, or a cache. With such a mask packed ones do as others."""
     of_each = mask is not None and (mask.ndim if isinstance(mask, (Tensor, np.ndarray)) else np.ndim(mask)) > 2
     if of_each or padding is not None or past is not None or x.ndim < 2 or _core.is_traced():
         return None
-    return x.shape[1 if batch_first and x.ndim == 3 else 0]
+    return x.shape[1 if batch_first and x.ndim == 3 else 0] if packed is None else packed
 
 
 class MultiheadAttention(Module):
@@ -217,9 +217,9 @@ class MultiheadAttention(Module):
             if key_padding_mask is not None and as_tensor(key_padding_mask).ndim == 1:
                 key_padding_mask = as_tensor(key_padding_mask)[None]
         with restored_on_error([past_key_value]):
-            lengths = sequence_lengths
-            if packed is None and query is key and key is value:
-                lengths = own_length(query, batch_first, attn_mask, key_padding_mask, past_key_value)
+            lengths = None
+            if query is key and key is value:
+                lengths = own_length(query, batch_first, attn_mask, key_padding_mask, past_key_value, sequence_lengths)
             q, k, v, offset = self._project_with_past(query, key, value, batch_first, past_key_value, lengths)
             offset = offset if causal_offset is None else count("causal_offset", causal_offset, 0)
             masks = self._masks(packed or (q.shape[0], q.shape[2], k.shape[2]), q, key_padding_mask, attn_mask, is_causal, offset)

@@ -228,8 +228,8 @@ class TransformerEncoderLayer(_Layer):
 
     def _layer(self, x: Tensor, padding: Tensor | None, mask: Tensor | None, is_causal: bool, **options: Any) -> Tensor:
         lengths = options.get("sequence_lengths")
-        if lengths is None and isinstance(self.self_attn, MultiheadAttention):
-            lengths = own_length(x, self.self_attn.batch_first, mask, padding, options.get("past_key_value"))
+        if isinstance(self.self_attn, MultiheadAttention):
+            lengths = own_length(x, self.self_attn.batch_first, mask, padding, options.get("past_key_value"), lengths)
 
         def attend(x: Tensor) -> Tensor:
             return self.self_attn(x, x, x, padding, need_weights=False, attn_mask=mask, is_causal=is_causal, **options)[0]
