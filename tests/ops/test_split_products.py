@@ -209,6 +209,20 @@ def test_long_texts_in_any_batch(isa, kind, rng):
             assert variant() != "tiles x 6"
 
 
+@pytest.mark.parametrize("zeros", [slice(0, 40), slice(50, 51)])
+def test_long_texts_beside_one_with_zeros_elsewhere_than_at_its_end(isa, zeros, rng):
+    sizes = {"hidden_size": 384, "num_attention_heads": 6, "intermediate_size": 390, "num_hidden_layers": 1, "vocab_size": 60}
+    model = tc.models.create({"model_type": "bert", "max_position_embeddings": 240, **sizes}).eval()
+    ids, lengths = rng.integers(0, 60, (4, 220)), np.array([150, 140, 100, 0])
+    mask = np.arange(220) < lengths[:, None]
+    mask[1, zeros] = False
+    together = model(ids, mask=mask)
+    for i, n in enumerate(lengths[:3]):
+        alone = model(ids[i : i + 1, :n], mask=mask[i : i + 1, :n])
+        assert (variant() == "tiles x 6") == (isa == "amx" and n >= 128)
+        np.testing.assert_array_equal(together[i, :n], alone[0])
+
+
 @pytest.mark.parametrize("part", ["self_attn.qkv_proj", "self_attn.o_proj", "linear_net.0", "linear_net.1", "linear_net.3"])
 def test_a_hook_changes_no_bit_of_a_long_text(isa, part, rng):
     block = tc.EncoderBlock(384, 6, 390).eval()

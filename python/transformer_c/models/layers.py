@@ -38,9 +38,17 @@ named_as_in_transformers = explained(_INSTEAD, _SAME, harmless=dict.fromkeys(("l
 
 
 def _own_lengths(x: Tensor, visible: dict[str, Any]) -> Any:
-    """The lengths of packed texts, or the one of all texts of x (B, T, E); None where they are padded, since T is then that of a batch."""
-    padded = visible.get("attn_mask") is not None or visible.get("key_lengths") is not None
-    return visible.get("sequence_lengths", None if padded or _core.is_traced() else x.shape[1])
+    """The lengths of packed texts, or the one of all texts of x (B, T, E). Of padded ones, whose T is that of the batch, the positions up to the
+    last token and those after it, in turns."""
+    if _core.is_traced() or x.is_cuda:  # nothing goes by lengths there
+        return None
+    if "sequence_lengths" in visible:
+        return visible["sequence_lengths"]
+    tokens = _tokens(visible, x)
+    if tokens is None:
+        return x.shape[1]
+    ends = (tokens.numpy() * np.arange(1, x.shape[1] + 1)).max(1, initial=0)
+    return np.stack((ends, x.shape[1] - ends), 1).ravel()
 
 
 class Layer(nn.Module):
@@ -195,7 +203,7 @@ def _numbers(ids: Any) -> Tensor:
 
 
 def _tokens(visible: dict[str, Any], ids: Tensor) -> Tensor | None:
-    """Which of the positions (B, T) are tokens; None: all."""
+    """Which of the positions of ids (B, T), or of states (B, T, E), are tokens; None: all."""
     mask, lengths = visible.get("attn_mask"), visible.get("key_lengths")
     real = None if mask is None else mask[:, 0, 0]
     if lengths is None:
