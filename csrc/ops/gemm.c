@@ -77,15 +77,17 @@ tc_status tc_take_sequences(tc_scope *s, tc_sequences *own, const tc_sequences *
 {
     char text[TC_SHAPE_TEXT];
     *own = (tc_sequences){0, NULL};
-    if (!given || !tc_tensor_on_cpu(x)) return TC_OK;
+    if (!given) return TC_OK;
     if (given->length < 0)
         return tc_fail(s->err, TC_ERROR_VALUE, "sequence_lengths is %" PRId64 "; a length is not negative", given->length);
-    own->length = given->length;
     const tc_tensor *lengths = given->lengths;
+    if (lengths && (lengths->ndim != 1 || tc_dtype_is_float(lengths->dtype) || lengths->dtype == TC_BOOL))
+        return tc_fail(s->err, lengths->ndim == 1 ? TC_ERROR_TYPE : TC_ERROR_VALUE,
+                       "sequence_lengths is %s of shape %s; it needs an integer, or one for each sequence: (sequences)",
+                       tc_dtype_name(lengths->dtype), tc_tensor_text(text, lengths));
+    if (!tc_tensor_on_cpu(x)) return TC_OK;
+    own->length = given->length;
     if (!lengths) return TC_OK;
-    if (lengths->ndim != 1)
-        return tc_fail(s->err, TC_ERROR_VALUE, "sequence_lengths has shape %s; it needs one integer for each sequence: (sequences)",
-                       tc_tensor_text(text, lengths));
     TC_TRY(tc_tensor_empty(&own->lengths, 1, lengths->shape, TC_INT64, (tc_device){TC_CPU, 0}, s->err));
     TC_TRY(tc_own(s, own->lengths));
     TC_TRY(tc_tensor_copy(own->lengths, given->lengths, s->err));

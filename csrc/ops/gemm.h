@@ -14,7 +14,7 @@
 TC_CHECKED tc_status tc_product(tc_scope *s, tc_gemm_args *product, tc_storage *keep);
 
 /* *own: what is given, checked, with lengths of int64 that the scope owns; NULL: nothing is known. Nothing is taken on GPUs, where no
- * product goes by it. */
+ * product goes by it; nor are the values of lengths looked at there. */
 TC_CHECKED tc_status tc_take_sequences(tc_scope *s, tc_sequences *own, const tc_sequences *given, const tc_tensor *x);
 
 /* The same for rows of sequences. Where the backend computes long sequences in another way than short ones, each run of either among packed

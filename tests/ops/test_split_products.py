@@ -164,13 +164,16 @@ def test_gradients_of_packed_sequences(isa, rng):
         ([3, 4], r"together they are the rows of x; x \(2, 4, 384\) has 8 rows"),
         ([9, -1], "are not negative"),
         ([2**62, 2**62, 8], "has 8 rows"),
-        ([[8]], r"sequence_lengths has shape \(1, 1\); it needs one integer for each sequence"),
+        ([[8]], r"sequence_lengths is int64 of shape \(1, 1\); it needs an integer, or one for each sequence"),
+        (8.0, r"sequence_lengths is float64 of shape \(\)"),
+        ([7.5, 0.5], r"sequence_lengths is float64 of shape \(2,\)"),
+        ([True] * 8, "sequence_lengths is bool"),
     ],
 )
 def test_lengths_that_are_refused(lengths, message):
     x, weight = np.ones((2, 4, 384), np.float32), np.ones((768, 384), np.float32)
     for f in (_core.linear, lambda *a, **k: _core.linear_backward(np.ones((2, 4, 768), np.float32), *a, **k), _core.qkv_projection):
-        with pytest.raises(ValueError, match=message):
+        with pytest.raises((TypeError, ValueError), match=message):
             f(x, weight, sequence_lengths=lengths)
 
 
