@@ -31,6 +31,7 @@ CASE_TITLES = {
     "mixed": "32 texts of 8 to 256 tokens",
     "sorted": "128 texts of 8 to 256 tokens, by length",
 }
+PEAK_CASES = ("one", "full")  # whose memory is measured
 PAGE_TABLE = "| | bound | ours | "  # how the table of the page begins
 # What tells an engine to use AVX2 where there is AVX-512; ONNX Runtime has no such word.
 ISAS = {
@@ -173,8 +174,9 @@ def parse_arguments(argv):
         unknown = [value for value in values if value not in known]
         if unknown:
             parser.error(f"--{name} {unknown[0]}: expected {', '.join(known)}")
+    measured = (*arguments.cases, *(["memory"] if set(PEAK_CASES) & set(arguments.cases) else []))
     for name, threads, _ in arguments.require:
-        if name not in (*arguments.cases, "memory") or (threads or arguments.threads[0]) not in arguments.threads:
+        if name not in measured or (threads or arguments.threads[0]) not in arguments.threads:
             parser.error(f"--require {name}: that case is not among those that are measured")
     if arguments.page and not (arguments.page.is_file() and "native" in arguments.isa and 1 in arguments.threads):
         parser.error("--page is a page that exists, for --isa native and --threads 1")
@@ -240,7 +242,7 @@ def run_all(arguments, config, isa, threads, columns):
         for case in arguments.cases:
             seconds[case] = {"bound": flops(config, case) / flop_rate, **measure(case, sides, arguments.turns)}
             print(f"{isa}, {threads}, {case}: " + ", ".join(f"{e} {1e3 * s:.1f}" for e, s in seconds[case].items()), flush=True)
-    for case in [case for case in ("one", "full") if case in arguments.cases]:
+    for case in [case for case in PEAK_CASES if case in arguments.cases]:
         peaks[case] = {name: memory(case, name, threads) for name in columns}
     title = f"{isa}, {threads} thread{'s' * (threads > 1)}{', on the core' * arguments.cpu_clock}"
     print("\n" + table(f"{title}: ms", ["bound", *columns], _named(seconds), lambda s: f"{1e3 * s:.1f}"))

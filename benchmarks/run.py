@@ -57,7 +57,7 @@ def parse_requirement(text):
     name, equals, ratio = text.partition("=")
     name, at, threads = name.partition("@")
     try:
-        if not equals or not name:
+        if not equals or not name or (at and int(threads) < 1):
             raise ValueError
         return name, int(threads) if at else None, float(ratio)
     except ValueError:

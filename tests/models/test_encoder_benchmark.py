@@ -145,6 +145,8 @@ def test_rows_of_other_threads_are_kept(folder, tmp_path, monkeypatch, capsys):
         ["--engines", "Caffe"],
         ["--cases", "one", "--require", "full=1"],
         ["--threads", "1", "--require", "full@2=1"],
+        ["--require", "full@0=1"],
+        ["--cases", "mixed", "--require", "memory=1"],
         ["--require", "full"],
         ["--threads", "0"],
         ["--cpu-clock", "--threads", "2"],
