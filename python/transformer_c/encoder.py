@@ -253,7 +253,7 @@ class EncoderBlock(nn.Module):
         past = {} if past_key_value is None else {"past_key_value": past_key_value}
         if not past and not _core.grad_enabled() and (y := self._in_one_pass(x, mask)) is not None:
             return y
-        own = own_length(x, True, mask, None, past_key_value)
+        own = own_length(array("EncoderBlock", x), True, mask, None, past_key_value)
         with restored_on_error([past_key_value]):
             if self.norm_first:
                 x = x + self.dropout(self.self_attn(self.norm1(x), mask=mask, **past))
