@@ -130,17 +130,20 @@ static tc_gemm_a_form choose_a_form(const tc_gemm_args *g, size_t element)
 /* Multiply-adds of split products that cost as much as one elementary operation. */
 #define SPLIT_FMA_PER_OPERATION 24.0
 
+static bool is_of_float32(const tc_gemm_args *g, tc_dtype compute)
+{
+    return g->a_stored == TC_STORED_AS_COMPUTED && g->b_stored == TC_STORED_AS_COMPUTED && compute == TC_FLOAT32;
+}
+
 bool tc_cpu_gemm_goes_by_length(const tc_gemm_args *g, tc_dtype compute)
 {
-    const bool float32 = g->a_stored == TC_STORED_AS_COMPUTED && g->b_stored == TC_STORED_AS_COMPUTED && compute == TC_FLOAT32;
-    return float32 && tc_cpu_has_tiles() && tc_get_float32_precision() == TC_FLOAT32_HIGHEST &&
+    return is_of_float32(g, compute) && tc_cpu_has_tiles() && tc_get_float32_precision() == TC_FLOAT32_HIGHEST &&
            least_of(g->N, g->K) >= SPLIT_LEAST_SIDE_IN_FULL;
 }
 
 /* Into how many bfloat16 a float32 is split. Never by the number of rows: each has the same bits among any others. */
 static int choose_parts(const tc_plan *plan, const tc_gemm_args *g)
 {
-    const bool float32 = g->a_stored == TC_STORED_AS_COMPUTED && g->b_stored == TC_STORED_AS_COMPUTED && plan->compute == TC_FLOAT32;
     const bool halves = g->a_stored == TC_STORED_BFLOAT16 && g->b_stored == TC_STORED_BFLOAT16;
     const bool full = plan->precision == TC_FLOAT32_HIGHEST;
     const int64_t other_side = g->k_is_rows ? g->M : g->K;
@@ -148,7 +151,7 @@ static int choose_parts(const tc_plan *plan, const tc_gemm_args *g)
     if (halves)
         return least_of(g->N, g->K) >= SPLIT_LEAST_SIDE_OF_HALVES &&
                g->K * g->N >= (g->b_col == 1 ? SPLIT_LEAST_ADJACENT_HALVES : SPLIT_LEAST_OF_HALVES);
-    if (!float32) return 0;
+    if (!is_of_float32(g, plan->compute)) return 0;
     if (full && (g->k_is_rows ? g->K < SPLIT_LEAST_ROWS_IN_FULL : !tc_gemm_is_long(g->sequence))) return 0;
     if (least_of(g->N, other_side) < (full ? SPLIT_LEAST_SIDE_IN_FULL : SPLIT_LEAST_SIDE)) return 0;
     return full ? 3 : plan->precision == TC_FLOAT32_HIGH ? 2 : 1;
