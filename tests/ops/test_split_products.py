@@ -243,8 +243,18 @@ def test_long_texts_with_masks_in_any_batch(isa, axes, rng):
     mask = rng.random((12, 130, 130)) < 0.2
     whole, one = (mask, mask[:6]) if axes == 3 else (mask[0], mask[0])
     alone = layer(x[:1], src_mask=one)
+    assert (variant() == "tiles x 6") == (isa == "amx" and axes == 2)  # one of each sequence may be padding
     for lengths in ([130, 130], [130, 7]):
         np.testing.assert_array_equal(layer(x, src_mask=whole, lengths=lengths)[:1], alone)
+
+
+def test_a_cache_is_filled_with_the_same_bits_at_once_and_in_pieces(isa, rng):
+    layer = tc.nn.TransformerEncoderLayer(384, 6, 390, batch_first=True).eval()
+    x = rng.standard_normal((1, 260, 384)).astype(np.float32)
+    caches = [tc.nn.KeyValueCache() for _ in range(2)]
+    at_once = layer(x, is_causal=True, past_key_value=caches[0])
+    pieces = [layer(part, is_causal=True, past_key_value=caches[1]) for part in np.split(x, [100, 230], axis=1)]
+    np.testing.assert_array_equal(np.concatenate(pieces, 1), at_once)
 
 
 @pytest.mark.parametrize("given", ["x x x", "x y y", "x x y"])
