@@ -235,6 +235,18 @@ def test_a_hook_changes_no_bit_of_a_long_text(isa, part, rng):
         np.testing.assert_array_equal(block(x), without)
 
 
+@pytest.mark.parametrize("hooked", [False, True])
+def test_a_forward_that_was_replaced_is_told_no_lengths(hooked, rng):
+    layer = tc.nn.TransformerEncoderLayer(8, 2, 8, batch_first=True).eval()
+    x = rng.standard_normal((1, 3, 8)).astype(np.float32)
+    expected = layer(x)
+    for part in (layer.self_attn.out_proj, layer.linear1, layer.linear2):
+        part.forward = lambda x, part=part: tc.functional.linear(x, part.weight, part.bias)
+        if hooked:
+            part.register_forward_hook(lambda *unused: None)
+    np.testing.assert_array_equal(layer(x), expected)
+
+
 @pytest.mark.parametrize("axes", [2, 3])
 def test_long_texts_with_masks_in_any_batch(isa, axes, rng):
     """Of one mask for all, and of one for each sequence and head, whether anything is padded or not."""
