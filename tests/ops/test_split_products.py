@@ -157,6 +157,28 @@ def test_gradients_of_packed_sequences(isa, rng):
     np.testing.assert_array_equal(leaf.grad.numpy(), _core.linear_backward(dy, x, weight, sequence_lengths=LENGTHS)[0])
 
 
+@pytest.mark.parametrize("lengths", [130, [130, 130]])
+def test_the_tape_knows_the_lengths(isa, rng, lengths):
+    given = {"sequence_lengths": lengths}
+    x, weight = operands(rng, 260, 1152, 390)[:2]
+    dy = rng.standard_normal((260, 1152)).astype(np.float32)
+    heads = [rng.standard_normal((6, 260, 64)).astype(np.float32) for _ in range(3)]
+    for f, gradients, expected in (
+        (_core.linear, [dy], _core.linear_backward(dy, x, weight, **given)[0]),
+        (
+            lambda *a, **k: _core.qkv_projection(*a, num_heads=6, **k),
+            heads,
+            _core.qkv_projection_backward(*heads, x, weight, 6, **given)[0],
+        ),
+    ):
+        leaf = tc.tensor(x, requires_grad=True)
+        results = f(leaf, tc.tensor(weight), **given)
+        results = results if isinstance(results, tuple) else (results,)
+        sum((y * tc.tensor(d)).sum() for y, d in zip(results, gradients, strict=True)).backward()
+        assert (variant() == "tiles x 6") == (isa == "amx")
+        np.testing.assert_array_equal(leaf.grad.numpy(), expected)
+
+
 @pytest.mark.parametrize(
     ("lengths", "message"),
     [
