@@ -134,6 +134,21 @@ def test_a_long_sequence_is_split_with_full_accuracy(isa, threads, rng, N, K):
         assert (a.tobytes() == b.tobytes()) == (isa != "amx" or K < 384 or length < 128)
 
 
+@pytest.mark.filterwarnings("ignore:(invalid value|overflow)")
+def test_what_cannot_be_split_of_a_long_sequence_has_the_bits_of_a_short_one(isa, rng):
+    """By rows and by columns, in any group of 16, with all that may follow a product."""
+    x, weight, bias, residual = operands(rng, 200, 400, 390)
+    rows, cols = [3, 37, 150, 199], [20, 399]
+    x[rows[0], 5], x[rows[1]], x[rows[2], 7], x[rows[3], 300] = np.inf, 1e-38, 2.0**60, np.nan
+    weight[cols[0], 3], weight[cols[1]] = -np.inf, 1e-38
+    given = weight, bias, "gelu", residual
+    whole, short = _core.linear_forward(x, *given, sequence_lengths=200), _core.linear_forward(x, *given)
+    for got, expected in zip(whole, short, strict=True):
+        np.testing.assert_array_equal(got[rows], expected[rows])
+        np.testing.assert_array_equal(got[:, cols], expected[:, cols])
+    assert (whole[1].tobytes() != short[1].tobytes()) == (isa == "amx")
+
+
 def test_sequences_of_one_length_in_any_batch(isa, threads, rng):
     x, weight, _, _ = operands(rng, 5 * 130, 400, 390)
     kept = tc.tensor(weight)
