@@ -292,21 +292,22 @@ def test_bad_input_of_the_backward():
         _core.linear_backward(np.ones((2, 5)), x, weight, np.ones((2, 4)), "gelu")
 
 
-def test_out_of_memory_is_an_error_and_leaves_no_trace(rng):
+@pytest.mark.parametrize("lengths", [None, [130, 5, 465]])
+def test_out_of_memory_is_an_error_and_leaves_no_trace(rng, lengths):
     x, weight, bias, residual = operands(rng, 600, 520, 530, "float32")
-    expected = _core.linear(x, weight, bias, "gelu", residual)
+    expected = _core.linear(x, weight, bias, "gelu", residual, sequence_lengths=lengths)
     failures = 0
     for n in range(1, 60):
         _core.memory_fail_after(n)
         try:
-            _, pre = _core.linear_forward(x, weight, bias, "gelu", residual)
-            _core.linear_backward(residual, x, weight, pre, "gelu")
+            _, pre = _core.linear_forward(x, weight, bias, "gelu", residual, sequence_lengths=lengths)
+            _core.linear_backward(residual, x, weight, pre, "gelu", sequence_lengths=lengths)
         except MemoryError:
             failures += 1
         finally:
             _core.memory_fail_after(0)
     assert failures >= 6
-    np.testing.assert_array_equal(_core.linear(x, weight, bias, "gelu", residual), expected)
+    np.testing.assert_array_equal(_core.linear(x, weight, bias, "gelu", residual, sequence_lengths=lengths), expected)
 
 
 @pytest.mark.parametrize("rows", [19200, 18000, 9999])
