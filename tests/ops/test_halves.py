@@ -306,3 +306,14 @@ def test_a_nan_that_is_masked_is_not_read(half, isa, rng):
     q, k, v = (halves(rng, half, 1, 1, 60, 16) for _ in range(3))
     v[0, 0, 40:] = float("nan")
     assert np.isfinite(F.scaled_dot_product_attention(q, k, v, key_lengths=tc.tensor([40])).float().numpy()).all()
+
+
+@pytest.mark.parametrize("K", [1001, 1009])  # the last step of 32 k ends after an odd k, in its first half and in its second
+def test_products_of_halves_read_nothing_beside_their_operands(half, isa, rng, K):
+    """Windows of arrays of NaN; few rows of b by strips, and more."""
+    wide = {name: tc.full(shape, np.nan, dtype=half) for name, shape in {"a": (40, 1100), "b": (1100, 2100), "weight": (300, 1100)}.items()}
+    a, b, weight = wide["a"][1:21, 2 : 2 + K], wide["b"][1 : 1 + K, 3:1040], wide["weight"][1:271, 2 : 2 + K]
+    for window in (a, b, weight):
+        window[...] = tc.tensor(rng.standard_normal(window.shape).astype(np.float32)).to(half)
+    for rows in (a, a[:3]):
+        assert tc.all(tc.isfinite(tc.matmul(rows, b))) and tc.all(tc.isfinite(tc.functional.linear(rows, weight)))
