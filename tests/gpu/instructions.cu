@@ -8,7 +8,25 @@ namespace
 {
 
 // One warp. in, out: `words` 32-bit words a lane.
-enum Instruction { TF32, EXP2, HALF, BFLOAT, COPY4, COPY8, COPY16, COPY_PART, LDM2, LDM2T, LDM4, LDM4T, MMA_HALF, MMA_BFLOAT, MMA_TF32 };
+enum Instruction {
+    TF32,
+    EXP2,
+    HALF,
+    BFLOAT,
+    COPY4,
+    COPY8,
+    COPY16,
+    COPY_PART,
+    STORE8,
+    STORE16,
+    LDM2,
+    LDM2T,
+    LDM4,
+    LDM4T,
+    MMA_HALF,
+    MMA_BFLOAT,
+    MMA_TF32
+};
 
 constexpr int words = 12;
 
@@ -76,6 +94,8 @@ __global__ void instruction_kernel(int which, const uint32_t *inputs, uint32_t *
     case COPY8: copy_case<8>(rows, in, out, 8); break;
     case COPY16: copy_case<16>(rows, in, out, 16); break;
     case COPY_PART: copy_case<16>(rows, in, out, 6); break;
+    case STORE8: store_global(out, load_whole<Vector<uint32_t, 2>>(in)); break;
+    case STORE16: store_global(out, load_whole<Row>(in)); break;
     case LDM2: load_matrix_x2(two, rows + lane % 16); break;
     case LDM2T: load_matrix_x2_transposed(two, rows + lane % 16); break;
     case LDM4: load_matrix_x4(four, rows + lane); break;

@@ -7,6 +7,7 @@ import numpy as np
 LANES, WORDS = 32, 12
 NAMES = [
     "float_to_tf32", "exp2_approximate", "float16", "bfloat16", "copy_async_4", "copy_async_8", "copy_async_16", "copy_async_partial",
+    "store_global_8", "store_global_16",
     "load_matrix_x2", "load_matrix_x2_transposed", "load_matrix_x4", "load_matrix_x4_transposed", "mma_float16", "mma_bfloat16", "mma_tf32",
 ]  # fmt: skip
 

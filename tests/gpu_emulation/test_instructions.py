@@ -38,6 +38,10 @@ def wanted(name, words):
         if name == "copy_async_partial":  # 6 bytes
             out[:, 1] &= 0xFFFF
         return out
+    if name.startswith("store_global"):
+        count = int(name.removeprefix("store_global_")) // 4
+        out[:, :count] = words[:, :count]
+        return out
     halves = words[:, :4].copy().view(np.uint16).reshape(4, 8, 8)  # matrices, rows, columns
     if name.startswith("load_matrix"):
         for matrix in range(4 if "x4" in name else 2):
