@@ -214,8 +214,8 @@ static inline tc_gemm_scratch tc_gemm_scratch_of(const tc_gemm_args *a, size_t e
 #define TC_GEMM_STEP 32
 #define TC_GEMM_TILE_BYTES 1024
 typedef struct tc_gemm_range {
-    float least; /* magnitude that is not 0; infinity where all are */
-    float huge;  /* 0, or NaN where an element is not finite or too large to be split */
+    uint32_t
+        largest[TC_GEMM_GROUP]; /* bits of the largest magnitude in each row of A or column of B; those of a NaN are the largest of all */
 } tc_gemm_range;
 
 static inline int64_t tc_gemm_steps(int64_t K) { return tc_divide_up(K, TC_GEMM_STEP); }

@@ -203,25 +203,61 @@ static void agrees_with_the_processor(const problem *p)
 #endif
 }
 
-/* What cannot be split is computed by the float32 kernel; its row and its 16 columns alone. */
+/* Element k of the row of A or the column of B in the middle. */
+static int64_t place_in_line(const problem *p, int64_t k, bool in_a)
+{
+    return in_a ? place_in_a(p, p->M / 2, k) : place_in_b(p, k, p->N / 2);
+}
+
+/* A row or column of which one element cannot be split, or all of which are too small: it is computed by the float32 kernel, the row and
+ * its 16 columns alone. */
 static void redoes_what_it_cannot_split(const problem *p, float special, bool in_a)
 {
-    static float whole[MOST], clean[MOST];
-    const int64_t row = p->M / 2, col = p->N / 2, k = p->K / 3;
-    const int64_t place = in_a ? place_in_a(p, row, k) : place_in_b(p, k, col);
-    const float before = element(p, in_a, place);
+    static float whole[MOST], clean[MOST], before[MOST];
+    const bool small = fabsf(special) < 1;
+    const int64_t row = p->M / 2, col = p->N / 2, first = small ? 0 : p->K / 3, end = small ? p->K : first + 1;
     split(emulated, p, clean, pre);
-    set_element(p, in_a, place, special);
+    for (int64_t k = first; k < end; k++) {
+        before[k] = element(p, in_a, place_in_line(p, k, in_a));
+        set_element(p, in_a, place_in_line(p, k, in_a), special);
+    }
     plain(p, whole, other_pre);
     split(emulated, p, c, pre);
     agrees_with_the_processor(p);
     split(emulated, p, c, pre);
-    set_element(p, in_a, place, before);
+    for (int64_t k = first; k < end; k++) set_element(p, in_a, place_in_line(p, k, in_a), before[k]);
     for (int64_t i = 0; i < p->M; i++)
         for (int64_t j = 0; j < p->N; j++) {
             const bool redone = in_a ? i == row : j / TC_GEMM_GROUP == col / TC_GEMM_GROUP;
             CHECK(same_bits(&c[i * p->N + j], redone ? &whole[i * p->N + j] : &clean[i * p->N + j], 1));
         }
+}
+
+/* What GELU leaves of large negative numbers: small elements of a line count as little as they add, and lines of zeros for nothing. */
+static void splits_small_beside_large(const problem *p, float small, bool in_a)
+{
+    static float before[MOST], zero[MOST];
+    const int64_t k = p->K / 3, place = place_in_line(p, k, in_a);
+    before[0] = element(p, in_a, place);
+    set_element(p, in_a, place, 0);
+    split(emulated, p, zero, pre);
+    set_element(p, in_a, place, small);
+    split(emulated, p, c, pre);
+    agrees_with_the_processor(p);
+    split(emulated, p, c, pre);
+    set_element(p, in_a, place, before[0]);
+    for (int64_t i = 0; i < p->M * p->N; i++) CHECK(same_bits(&c[i], &zero[i], 1));
+    for (int64_t i = 0; i < p->K; i++) {
+        before[i] = element(p, in_a, place_in_line(p, i, in_a));
+        set_element(p, in_a, place_in_line(p, i, in_a), 0);
+    }
+    is_accurate(p);
+    split(emulated, p, c, pre);
+    plain(p, other, other_pre);
+    for (int64_t i = 0; i < p->K; i++) set_element(p, in_a, place_in_line(p, i, in_a), before[i]);
+    bool apart = p->parts == 3; /* fewer have digits of their own */
+    for (int64_t i = 0; i < p->M * p->N && !apart; i++) apart = !same_bits(&c[i], &other[i], 1);
+    CHECK(apart);
 }
 
 /* Infinities and NaN of halves reach the results that the float32 kernel gives them, and no others. */
@@ -272,6 +308,7 @@ int main(void)
             for (int in_a = 0; in_a < 2; in_a++) {
                 p.source = (int)i % SOURCES;
                 redoes_what_it_cannot_split(&p, specials[i], in_a);
+                if (fabsf(specials[i]) < 1) splits_small_beside_large(&p, specials[i], in_a);
             }
     return check_finish();
 }

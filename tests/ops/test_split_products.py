@@ -141,12 +141,15 @@ def test_what_cannot_be_split_of_a_long_sequence_has_the_bits_of_a_short_one(isa
     rows, cols = [3, 37, 150, 199], [20, 399]
     x[rows[0], 5], x[rows[1]], x[rows[2], 7], x[rows[3], 300] = np.inf, 1e-38, 2.0**60, np.nan
     weight[cols[0], 3], weight[cols[1]] = -np.inf, 1e-38
+    x[60, 5], weight[300, 7] = 1e-30, -1e-38  # beside larger ones
     given = weight, bias, "gelu", residual
     whole, short = _core.linear_forward(x, *given, sequence_lengths=200), _core.linear_forward(x, *given)
     for got, expected in zip(whole, short, strict=True):
         np.testing.assert_array_equal(got[rows], expected[rows])
         np.testing.assert_array_equal(got[:, cols], expected[:, cols])
-    assert (whole[1].tobytes() != short[1].tobytes()) == (isa == "amx")
+    others = np.setdiff1d(np.arange(400), np.r_[16:32, 384:400])
+    assert (whole[1][60, others].tobytes() != short[1][60, others].tobytes()) == (isa == "amx")
+    assert (whole[1][:3, 300].tobytes() != short[1][:3, 300].tobytes()) == (isa == "amx")
 
 
 def test_sequences_of_one_length_in_any_batch(isa, threads, rng):

@@ -1,8 +1,8 @@
 /* gemm.c: products of bfloat16, and of float32 that is split, by the tile instructions of AMX, which multiply bfloat16.
  *
  * With x = h + m + l, each a bfloat16, the sums of l h, m h, m m, h m, h l and h h for 32 k at a time are added in float32: what is left
- * out is below half a unit in the last place of a product. The order of the sums depends on nothing but K. What tiles cannot represent, too
- * small or too large numbers, infinities and NaN, is computed by the float32 kernel: by the row of A and the 16 columns of B alone. */
+ * out is below half a unit in the last place of a product. The order of the sums depends on nothing but K. What tiles cannot represent, lines of
+ * small numbers alone, too large ones, infinities and NaN, is computed by the float32 kernel: by the row of A and the 16 columns of B alone. */
 #include "../activation.h"
 #include "../sum_rows.h"
 #include "halves.h"
@@ -34,10 +34,10 @@ TC_DEFINE_KERNEL(gemm_pack)(const void *args, int64_t begin, int64_t end, void *
         int64_t batch = item / groups, offset = n * a->b_col;
         for (int d = a->batch_dims - 1; d >= 0; batch /= a->batch_shape[d--]) offset += batch % a->batch_shape[d] * a->b_batch[d];
         char *out = (char *)a->panels + item * bytes;
-        tc_gemm_range range = NO_RANGE;
+        tc_gemm_range range = {{0}};
         const lines_of columns = {stored_at(a->b, a->b_stored, offset), a->b_col, a->b_row, a->b_stored};
         make_group(a->parts, out, columns, left < GROUP ? (int)left : GROUP, a->K, true, &range);
-        memcpy(out + bytes - 64, &range, sizeof range);
+        memcpy(out + bytes - sizeof range, &range, sizeof range);
     }
 }
 
@@ -231,44 +231,42 @@ static void finish_rows(const split_item *it, const float *sums, int64_t row, in
     }
 }
 
-static tc_gemm_range range_of_row(const split_item *it, int64_t row)
+static group_magnitudes magnitudes_of_rows(const split_item *it, int64_t row, int64_t rows)
 {
-    const lines_of line = lines_at(it->a, row, 0);
-    return range_of_line(&line, it->K);
+    return magnitudes_of(it->a_ranges[row / GROUP].largest + row % GROUP, (int)rows);
 }
 
-static tc_gemm_range range_of_columns(const split_item *it, int64_t col)
+static group_magnitudes magnitudes_of_columns(const split_item *it, int64_t col)
 {
-    if (col >= it->cols) return NO_RANGE;
-    if (!it->b_parts) return it->b_ranges[col / GROUP];
-    const int64_t bytes = tc_gemm_group_bytes(it->args->K, it->args->parts);
-    tc_gemm_range range;
-    memcpy(&range, it->b_parts + (col / GROUP + 1) * bytes - 64, sizeof range);
-    return range;
+    tc_gemm_range range = {{0}};
+    if (col < it->cols) {
+        const int64_t bytes = tc_gemm_group_bytes(it->args->K, it->args->parts);
+        memcpy(&range, it->b_parts ? it->b_parts + (col / GROUP + 1) * bytes - sizeof range : (const char *)&it->b_ranges[col / GROUP],
+               sizeof range);
+    }
+    return magnitudes_of(range.largest, GROUP);
 }
 
 /* A group of rows and one of columns. What may not be split the float32 kernel computes first, with its neighbours. */
-static void finish_group(const split_item *it, const float *sums, int64_t row, int64_t col, tc_gemm_range range)
+static void finish_group(const split_item *it, const float *sums, int64_t row, int64_t col, group_magnitudes columns)
 {
     const int64_t rows = least_of(it->rows - row, GROUP);
     const int cols = (int)least_of(it->cols - col, GROUP);
-    if (may_split(it->a_ranges[row / GROUP], range)) {
+    if (may_split(magnitudes_of_rows(it, row, GROUP), columns)) {
         finish_rows(it, sums, row, rows, col, cols);
         return;
     }
     plain_group(it, row, col);
     for (int64_t i = 0; i < rows; i++)
-        if (may_split(range_of_row(it, row + i), range)) finish_rows(it, sums + i * SUMS_ROW, row + i, 1, col, cols);
+        if (may_split(magnitudes_of_rows(it, row + i, 1), columns)) finish_rows(it, sums + i * SUMS_ROW, row + i, 1, col, cols);
 }
 
-/* 32 columns from `col` on. */
-static void finish_columns(const split_item *it, const float *sums, int64_t col)
+/* 32 columns from `col` on; `all`: the magnitudes of all rows. */
+static void finish_columns(const split_item *it, const float *sums, int64_t col, group_magnitudes all)
 {
-    const tc_gemm_range first = range_of_columns(it, col), second = range_of_columns(it, col + GROUP);
+    const group_magnitudes first = magnitudes_of_columns(it, col), second = magnitudes_of_columns(it, col + GROUP);
     const int cols = (int)least_of(it->cols - col, SUMS_ROW);
-    bool all = true;
-    for (int64_t i = 0; i < it->row_groups; i++) all = all && may_split(it->a_ranges[i], first) && may_split(it->a_ranges[i], second);
-    if (all) {
+    if (may_split(all, first) && may_split(all, second)) {
         finish_rows(it, sums, 0, it->rows, col, cols);
         return;
     }
@@ -352,8 +350,8 @@ static void compute(const split_item *it)
 {
     const tc_gemm_args *g = it->args;
     const int64_t block = it->steps * STEP, step = g->parts * TC_GEMM_TILE_BYTES;
-    for (int64_t i = 0; i < it->row_groups; i++) it->a_ranges[i] = NO_RANGE;
-    for (int64_t j = 0; j < it->cols && !it->b_parts; j += GROUP) it->b_ranges[j / GROUP] = NO_RANGE;
+    for (int64_t i = 0; i < it->row_groups; i++) it->a_ranges[i] = (tc_gemm_range){{0}};
+    for (int64_t j = 0; j < it->cols && !it->b_parts; j += GROUP) it->b_ranges[j / GROUP] = (tc_gemm_range){{0}};
     for (int64_t k0 = 0; k0 < it->K; k0 += block) {
         const int64_t kc = least_of(it->K - k0, block);
         for (int64_t i = 0; i < it->row_groups; i++) {
@@ -361,12 +359,13 @@ static void compute(const split_item *it)
                        (int)least_of(it->rows - i * GROUP, GROUP), kc, false, &it->a_ranges[i]);
         }
         if (g->by_strips) add_strips(it, k0, tc_gemm_steps(kc));
+        const group_magnitudes all = magnitudes_of_rows(it, 0, (int64_t)it->row_groups * GROUP);
         for (int64_t col = 0; col < it->cols; col += SUMS_ROW) {
             float *sums = it->sums + (g->by_strips || it->K > block ? col / SUMS_ROW * it->row_groups * SUMS_GROUP : 0);
             if (!g->by_strips) add_columns(it, sums, col, k0, tc_gemm_steps(kc));
             if (k0 + kc < it->K) continue;
             if (it->moves_rows) order_columns(sums, it->rows);
-            finish_columns(it, sums, col);
+            finish_columns(it, sums, col, all);
         }
     }
 }

@@ -33,46 +33,27 @@ TC_INLINE lines_of lines_at(lines_of from, int64_t line, int64_t k)
     return from;
 }
 
-#define NO_RANGE ((tc_gemm_range){INFINITY, 0})
+/* Twice the bits of the largest magnitude of each line: in each lane of the line's own vector where its k are adjacent, otherwise in its
+ * lane. */
+typedef struct line_magnitudes {
+    vwords largest[GROUP];
+} line_magnitudes;
 
-/* What must be known of the numbers, lane by lane. */
-typedef struct lane_ranges {
-    vwords least; /* twice the bits of the smallest magnitude, less 1: zeros are the largest of all */
-    vreal huge;
-} lane_ranges;
-
-TC_INLINE lane_ranges no_ranges(void)
+TC_INLINE vwords larger(vwords known, vreal x)
 {
-    lane_ranges r = {.huge = v_zero()};
-    r.least = ~(vwords){0};
-    return r;
+    const vwords magnitude = (vwords)x << 1, more = (vwords)(magnitude > known);
+    return (magnitude & more) | (known & ~more);
 }
 
-/* 2^50 and more become NaN: then no sum of products of what is less overflows. */
-TC_INLINE void extend_ranges(lane_ranges *r, vreal x)
+static void extend_range(tc_gemm_range *range, const line_magnitudes *m, bool along)
 {
-    const vwords magnitude = ((vwords)x << 1) - 1;
-    const vwords less = (vwords)(magnitude < r->least);
-    r->least = (magnitude & less) | (r->least & ~less);
-    r->huge = v_fma(x * v_set1(0x1p78f), v_zero(), r->huge);
-}
-
-static tc_gemm_range range_of(const lane_ranges *r, tc_gemm_range before)
-{
-    uint32_t least[TC_LANES], smallest = UINT32_MAX;
-    real huge[TC_LANES];
-    memcpy(least, &r->least, sizeof least);
-    v_store(huge, r->huge);
-    for (int i = 0; i < TC_LANES; i++) {
-        if (least[i] < smallest) smallest = least[i];
-        before.huge += huge[i];
-    }
-    if (smallest == UINT32_MAX) return before;
-    const uint32_t bits = (smallest + 1) >> 1;
-    float magnitude;
-    memcpy(&magnitude, &bits, sizeof magnitude);
-    if (!(before.least < magnitude)) before.least = magnitude;
-    return before;
+    uint32_t lanes[GROUP * TC_LANES];
+    memcpy(lanes, m->largest, sizeof lanes);
+    for (int i = 0; i < GROUP; i++)
+        for (int j = 0; j < (along ? TC_LANES : 1); j++) {
+            const uint32_t bits = lanes[along ? i * TC_LANES + j : i] >> 1;
+            if (bits > range->largest[i]) range->largest[i] = bits;
+        }
 }
 
 /* The nearest number of 8 bits (Veltkamp 1968): a bfloat16, in the upper half of each lane. */
@@ -96,7 +77,7 @@ TC_INLINE void store_upper_halves(uint16_t *out, const vreal x[STEP / TC_LANES])
 }
 
 /* Lines whose k are adjacent. */
-TC_INLINE void split_along(const int parts, uint16_t *out, const lines_of *from, int lines, int left, lane_ranges *ranges)
+TC_INLINE void split_along(const int parts, uint16_t *out, const lines_of *from, int lines, int left, line_magnitudes *magnitudes)
 {
     for (int i = 0; i < GROUP; i++, out += STEP) {
         if (i >= lines) {
@@ -108,7 +89,7 @@ TC_INLINE void split_along(const int parts, uint16_t *out, const lines_of *from,
         for (int j = 0; j < STEP / TC_LANES; j++) {
             const int k = j * TC_LANES, lanes = left - k >= TC_LANES ? TC_LANES : left - k;
             x[j] = lanes > 0 ? v_load_some((const float *)from->first + i * from->line + k, lanes) : v_zero();
-            extend_ranges(ranges, x[j]);
+            magnitudes->largest[i] = larger(magnitudes->largest[i], x[j]);
         }
         TC_UNROLL
         for (int p = 0; p < parts; p++) {
@@ -124,7 +105,7 @@ TC_INLINE void split_along(const int parts, uint16_t *out, const lines_of *from,
 }
 
 /* Lines that are adjacent: two k at a time, which become the halves of words. */
-TC_INLINE void split_across(const int parts, float *out, const lines_of *from, int lines, int left, lane_ranges *ranges)
+TC_INLINE void split_across(const int parts, float *out, const lines_of *from, int lines, int left, line_magnitudes *magnitudes)
 {
     for (int k = 0; k < STEP; k += 2, out += GROUP) {
         TC_UNROLL
@@ -133,12 +114,13 @@ TC_INLINE void split_across(const int parts, float *out, const lines_of *from, i
             const float *at = (const float *)from->first + k * from->k + j;
             vreal even = lanes > 0 && k < left ? v_load_some(at, lanes) : v_zero();
             vreal odd = lanes > 0 && k + 1 < left ? v_load_some(at + from->k, lanes) : v_zero();
-            extend_ranges(ranges, even);
-            extend_ranges(ranges, odd);
+            vwords *const largest = &magnitudes->largest[j / TC_LANES];
+            *largest = larger(larger(*largest, even), odd);
             TC_UNROLL
             for (int p = 0; p < parts; p++) {
                 const vreal even_part = p < 2 ? nearest_bfloat16(even) : even, odd_part = p < 2 ? nearest_bfloat16(odd) : odd;
-                v_store(out + p * TILE_WORDS + j, v_join_bfloat16(even_part, odd_part));
+                v_store(out + p * TILE_WORDS + j,
+                        v_join_bfloat16(even_part, v_upper_bfloat16(odd_part))); /* denormal parts have more bits */
                 even = even - even_part, odd = odd - odd_part;
             }
         }
@@ -168,7 +150,7 @@ static lines_of gathered(float *buffer, const lines_of *from, int lines, int lef
 }
 
 TC_INLINE void split_unit(const int parts, void *out, const lines_of *given, int lines, int left, const bool pairs_down,
-                          lane_ranges *ranges)
+                          line_magnitudes *magnitudes)
 {
     float buffer[GROUP * STEP];
     const lines_of gather = given->k != 1 && given->line != 1 ? gathered(buffer, given, lines, left) : *given, *from = &gather;
@@ -176,9 +158,9 @@ TC_INLINE void split_unit(const int parts, void *out, const lines_of *given, int
     const bool along = from->k == 1;
     void *to = along != pairs_down ? out : turned;
     if (along)
-        split_along(parts, to, from, lines, left, ranges);
+        split_along(parts, to, from, lines, left, magnitudes);
     else
-        split_across(parts, to, from, lines, left, ranges);
+        split_across(parts, to, from, lines, left, magnitudes);
     if (to == out) return;
     for (int p = 0; p < parts; p++) transpose_tile((float *)out + p * TILE_WORDS, turned + p * TILE_WORDS);
 }
@@ -186,12 +168,12 @@ TC_INLINE void split_unit(const int parts, void *out, const lines_of *given, int
 /* out [step][part][tile] <- up to 16 lines x K; the range of the group is extended. */
 TC_INLINE void split_group_of(const int parts, char *out, lines_of from, int lines, int64_t K, const bool pairs_down, tc_gemm_range *range)
 {
-    lane_ranges ranges = no_ranges();
+    line_magnitudes magnitudes = {0};
     for (int64_t k = 0; k < K; k += STEP, out += parts * TC_GEMM_TILE_BYTES) {
-        split_unit(parts, out, &from, lines, K - k < STEP ? (int)(K - k) : STEP, pairs_down, &ranges);
+        split_unit(parts, out, &from, lines, K - k < STEP ? (int)(K - k) : STEP, pairs_down, &magnitudes);
         from = lines_at(from, 0, STEP);
     }
-    *range = range_of(&ranges, *range);
+    extend_range(range, &magnitudes, from.k == 1 || from.line != 1);
 }
 
 static void split_group(int parts, void *out, lines_of from, int lines, int64_t K, bool pairs_down, tc_gemm_range *range)
@@ -206,24 +188,32 @@ static void split_group(int parts, void *out, lines_of from, int lines, int64_t 
                      : split_group_of(1, out, from, lines, K, false, range);
 }
 
-/* May products of numbers from these ranges be split? Below the limit parts of numbers, or their products, would be denormal, which tile
- * instructions take for zeros, at the cost of more than the rounding of a float32. */
-#define LEAST_PRODUCT 0x1p-102f
-TC_INLINE bool may_split(tc_gemm_range a, tc_gemm_range b)
+/* The lines of a group that are not all zeros, by their largest magnitudes. */
+typedef struct group_magnitudes {
+    float least; /* infinity where all are zeros */
+    bool huge;   /* 2^50 or more, infinite or not a number: sums of products of what is less do not overflow */
+} group_magnitudes;
+
+#define HUGE_BITS 0x58800000u /* of 2^50 */
+static group_magnitudes magnitudes_of(const uint32_t *largest, int lines)
 {
-    return a.least >= LEAST_PRODUCT && b.least >= LEAST_PRODUCT && a.least * b.least >= LEAST_PRODUCT && a.huge + b.huge == 0;
+    group_magnitudes m = {INFINITY, false};
+    for (int i = 0; i < lines; i++) {
+        float magnitude;
+        memcpy(&magnitude, &largest[i], sizeof magnitude);
+        m.huge |= largest[i] >= HUGE_BITS;
+        if (largest[i] && magnitude < m.least) m.least = magnitude;
+    }
+    return m;
 }
 
-/* The range of one line, which its group's range contains. */
-static tc_gemm_range range_of_line(const lines_of *from, int64_t K)
+/* May products of these lines be split? Tile instructions take denormal parts of numbers, and denormal products, for zeros. Where the
+ * largest magnitudes multiply to this and more, that is less than the rounding of a float32 beside their product; what is smaller in the
+ * same line loses no more than that either. */
+#define LEAST_PRODUCT 0x1p-80f
+TC_INLINE bool may_split(group_magnitudes a, group_magnitudes b)
 {
-    tc_gemm_range range = NO_RANGE;
-    for (int64_t k = 0; k < K; k++) {
-        const float x = fabsf(((const float *)from->first)[k * from->k]);
-        range.huge += x * 0x1p78f * 0.0f;
-        if (x > 0 && x < range.least) range.least = x;
-    }
-    return range;
+    return !a.huge && !b.huge && a.least >= LEAST_PRODUCT && b.least >= LEAST_PRODUCT && a.least * b.least >= LEAST_PRODUCT;
 }
 
 #endif
