@@ -1,8 +1,9 @@
 /* gemm.c: products of bfloat16, and of float32 that is split, by the tile instructions of AMX, which multiply bfloat16.
  *
  * With x = h + m + l, each a bfloat16, the sums of l h, m h, m m, h m, h l and h h for 32 k at a time are added in float32: what is left
- * out is below half a unit in the last place of a product. The order of the sums depends on nothing but K. What tiles cannot represent, lines of
- * small numbers alone, too large ones, infinities and NaN, is computed by the float32 kernel: by the row of A and the 16 columns of B alone. */
+ * out is below half a unit in the last place of a product. The order of the sums depends on nothing but K. What tiles cannot represent,
+ * lines of small numbers alone, too large ones, infinities and NaN, is computed by the float32 kernel: by the row of A and the 16 columns
+ * of B alone. */
 #include "../activation.h"
 #include "../sum_rows.h"
 #include "halves.h"
