@@ -105,6 +105,21 @@ def test_what_cannot_be_split_stays_in_its_row_and_its_columns(isa, precision, r
     assert np.max((np.abs(y - exact) / size)[special & finite]) < LIMITS["highest"]
 
 
+def test_what_cannot_be_split_of_a_sum_in_chunks(isa, rng):
+    """The gradient of a weight by many rows, whose sum is split: infinities and NaN of any chunk reach their column. Of numbers of few bits the
+    smaller parts are zeros, which say nothing of what is beside them."""
+    weight = operands(rng, 1, 400, 390)[1]
+    x, dy = (rng.integers(1, 8, (3000, side)).astype(np.float32) for side in (390, 400))
+    clean = _core.linear_backward(dy, x, weight)[1]
+    x[5, 20], x[1500, 100], x[2999, 389] = np.inf, np.nan, -np.inf
+    with np.errstate(invalid="ignore"):
+        dweight, exact = _core.linear_backward(dy, x, weight)[1], dy.T.astype(np.float64) @ x.astype(np.float64)
+    np.testing.assert_array_equal(np.isnan(dweight), np.isnan(exact))
+    np.testing.assert_array_equal(np.isinf(dweight), np.isinf(exact))
+    others = np.setdiff1d(np.arange(390), np.r_[16:32, 96:112, 384:390])
+    np.testing.assert_array_equal(dweight[:, others], clean[:, others])
+
+
 LENGTHS = [130, 5, 0, 127, 128, 1, 200, 129]  # on both sides of what is long
 
 

@@ -170,9 +170,10 @@ typedef struct split_item { /* of halves as well, which are not split */
     char *c;
     float *pre;
     int64_t rows, cols, K, row_groups, steps; /* steps: of k at a time */
-    const char *b_parts;                      /* split in advance, or NULL */
-    bool moves_rows;                          /* of B, halves, whose columns are out of order until they are finished */
-    bool panels;                              /* b is panels of float32 */
+    const char *b_parts;                      /* split in advance, or NULL: all k, of which this item's begin at first_step */
+    int64_t first_step;
+    bool moves_rows; /* of B, halves, whose columns are out of order until they are finished */
+    bool panels;     /* b is panels of float32 */
     char *a_parts, *b_scratch;
     float *sums;
     tc_gemm_range *a_ranges, *b_ranges;
@@ -234,7 +235,7 @@ static void finish_rows(const split_item *it, const float *sums, int64_t row, in
 
 static group_magnitudes magnitudes_of_rows(const split_item *it, int64_t row, int64_t rows)
 {
-    return magnitudes_of(it->a_ranges[row / GROUP].largest + row % GROUP, (int)rows);
+    return magnitudes_of((const uint32_t *)(const void *)it->a_ranges + row, (int)rows);
 }
 
 static group_magnitudes magnitudes_of_columns(const split_item *it, int64_t col)
@@ -310,7 +311,7 @@ static void add_columns(const split_item *it, float *sums, int64_t col, int64_t 
         int64_t b_group;
         if (it->b_parts) {
             b_group = tc_gemm_group_bytes(g->K, g->parts);
-            b = it->b_parts + col / GROUP * b_group + (k0 / STEP + s) * step;
+            b = it->b_parts + col / GROUP * b_group + (it->first_step + k0 / STEP + s) * step;
         } else {
             b_group = some * step;
             b = it->b_scratch;
@@ -401,9 +402,8 @@ TC_DEFINE_KERNEL(gemm)(const void *args, int64_t begin, int64_t end, void *scrat
         it.a.first = stored_at(g->a, g->a_stored, a_batch + row * g->a_row + first_k * g->a_col);
         it.b.first = stored_at(g->b, g->b_stored, b_batch + (it.panels ? col * g->K : col * it.b.line) + first_k * it.b.k);
         it.b_ranges = (tc_gemm_range *)(void *)((char *)scratch + places.b_ranges);
-        if (g->b_parts)
-            it.b_parts = (const char *)g->b_parts + parts_batch + col / GROUP * tc_gemm_group_bytes(g->K, g->parts) +
-                         first_k / STEP * g->parts * TC_GEMM_TILE_BYTES;
+        if (g->b_parts) it.b_parts = (const char *)g->b_parts + parts_batch + col / GROUP * tc_gemm_group_bytes(g->K, g->parts);
+        it.first_step = first_k / STEP;
         it.c = stored_to(g->c, g->c_stored, c_batch + chunk * g->c_chunk + row * g->c_row + col);
         if (g->pre) it.pre = (float *)g->pre + row * g->pre_row + col;
         if (g->residual) it.residual = stored_at(g->residual, g->residual_stored, row * g->residual_row + col);
