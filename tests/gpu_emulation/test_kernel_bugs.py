@@ -22,7 +22,7 @@ INSTANTIATED = re.compile(
     r"^((template int tc::launch_tensor_gemm|INSTANTIATE\(|TC_FOR_EACH_DTYPE\(|TC_OPTIMIZER_KERNEL\().*|int tc::launch_float_gemm\((?:.*\n)*?})\n",
     flags=re.M,
 )
-INCLUDED = re.compile(r'^#include "(norm_backward.cuh|vector_rows.cuh)"\n', flags=re.M)  # become part of the file
+INCLUDED = re.compile(r'^#include "(attention_mma.cuh|norm_backward.cuh|vector_rows.cuh)"\n', flags=re.M)  # become part of the file
 
 
 @dataclasses.dataclass(frozen=True)
@@ -88,12 +88,12 @@ ATTENTION = [
     Bug("tile_one_too_far", "end - S::keys) - S::keys;", "end - S::keys);", "plain", "round_robin", "out of bounds|wrong result"),
     Bug("queries_of_one_block", "own[d], shared + rows.at(0, d)", "own[d], shared + rows.at(0, 0)", "plain", "round_robin", "wrong result"),
     Bug("queries_not_ready", "copy_async_wait<0>();\n    __syncwarp();", "copy_async_wait<0>();", "access", "random", "race|uninitialised"),
-    Bug("wrong_fragment", "{four[2], four[3]}, type);\n        }\n    }\n}\n\n// The rows", "{four[1], four[3]}, type);\n        }\n    }\n}\n\n// The rows", "plain", "round_robin", "wrong result"),
+    Bug("wrong_fragment", "{four[2], four[3]}, type);\n        }\n    }\n}\n\n// sums", "{four[1], four[3]}, type);\n        }\n    }\n}\n\n// sums", "plain", "round_robin", "wrong result"),
     Bug("not_transposed", "load_matrix_x4_transposed(", "load_matrix_x4(", "plain", "round_robin", "wrong result"),
     Bug("sum_of_two_lanes_of_four", "sum += __shfl_xor_sync(all_lanes, sum, 2);", "", "plain", "round_robin", "wrong result"),
     Bug("sum_not_rescaled", "sum[r] *= shrink;", "", "plain", "round_robin", "wrong result"),
     Bug("values_not_rescaled", "fragment[2 * r + 1] *= shrink;", "", "plain", "round_robin", "wrong result"),
-    Bug("hidden_nan_in_the_product", "clear_infinite<S>(shared.values(stage()));", "", "plain", "round_robin", "wrong result"),
+    Bug("hidden_nan_in_the_product", "clear_infinite<S::keys, size, S::threads>(shared.values(stage()));", "", "plain", "round_robin", "wrong result"),
     Bug("hidden_nan_added", "hidden >> (e + 1) & 1 ? mark : pair >> 16", "pair >> 16", "plain", "round_robin", "wrong result"),
     Bug("missing_fence", "__syncwarp();\n    const T *const own", "const T *const own", "access", "random", "race|uninitialised"),
     Bug("matrices_beside_for_below", "values(shared.tile, false)", "values(shared.tile, true)", "plain", "round_robin", "wrong result"),

@@ -100,9 +100,7 @@ __device__ __forceinline__ float dropout_factor(const tc_attention_problem &p, c
     const uint64_t row_length = static_cast<uint64_t>(divide_up(p.Tk, TC_PHILOX_GROUP) * TC_PHILOX_GROUP);
     const uint64_t element = (head.first_row + static_cast<uint64_t>(query)) * row_length + static_cast<uint64_t>(key);
     const PhiloxWords words = philox_words(draw.seed, draw.call, element);
-    const int64_t of = key / TC_PHILOX_BLOCKS % 4;
-    const uint32_t word = of == 0 ? words.at[0] : of == 1 ? words.at[1] : of == 2 ? words.at[2] : words.at[3];
-    return word >= head.numbers.threshold ? head.numbers.kept : 0.0f;
+    return word_of(words, key) >= head.numbers.threshold ? head.numbers.kept : 0.0f;
 }
 
 // Makes weights and gradients of the scores, without the scale, of a warp's products, each lane its own. Not inlined: it is long, and needs

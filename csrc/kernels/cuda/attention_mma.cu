@@ -4,14 +4,13 @@
 // A tile of keys that no row of a warp sees is skipped; one that all rows see, without mask, bias, soft cap and dropout, pays for none of
 // them; of all others each score goes through finish_score(), as in the plain kernel.
 #include "attention_forward.cuh"
-#include "mma.cuh"
+#include "attention_mma.cuh"
 
 namespace
 {
 
 using namespace tc;
 
-constexpr int warp_queries = 16;
 constexpr int most_threads = 256;
 
 // What a kernel is compiled for: D and Dv are at most `size`.
@@ -20,17 +19,10 @@ template <int size_, int warps_, int keys_> struct Shape {
     // Tiles of 16 keys are for sequences that have no more: what would not be a tile of 64 that all see is not one of 16, for the same
     // bits.
     static constexpr int seen_keys = keys < 32 ? 64 : keys;
-    static constexpr int threads = warps * warp_lanes, queries = warps * warp_queries;
-    static constexpr int scores = warp_queries * keys / warp_lanes; // that a lane has of a tile; bits of Marks
-    static constexpr bool keeps_queries = size <= 128;              // in registers; beside the sums of wider heads there is no room
+    static constexpr int threads = warps * warp_lanes, queries = warps * warp_rows;
+    static constexpr int scores = own_pairs<keys>;     // that a lane has of a tile; bits of Marks
+    static constexpr bool keeps_queries = size <= 128; // in registers; beside the sums of wider heads there is no room
 };
-// A warp's scores and weights of a tile.
-template <class S> using Scores = float[S::keys / 8][4];
-template <class S> using Weights = uint32_t[S::keys / 16][4];
-
-// Score e of a lane: in fragment e / 4, whose columns are eight keys.
-__device__ __forceinline__ int row_of(int e) { return lane_group() + e % 4 / 2 * 8; }
-__device__ __forceinline__ int column_of(int e) { return e / 4 * 8 + lane_pair() + e % 2; }
 // Number i of the scores in the first (r 0) or second of a lane's rows.
 __device__ __forceinline__ int own_score(int r, int i) { return i / 2 * 4 + r * 2 + i % 2; }
 
@@ -89,7 +81,7 @@ constexpr int place_bytes = sizeof(WarpPlace);
 // the place of queries that are in registers, otherwise that of the stage's keys.
 template <class S, class T> struct Stages {
     static constexpr int tile = S::keys * S::size * 2, stage = 2 * tile; // tiles are a multiple of 256 bytes
-    static constexpr int query_bytes = warp_queries * S::size * 2, score_bytes = warp_queries * S::keys * 4;
+    static constexpr int query_bytes = warp_rows * S::size * 2, score_bytes = warp_rows * S::keys * 4;
     static constexpr int own_bytes = S::keeps_queries && score_bytes > query_bytes ? score_bytes : query_bytes;
     static constexpr size_t bytes = static_cast<size_t>(2 * stage + S::warps * (own_bytes + place_bytes));
     static_assert(S::keeps_queries || S::warps * score_bytes <= tile, "scores take the place of the keys");
@@ -113,13 +105,6 @@ struct Marks {
     uint32_t hidden = 0, dropped = 0;
 };
 template <class S> constexpr uint32_t all_hidden = 0xffffffffu >> (32 - S::scores);
-
-// The random word of a key among the four of its block.
-__device__ __forceinline__ uint32_t word_of(const PhiloxWords &words, int64_t key)
-{
-    const int64_t n = key / TC_PHILOX_BLOCKS % 4;
-    return n == 0 ? words.at[0] : n == 1 ? words.at[1] : n == 2 ? words.at[2] : words.at[3];
-}
 
 // Finishes the scores of a warp's tile, each lane its own. Not inlined: it is long, and needs none of the caller's registers.
 template <class S, class T>
@@ -154,90 +139,15 @@ __device__ __noinline__ Marks finish_scores(const tc_attention_problem &p, const
     return marks;
 }
 
-// The bits that are all set in what is infinite or NaN.
-__device__ __forceinline__ uint32_t exponent_of(float16) { return 0x7c00; }
-__device__ __forceinline__ uint32_t exponent_of(bfloat16) { return 0x7f80; }
-template <class T> __device__ __forceinline__ bool is_finite(T x) { return (x.bits & exponent_of(x)) != exponent_of(x); }
-
-// f(the first of eight elements) for what the thread has copied of a tile.
-template <class S, class T, class F> __device__ __forceinline__ void for_own_copies(T *tile, F f)
-{
-    constexpr int chunks = Swizzle<S::size>::chunks;
-    TC_ROLLED
-    for (int e = static_cast<int>(threadIdx.x); e < S::keys * chunks; e += S::threads)
-        f(tile + Swizzle<S::size>::chunk(e / chunks, e % chunks));
-}
-template <class S, class T> __device__ __forceinline__ bool has_infinite(T *tile)
-{
-    bool found = false;
-    for_own_copies<S>(tile, [&](const T *at) {
-        const Vector<T, 8> values = load_vector<8>(at);
-        TC_UNROLL
-        for (const T value : values.at) found = found || !is_finite(value);
-    });
-    return found;
-}
-template <class S, class T> __device__ __forceinline__ void clear_infinite(T *tile)
-{
-    for_own_copies<S>(tile, [&](T *at) {
-        Vector<T, 8> values = load_vector<8>(at);
-        TC_UNROLL
-        for (T &value : values.at)
-            if (!is_finite(value)) value.bits = 0;
-        store_vector(at, values);
-    });
-}
-
-// A warp's queries, as the left operand.
-template <class S> struct Queries {
-    static constexpr int depth = S::size / 16;
-    const MatrixRows<S::size> rows;
-    uint32_t own[S::keeps_queries ? depth : 1][4];
-
-    __device__ __forceinline__ Queries(const unsigned char *shared, int begin) : rows(begin, false)
-    {
-        TC_UNROLL
-        for (int d = 0; d < (S::keeps_queries ? depth : 0); d++) load_matrix_x4(own[d], shared + rows.at(0, d));
-    }
-    __device__ __forceinline__ const uint32_t (&fragment(const unsigned char *shared, int d))[4]
-    {
-        if (S::keeps_queries) return own[d];
-        load_matrix_x4(own[0], shared + rows.at(0, d));
-        return own[0];
-    }
-};
-
-// score (16 queries, keys) = query keys^T
-template <class S, class T>
-__device__ __forceinline__ void multiply_keys(Scores<S> &score, Queries<S> &queries, const unsigned char *shared,
-                                              const MatrixRows<S::size> &keys, T type)
-{
-    TC_UNROLL
-    for (auto &fragment : score) TC_UNROLL
-    for (float &element : fragment) element = 0;
-    TC_UNROLL
-    for (int d = 0; d < S::size / 16; d++) {
-        const uint32_t(&query)[4] = queries.fragment(shared, d);
-        TC_UNROLL
-        for (int n = 0; n < S::keys / 16; n++) {
-            uint32_t four[4];
-            load_matrix_x4(four, shared + keys.at(n, d));
-            mma(score[2 * n], query, {four[0], four[1]}, type);
-            mma(score[2 * n + 1], query, {four[2], four[3]}, type);
-        }
-    }
-}
-
 // The rows that a lane has a part of, g and g + 8 of the warp's 16.
 template <class S> struct WarpRows {
     static constexpr int size = S::size;
-    float values[size / 8][4], largest[2], sum[2]; // sum: over the lane's own columns
+    WarpSums<size> values;
+    float largest[2], sum[2]; // sum: over the lane's own columns
 
     __device__ __forceinline__ WarpRows()
     {
-        TC_UNROLL
-        for (auto &fragment : values) TC_UNROLL
-        for (float &value : fragment) value = 0;
+        clear_sums(values);
         TC_UNROLL
         for (int r = 0; r < 2; r++) {
             largest[r] = -infinity<float>;
@@ -246,14 +156,16 @@ template <class S> struct WarpRows {
     }
 
     // weights = e^(scale score - largest), where the rows' largest becomes that of these scores too, and all sums are as of it.
-    template <class T> __device__ __forceinline__ void weigh(Weights<S> &weights, Scores<S> &score, float scale, const Marks &marks, T type)
+    template <class T>
+    __device__ __forceinline__ void weigh(Weights<S::keys> &weights, Products<S::keys> &score, float scale, const Marks &marks, T type)
     {
         float shift[2];
         raise(shift, score, scale);
         exponentials(weights, score, scale * log2_e, {-shift[0] * log2_e, -shift[1] * log2_e}, marks, type);
     }
     // The same of finished scores; these may be -9e15, so that the largest is subtracted before anything is scaled.
-    template <class T> __device__ __forceinline__ void weigh_finished(Weights<S> &weights, Scores<S> &score, const Marks &marks, T type)
+    template <class T>
+    __device__ __forceinline__ void weigh_finished(Weights<S::keys> &weights, Products<S::keys> &score, const Marks &marks, T type)
     {
         float shift[2];
         raise(shift, score, 1.0f);
@@ -262,22 +174,9 @@ template <class S> struct WarpRows {
         for (int i = 0; i < 4; i++) fragment[i] -= shift[i / 2];
         exponentials(weights, score, log2_e, {0.0f, 0.0f}, marks, type);
     }
-    // values += weights tile
-    template <class T>
-    __device__ __forceinline__ void add(const Weights<S> &weights, const unsigned char *shared, const MatrixRows<size> &tile, T type)
-    {
-        TC_UNROLL
-        for (int n = 0; n < S::keys / 16; n++) TC_UNROLL
-        for (int d = 0; d < size / 16; d++) {
-            uint32_t four[4];
-            load_matrix_x4_transposed(four, shared + tile.at(n, d));
-            mma(values[2 * d], weights[n], {four[0], four[1]}, type);
-            mma(values[2 * d + 1], weights[n], {four[2], four[3]}, type);
-        }
-    }
 
   private:
-    __device__ __forceinline__ void raise(float (&shift)[2], const Scores<S> &score, float scale)
+    __device__ __forceinline__ void raise(float (&shift)[2], const Products<S::keys> &score, float scale)
     {
         TC_UNROLL
         for (int r = 0; r < 2; r++) {
@@ -300,7 +199,7 @@ template <class S> struct WarpRows {
     }
     // 2^(factor score + added), without those that are dropped
     template <class T>
-    __device__ __forceinline__ void exponentials(Weights<S> &weights, Scores<S> &score, float factor, const float (&added)[2],
+    __device__ __forceinline__ void exponentials(Weights<S::keys> &weights, Products<S::keys> &score, float factor, const float (&added)[2],
                                                  const Marks &marks, T type)
     {
         TC_UNROLL
@@ -316,38 +215,6 @@ template <class S> struct WarpRows {
         }
     }
 };
-
-// Adds weight times value where the value is not finite and the pair not hidden: a weight of zero would let it through. `shared`: for the
-// weights of the warp.
-template <class S, class T>
-__device__ __forceinline__ void add_infinite(WarpRows<S> &rows, const Weights<S> &weights, uint32_t hidden, uint32_t *shared, const T *tile)
-{
-    constexpr uint32_t mark = 0x8000; // -0: a weight is never negative
-    __syncwarp();
-    TC_UNROLL
-    for (int e = 0; e < S::scores; e += 2) {
-        const uint32_t pair = weights[e / 8][e % 8 / 2];
-        const uint32_t low = hidden >> e & 1 ? mark : pair & 0xffff, high = hidden >> (e + 1) & 1 ? mark : pair >> 16;
-        shared[(row_of(e) * S::keys + column_of(e)) / 2] = low | high << 16;
-    }
-    __syncwarp();
-    const T *const own = reinterpret_cast<const T *>(shared) + lane_group() * S::keys;
-    TC_ROLLED
-    for (int key = 0; key < S::keys; key++) {
-        const T weight[2] = {own[key], own[key + 8 * S::keys]};
-        TC_UNROLL
-        for (int n = 0; n < S::size / 8; n++) {
-            const Vector<T, 2> pair = load_vector<2>(tile + Swizzle<S::size>::chunk(key, n) + lane_pair());
-            if (is_finite(pair.at[0]) && is_finite(pair.at[1])) continue;
-            TC_UNROLL
-            for (int i = 0; i < 4; i++) {
-                const T value = pair.at[i % 2];
-                if (!is_finite(value) && weight[i / 2].bits != mark) rows.values[n][i] += widen(weight[i / 2]) * widen(value);
-            }
-        }
-    }
-    __syncwarp();
-}
 
 // Where a warp keeps a value of eight rows, in float32, in the place of its queries: rows are turned, so that all banks are written at a
 // time.
@@ -423,8 +290,8 @@ __global__ void __launch_bounds__(most_threads, 1)
         end = end < to ? end : to;
     }
     if (lane_of() == 0) {
-        const int own = first + warp * warp_queries;
-        self = {block, Reach(p, head, heads, own, warp_queries), heads, b, segment, own, end};
+        const int own = first + warp * warp_rows;
+        self = {block, Reach(p, head, heads, own, warp_rows), heads, b, segment, own, end};
     }
     __syncwarp();
 
@@ -432,17 +299,17 @@ __global__ void __launch_bounds__(most_threads, 1)
     const GroupRows<T> q = {head.q.data, p.q.row, p.q.head, heads, self.first};
     const int own_rows = static_cast<int>(head.Tq) * group - self.first;
     if (vectors)
-        load_rows<warp_queries, size, warp_lanes, true>(own_queries, q, own_rows, static_cast<int>(p.D), threadIdx.x % warp_lanes);
+        load_rows<warp_rows, size, warp_lanes, true>(own_queries, q, own_rows, static_cast<int>(p.D), threadIdx.x % warp_lanes);
     else
-        load_rows<warp_queries, size, warp_lanes, false>(own_queries, q, own_rows, static_cast<int>(p.D), threadIdx.x % warp_lanes);
+        load_rows<warp_rows, size, warp_lanes, false>(own_queries, q, own_rows, static_cast<int>(p.D), threadIdx.x % warp_lanes);
     copy_async_commit();
     if (begin < self.end) load_tile<S, T>(p, numbers, self, dynamic, begin, 0, vectors);
     copy_async_wait<0>();
     __syncwarp();
-    Queries<S> queries(dynamic, shared.queries(warp));
+    OwnRows<size, S::keeps_queries> queries(dynamic, shared.queries(warp));
     WarpRows<S> rows;
-    Scores<S> score;
-    Weights<S> weights;
+    Products<S::keys> score;
+    Weights<S::keys> weights;
     MatrixRows<size> keys(0, true), values(shared.tile, false);
     const auto stage = [&] { return keys.row >= shared.stage ? 1 : 0; };
     const auto change_stage = [&] {
@@ -467,18 +334,19 @@ __global__ void __launch_bounds__(most_threads, 1)
                 next_keys.load(shared.keys(stage() ^ 1));
                 next_values.load(shared.values(stage() ^ 1));
                 copy_async_commit();
-                multiply_keys<S>(score, queries, dynamic, keys, T());
+                multiply_rows<S::keys>(score, queries, dynamic, keys, T());
                 rows.weigh(weights, score, numbers.scale, Marks(), T());
-                rows.add(weights, dynamic, values, T());
+                weigh_tile<S::keys, size>(rows.values, weights, dynamic, values, T());
                 change_stage();
             }
         }
         copy_async_wait<0>();
         // Only a pair that is hidden has to be kept from a value that is not finite.
-        const bool infinite = __syncthreads_or(!self.block.sees_all(key, S::seen_keys) && has_infinite<S>(shared.values(stage())));
+        const bool infinite =
+            __syncthreads_or(!self.block.sees_all(key, S::seen_keys) && has_infinite<S::keys, size, S::threads>(shared.values(stage())));
         if (key + S::keys < self.end) load_tile<S, T>(p, numbers, self, dynamic, key + S::keys, stage() ^ 1, vectors);
         bool sees = !self.own.sees_none(key, S::keys);
-        if (sees) multiply_keys<S>(score, queries, dynamic, keys, T());
+        if (sees) multiply_rows<S::keys>(score, queries, dynamic, keys, T());
         if (!S::keeps_queries) __syncthreads(); // scores take the place of the keys
         if (sees) {
             Marks marks;
@@ -494,14 +362,16 @@ __global__ void __launch_bounds__(most_threads, 1)
                 sees = __any_sync(all_lanes, marks.hidden != all_hidden<S>);
                 if (sees) rows.weigh_finished(weights, score, marks, T());
             }
-            if (sees && infinite) add_infinite(rows, weights, marks.hidden, reinterpret_cast<uint32_t *>(finished), shared.values(stage()));
+            if (sees && infinite)
+                add_infinite<S::keys, size>(rows.values, weights, marks.hidden, reinterpret_cast<uint32_t *>(finished),
+                                            shared.values(stage()));
         }
         if (infinite) {
             __syncthreads();
-            clear_infinite<S>(shared.values(stage()));
+            clear_infinite<S::keys, size, S::threads>(shared.values(stage()));
             __syncthreads();
         }
-        if (sees) rows.add(weights, dynamic, values, T());
+        if (sees) weigh_tile<S::keys, size>(rows.values, weights, dynamic, values, T());
         change_stage();
     }
 
@@ -536,7 +406,7 @@ __global__ void __launch_bounds__(most_threads, 1)
 
 // Shared memory of the map's kernel, in bytes: a tile of keys, and for each warp its queries, its scores and its WarpPlace.
 template <class S> struct MapTiles {
-    static constexpr int tile = S::keys * S::size * 2, query_bytes = warp_queries * S::size * 2, score_bytes = warp_queries * S::keys * 4;
+    static constexpr int tile = S::keys * S::size * 2, query_bytes = warp_rows * S::size * 2, score_bytes = warp_rows * S::keys * 4;
     static constexpr size_t bytes = static_cast<size_t>(tile + S::warps * (query_bytes + score_bytes + place_bytes));
     __device__ __forceinline__ static int queries(int warp) { return tile + warp * query_bytes; }
     __device__ __forceinline__ static int scores(int warp) { return queries(S::warps) + warp * score_bytes; }
@@ -562,19 +432,19 @@ __global__ void __launch_bounds__(most_threads, 1)
     BlockPlace place;
     const auto take = [&](int64_t count) { return static_cast<int>(place.take(count)); };
     const int key = take(divide_up(p.Tk, S::keys)) * S::keys, warp = static_cast<int>(threadIdx.x) / warp_lanes;
-    const int first = take(divide_up(p.Tq, S::queries)) * S::queries + warp * warp_queries, h = take(p.H), b = static_cast<int>(place.rest);
+    const int first = take(divide_up(p.Tq, S::queries)) * S::queries + warp * warp_rows, h = take(p.H), b = static_cast<int>(place.rest);
     const Head<T> head(p, numbers, b, h);
     WarpPlace &self = *reinterpret_cast<WarpPlace *>(dynamic + Tiles::place(warp));
     const Group heads = {h, 1};
-    const Reach own(p, head, heads, first, warp_queries);
+    const Reach own(p, head, heads, first, warp_rows);
     if (lane_of() == 0) self = {own, own, heads, b, 0, first, 0};
     T *const queries = reinterpret_cast<T *>(dynamic + Tiles::queries(warp)), *const keys = reinterpret_cast<T *>(dynamic);
     const int rows = static_cast<int>(head.Tq) - first, others = static_cast<int>(head.Tk) - key, D = static_cast<int>(p.D);
     if (vectors) {
-        load_rows<warp_queries, S::size, warp_lanes, true>(queries, head.q.at(first, 0), rows, D, threadIdx.x % warp_lanes);
+        load_rows<warp_rows, S::size, warp_lanes, true>(queries, head.q.at(first, 0), rows, D, threadIdx.x % warp_lanes);
         load_rows<S::keys, S::size, S::threads, true>(keys, head.k.at(key, 0), others, D, threadIdx.x);
     } else {
-        load_rows<warp_queries, S::size, warp_lanes, false>(queries, head.q.at(first, 0), rows, D, threadIdx.x % warp_lanes);
+        load_rows<warp_rows, S::size, warp_lanes, false>(queries, head.q.at(first, 0), rows, D, threadIdx.x % warp_lanes);
         load_rows<S::keys, S::size, S::threads, false>(keys, head.k.at(key, 0), others, D, threadIdx.x);
     }
     copy_async_commit();
@@ -582,9 +452,9 @@ __global__ void __launch_bounds__(most_threads, 1)
     __syncthreads();
     if (first >= p.Tq) return;
 
-    Scores<S> score;
-    Queries<S> query(dynamic, Tiles::queries(warp));
-    multiply_keys<S>(score, query, dynamic, MatrixRows<S::size>(0, true), T());
+    Products<S::keys> score;
+    OwnRows<S::size, S::keeps_queries> query(dynamic, Tiles::queries(warp));
+    multiply_rows<S::keys>(score, query, dynamic, MatrixRows<S::size>(0, true), T());
     float *const finished = reinterpret_cast<float *>(dynamic + Tiles::scores(warp));
     if (!own.sees_all(key, S::keys)) {
         TC_UNROLL
@@ -619,7 +489,7 @@ __global__ void __launch_bounds__(most_threads, 1)
     __syncwarp();
     T *const out = static_cast<T *>(a.map) + ((b * p.H + h) * p.Tq + first) * p.Tk + key;
     const int width = static_cast<int>(p.Tk) - key < S::keys ? static_cast<int>(p.Tk) - key : S::keys;
-    const int last = static_cast<int>(p.Tq) - first < warp_queries ? static_cast<int>(p.Tq) - first : warp_queries;
+    const int last = static_cast<int>(p.Tq) - first < warp_rows ? static_cast<int>(p.Tq) - first : warp_rows;
     if (wide_rows) {
         constexpr int eighths = S::keys / 8;
         const int number = lane_of() % eighths;
@@ -658,12 +528,6 @@ __global__ void __launch_bounds__(warp_lanes *rows_per_block)
         }
         narrow(out[d], sum);
     }
-}
-
-// May all rows be copied 16 bytes at a time?
-bool is_aligned(const tc_attention_operand &x)
-{
-    return reinterpret_cast<uintptr_t>(x.data) % 16 == 0 && x.batch % 8 == 0 && x.head % 8 == 0 && x.row % 8 == 0;
 }
 
 template <class S, class T> int launch_shape(const tc_attention_forward_args &a, const Segments<float> &segments, void *stream)
