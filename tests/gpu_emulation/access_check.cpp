@@ -164,26 +164,31 @@ bool in_program(const void *pointer)
     return dladdr(pointer, &object) != 0;
 }
 
-} // namespace
-
-void look(const void *pointer, size_t bytes, bool write, bool aligned, const void *instruction)
+// As look(), of what is not on the thread's own stack.
+__attribute__((noinline)) void look_at_memory(const void *pointer, size_t bytes, bool write, bool aligned, const void *instruction)
 {
-    if (!current) return; // host code
     const Region region = region_of(pointer);
-    if (region == Region::own_stack) return;
     const char *operation = write ? "store" : "load";
     if (region == Region::other) {
         if (!write && in_program(pointer)) return;
         if (host_page_locked(pointer)) return;
         fail(resolve(instruction), "wrong address: %s of %zu bytes at %p, which is not in device memory", operation, bytes, pointer);
     }
-    if (aligned && bytes && reinterpret_cast<uintptr_t>(pointer) % bytes)
+    if (aligned && (reinterpret_cast<uintptr_t>(pointer) & (bytes - 1))) // of powers of two
         fail(resolve(instruction), "misaligned access: %s of %zu bytes at %p", operation, bytes, pointer);
     if (!inside_one_array(region, pointer, bytes))
         fail(resolve(instruction), "out of bounds: %s of %zu bytes at %p is not inside one %s array", operation, bytes, pointer,
              region == Region::shared ? "shared" : "global");
     if (region == Region::global && !row_allows(pointer, write)) fail_row(resolve(instruction), pointer, bytes, write);
     check_bytes(pointer, bytes, write, operation, [=] { return resolve(instruction); });
+}
+
+} // namespace
+
+void look(const void *pointer, size_t bytes, bool write, bool aligned, const void *instruction)
+{
+    if (!current || on_own_stack(pointer)) return; // host code, or what no other thread may touch
+    look_at_memory(pointer, bytes, write, aligned, instruction);
 }
 
 void enter(const void *) {}

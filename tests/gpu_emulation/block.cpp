@@ -339,7 +339,8 @@ void check_collective(const Thread &me, const Waiting &mine)
         if (other->state != State::in_collective) continue;
         const Waiting &theirs = other->waiting;
         if (!named && !(theirs.mask >> me.lane & 1)) continue;
-        if (theirs.mask != mine.mask || !(theirs.site == mine.site) || strcmp(theirs.operation, mine.operation) != 0)
+        const bool same = theirs.operation == mine.operation || strcmp(theirs.operation, mine.operation) == 0;
+        if (theirs.mask != mine.mask || !(theirs.site == mine.site) || !same)
             fail(mine.site, "divergent warp: this lane came to %s with mask 0x%x, lane %d waits at %s with mask 0x%x, %s", mine.operation,
                  mine.mask, i, theirs.operation, theirs.mask, place(theirs.site).c_str());
     }

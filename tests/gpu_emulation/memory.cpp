@@ -282,8 +282,7 @@ Region region_of(const void *pointer)
 {
     if (shared_arena.contains(pointer)) return Region::shared;
     if (global_arena.contains(pointer)) return Region::global;
-    const char *p = static_cast<const char *>(pointer), *bottom = static_cast<const char *>(current->fiber.stack_bottom());
-    return p >= bottom && p < bottom + current->fiber.stack_size() ? Region::own_stack : Region::other;
+    return on_own_stack(pointer) ? Region::own_stack : Region::other;
 }
 bool device_block(const void *pointer, const unsigned char **start, const unsigned char **end)
 {

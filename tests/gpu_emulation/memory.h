@@ -56,6 +56,12 @@ void check_access(Space space, const void *pointer, size_t bytes, size_t alignme
 
 // ---- for the access check ----
 
+// On the stack of the thread that runs, where most accesses are: asked for first, and without a call.
+inline bool on_own_stack(const void *pointer)
+{
+    const Fiber &fiber = current->fiber;
+    return static_cast<size_t>(static_cast<const char *>(pointer) - static_cast<const char *>(fiber.stack_bottom())) < fiber.stack_size();
+}
 enum class Region { shared, global, own_stack, other };
 Region region_of(const void *pointer);
 bool inside_one_array(Region region, const void *pointer, size_t bytes);
