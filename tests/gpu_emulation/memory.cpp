@@ -54,6 +54,8 @@ void write_guard(unsigned char *from, const unsigned char *end)
 {
     for (unsigned char *p = from; p < end; p++) *p = *guard_table.at(p);
 }
+// Large pages: hiding memory takes time for each page of it.
+constexpr size_t page_bytes = size_t(2) << 20;
 constexpr size_t global_arena_bytes = size_t(256) << 20;
 constexpr size_t shared_arena_bytes = 4 * largest_shared_limit; // guards included
 
@@ -82,9 +84,11 @@ struct Arena {
     void reserve(size_t bytes)
     {
         capacity = bytes;
-        void *memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+        void *memory = mmap(nullptr, bytes + page_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
         if (memory == MAP_FAILED) abort();
         base = static_cast<unsigned char *>(memory);
+        base += page_bytes - reinterpret_cast<uintptr_t>(base) % page_bytes;
+        madvise(base, bytes, MADV_HUGEPAGE); // where the system has none, hiding takes longer
         poison(base, capacity);
     }
     unsigned char *allocate(const void *tag, const char *name, size_t bytes, size_t alignment, Site site)
@@ -206,7 +210,6 @@ namespace
 bool hidden = false;
 int accesses = 0; // nested
 size_t shown = 0; // bytes of the arena, from its start on, that may be touched while `accesses`
-constexpr size_t page_bytes = 4096;
 
 // The rest of the arena stays hidden: the system walks through all of its pages that were ever touched.
 void show(size_t bytes)
