@@ -210,6 +210,15 @@ int tc_cpu_isas(const char **names, bool *usable, int max)
 
 bool tc_cpu_has_tiles(void) { return isas[atomic_load_explicit(&current, memory_order_relaxed)].tiles; }
 
+bool tc_cpu_is_amd(void)
+{
+#ifdef HAVE_X86
+    return __builtin_cpu_is("amd");
+#else
+    return false;
+#endif
+}
+
 tc_status tc_cpu_select(const char *name, tc_error *err) { return select_isa(name, "instruction set ", err); }
 
 const tc_kernel_table *tc_cpu_kernels(tc_dtype compute)

@@ -12,6 +12,7 @@ TC_CHECKED tc_status tc_cpu_initialize(tc_error *err);
 const char *tc_cpu_isa(void);                                       /* the one in use: "baseline", "avx2", "avx512", "amx", "neon" */
 int tc_cpu_isas(const char **names, bool *usable, int max);         /* those built into the library; returns their number */
 bool tc_cpu_has_tiles(void);                                        /* the one in use multiplies tiles of bfloat16 */
+bool tc_cpu_is_amd(void);                                           /* whose own prefetching differs */
 TC_CHECKED tc_status tc_cpu_select(const char *isa, tc_error *err); /* tests: switch the table (no kernel may be running) */
 const tc_kernel_table *tc_cpu_kernels(tc_dtype compute);            /* TC_FLOAT32 or TC_FLOAT64 */
 

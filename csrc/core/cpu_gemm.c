@@ -27,6 +27,8 @@
 /* Where halves are in a cache near the core or the next, prefetching them for up to so many rows costs more than it saves. */
 #define LARGE_HALVES 393216
 #define FEW_ROWS_OF_HALVES 8
+/* AMD's processors themselves read ahead fast enough for so many rows, and prefetching as well takes longer. */
+#define ROWS_READ_AHEAD_BY_AMD 2
 
 /* Up to so many rows, and from so many bytes on that no cache near the core contains, rows of B in place are read by strips, in pieces of
  * so many columns where there are as many for each thread. */
@@ -97,6 +99,7 @@ static bool wants_prefetch(const tc_gemm_args *g, size_t element)
 {
     const bool halves = g->b_stored != TC_STORED_AS_COMPUTED;
     if (g->b_form != TC_GEMM_B_PANELS) return false;
+    if (halves && g->M <= ROWS_READ_AHEAD_BY_AMD && tc_cpu_is_amd()) return false;
     if (halves && g->by_columns && g->M <= FEW_ROWS_OF_HALVES) return g->K * g->N * 2 > LARGE_HALVES;
     return g->K * g->N * (int64_t)element > (g->by_columns ? LARGE_B_OF_FEW_ROWS : LARGE_B);
 }
