@@ -1,10 +1,10 @@
 // gemm_tensor.cu: products of halves on tensor cores (sm_80 and later), summed in float32 in the order of k, whatever the tile: a row of C
 // has the same bits in tiles of either size.
 //
-// A block of four warps computes a tile of C; each warp a quarter of it, 64 x 64 or 32 x 32. For 32 k at a time the tiles of A and B are
-// copied to shared memory, three stages deep, in chunks of 8 elements along the operand's own contiguous axis: ldmatrix transposes those
-// that do not run along k. The places of chunks are permuted so that neither copies nor ldmatrix meet in a bank. What lies beyond M, N or
-// the end of the sum becomes zeros in both operands, so that no NaN comes in.
+// A block of four warps computes a tile of C; each warp a quarter of it, 64 x 64 or 32 x 32. For 32 or 64 k at a time the tiles of A and B
+// are copied to shared memory, three stages deep, in chunks of 8 elements along the operand's own contiguous axis: ldmatrix transposes
+// those that do not run along k. The places of chunks are permuted so that neither copies nor ldmatrix meet in a bank. What lies beyond M
+// and N, or before the sum, which ends with a stage, becomes zeros in both operands, so that no NaN comes in.
 #include "gemm_epilogue.cuh"
 
 namespace
@@ -13,18 +13,20 @@ namespace
 using namespace tc;
 
 constexpr int tensor_threads = 128;
-constexpr int tensor_depth = 32;
 constexpr int tensor_stages = 3;
+// Of a stage: as many k as make both tiles' stages equally large.
+constexpr int depth_of(int tile) { return tile == 128 ? 32 : 64; }
 constexpr int chunk_elements = 8, chunk_bytes = 16;
 
-// One operand's tile of rows x tensor_depth in shared memory. `along`: it runs along k in memory, otherwise across.
+// One operand's tile of rows x depth in shared memory. `along`: it runs along k in memory, otherwise across.
 template <int rows, bool along> struct OperandTile {
-    static constexpr int bytes = rows * tensor_depth * 2;
+    static constexpr int depth = depth_of(rows), bytes = rows * depth * 2;
 
     // Where the chunk is that begins at (row, k).
     static __device__ __forceinline__ int chunk_at(int row, int k)
     {
-        if (along) return row * tensor_depth * 2 + (k / chunk_elements ^ row / 2 % 4) * chunk_bytes;
+        const int turn = depth == 64 ? row % 8 : row / 2 % 4; // eight rows fill all banks once, or pairs of them do
+        if (along) return row * depth * 2 + (k / chunk_elements ^ turn) * chunk_bytes;
         return k * rows * 2 + (row / chunk_elements ^ k % 8) * chunk_bytes;
     }
     // The row of an 8x8 matrix whose address this lane gives to ldmatrix, of the four that make 16 rows x 16 k from row `first` on. Of the
@@ -38,7 +40,7 @@ template <int rows, bool along> struct OperandTile {
     static __device__ __forceinline__ int matrix_at(int start, int n, int kk)
     {
         constexpr int step = 16 / chunk_elements * chunk_bytes; // of what is contiguous
-        return along ? (start ^ kk * step) + n * 16 * tensor_depth * 2 : (start ^ n * step) + kk * 16 * rows * 2;
+        return along ? (start ^ kk * step) + n * 16 * depth * 2 : (start ^ n * step) + kk * 16 * rows * 2;
     }
     static __device__ __forceinline__ void load(uint32_t (&fragment)[4], const char *matrices)
     {
@@ -49,45 +51,56 @@ template <int rows, bool along> struct OperandTile {
     }
 };
 
-// A thread's part of the copies of an operand.
+// A thread's part of the copies of an operand: chunks of runs that are contiguous in memory. In the small tile it has both halves' chunk of
+// a run, which have addresses a constant apart; the two runs that eight lanes copy are then four apart, for banks of their own.
 template <class T, int rows, bool along> struct Copies {
     using Tile = OperandTile<rows, along>;
-    static constexpr int per_run = (along ? tensor_depth : rows) / chunk_elements; // chunks of a contiguous run
-    static constexpr int between = tensor_threads / per_run;                       // runs from one of the thread's chunks to the next
-    static constexpr int count = (along ? rows : tensor_depth) / between;
-    const T *from;
-    int64_t run, depth; // elements from one of the thread's chunks to the next, and to those of the next stage
-    int k, to;          // of the first chunk
-    int valid[count];   // bytes of each chunk that are inside the operand
+    static constexpr int runs = along ? rows : Tile::depth, run_elements = along ? Tile::depth : rows;
+    static constexpr int halves = run_elements == 64 ? 2 : 1, lanes = run_elements / chunk_elements / halves; // of a run
+    static constexpr int between = tensor_threads / lanes, count = runs / between; // runs from one of the thread's to the next; of them
+    const T *from;                                                                 // of the next stage
+    int64_t run, stage;       // elements from one of the thread's runs to the next, and to those of the next stage
+    int k, to;                // of the first chunk
+    int valid[count][halves]; // bytes of each chunk that are inside the operand
 
-    // `across`, `along_k`: strides of rows and k. `rows_left`: rows from `data` on.
-    __device__ Copies(const T *data, int64_t across, int64_t along_k, int64_t rows_left)
+    // `across`, `along_k`: strides of rows and k. `rows_left`: rows from `data` on. `before`: k of the first stage before the sum.
+    __device__ Copies(const T *data, int64_t across, int64_t along_k, int64_t rows_left, int before)
     {
-        const int thread = static_cast<int>(threadIdx.x), in_run = thread % per_run * chunk_elements;
-        const int row = along ? thread / per_run : in_run;
-        k = along ? in_run : thread / per_run;
-        from = data + row * across + k * along_k;
+        const int thread = static_cast<int>(threadIdx.x), in_run = thread % lanes * chunk_elements;
+        const int number = thread / lanes, first = halves == 2 ? number / 8 * 8 + number % 2 * 4 + number / 2 % 4 : number;
+        const int row = along ? first : in_run;
+        k = along ? in_run : first;
+        from = data + row * across + (k - before) * along_k;
         run = between * (along ? across : along_k);
-        depth = tensor_depth * along_k;
+        stage = Tile::depth * along_k;
         to = Tile::chunk_at(row, k);
         for (int i = 0; i < count; i++) {
-            const int64_t left = along ? (row + i * between < rows_left ? chunk_elements : 0) : rows_left - row;
-            valid[i] = static_cast<int>(left < 0 ? 0 : left < chunk_elements ? left : chunk_elements) * static_cast<int>(sizeof(T));
+            for (int half = 0; half < halves; half++) {
+                const int64_t left = along ? (row + i * between < rows_left ? chunk_elements : 0) : rows_left - row - half * rows / 2;
+                valid[i][half] = static_cast<int>(left < 0                ? 0
+                                                  : left < chunk_elements ? left
+                                                                          : chunk_elements) *
+                                 static_cast<int>(sizeof(T));
+            }
         }
     }
-    // Starts the copies of one stage. Of the first one only `depth_left` k are in the sum.
-    template <bool whole> __device__ __forceinline__ void start(char *tile, int depth_left)
+    // Starts the copies of the next stage, of which all but the first `before` k are in the sum.
+    template <bool whole> __device__ __forceinline__ void start(char *tile, int before)
     {
         const T *source = from;
         TC_UNROLL
         for (int i = 0; i < count; i++) {
-            const bool inside = whole || k + (along ? 0 : i * between) < depth_left;
-            copy_async<chunk_bytes>(tile + to + i * between * (along ? tensor_depth : rows) * static_cast<int>(sizeof(T)), source,
-                                    inside ? valid[i] : 0);
+            TC_UNROLL
+            for (int half = 0; half < halves; half++) {
+                const bool inside = whole || k + (along ? half * run_elements / 2 : i * between) >= before;
+                const int in_run = to ^ half * run_elements; // half as many bytes as a run has
+                const int at = in_run + i * between * run_elements * static_cast<int>(sizeof(T));
+                copy_async<chunk_bytes>(tile + at, source + half * run_elements / 2, inside ? valid[i][half] : 0);
+            }
             source += run;
         }
+        from += stage;
     }
-    __device__ __forceinline__ void advance(int64_t elements) { from += elements; }
 };
 
 template <class T> constexpr uint32_t pair_of_ones = 0;
@@ -106,7 +119,7 @@ template <class T, int tile, bool a_along, bool b_along> struct TensorTile {
     template <bool sums_a> __device__ __forceinline__ void add(const char *stage, int left_at, int right_at)
     {
         TC_UNROLL
-        for (int kk = 0; kk < tensor_depth / 16; kk++) {
+        for (int kk = 0; kk < Left::depth / 16; kk++) {
             uint32_t left[n][4], right[n][4];
             TC_UNROLL
             for (int i = 0; i < n; i++) Left::load(left[i], stage + Left::matrix_at(left_at, i, kk));
@@ -139,8 +152,11 @@ __global__ void __launch_bounds__(tensor_threads, 2) gemm_tensor_kernel(const __
     const int64_t first = chunk * a.k_chunk, end = a.K - first < a.k_chunk ? a.K : first + a.k_chunk;
     const T *left_data = static_cast<const T *>(a.a) + batch_offset(a, a.a_batch, batch) + row * a.a_row + first * a.a_col;
     const T *right_data = static_cast<const T *>(a.b) + batch_offset(a, a.b_batch, batch) + column * a.b_col + first * a.b_row;
-    Copies<T, tile, a_along> left(left_data, a.a_row, a.a_col, a.M - row);
-    Copies<T, tile, b_along> right(right_data, a.b_col, a.b_row, a.N - column);
+    // The first step has what is left when the others are whole, at its end: a multiple of a chunk where an operand runs along k.
+    const int steps = static_cast<int>(divide_up(end - first, Tile::Left::depth));
+    const int before = steps * Tile::Left::depth - static_cast<int>(end - first);
+    Copies<T, tile, a_along> left(left_data, a.a_row, a.a_col, a.M - row, before);
+    Copies<T, tile, b_along> right(right_data, a.b_col, a.b_row, a.N - column, before);
 
     const int lane = static_cast<int>(threadIdx.x) % warp_lanes, warp = static_cast<int>(threadIdx.x) / warp_lanes;
     const int warp_row = warp / 2 * Tile::side, warp_column = warp % 2 * Tile::side;
@@ -149,22 +165,15 @@ __global__ void __launch_bounds__(tensor_threads, 2) gemm_tensor_kernel(const __
     const bool adds_a = sums_a && column == 0; // the same in the whole block
     Tile work = {};
 
-    // The first step has what is left when the others are whole: a multiple of a chunk where an operand runs along k.
-    const int steps = static_cast<int>(divide_up(end - first, tensor_depth));
-    const int of_first = static_cast<int>(end - first) - (steps - 1) * tensor_depth;
     if (steps > 0) {
-        left.template start<false>(shared, of_first);
-        right.template start<false>(shared + Tile::Left::bytes, of_first);
-        left.advance(of_first * a.a_col);
-        right.advance(of_first * a.b_row);
+        left.template start<false>(shared, before);
+        right.template start<false>(shared + Tile::Left::bytes, before);
     }
     copy_async_commit();
     const auto copy = [&](int step, int to) {
         if (step < steps) {
-            left.template start<true>(shared + to, tensor_depth);
-            right.template start<true>(shared + to + Tile::Left::bytes, tensor_depth);
-            left.advance(left.depth);
-            right.advance(right.depth);
+            left.template start<true>(shared + to, 0);
+            right.template start<true>(shared + to + Tile::Left::bytes, 0);
         }
         copy_async_commit();
     };
