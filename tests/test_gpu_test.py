@@ -14,6 +14,7 @@ import pytest
 TOOLS = Path(__file__).resolve().parents[1] / "tools"
 sys.path.append(str(TOOLS))
 import gpu_test  # noqa: E402
+import gpu_workloads  # noqa: E402
 
 FAKES = f"""
 import signal, sys, time
@@ -143,7 +144,12 @@ TINY = {
 }
 
 
-ON_THE_CPU = [workload for workload, _ in gpu_test.WORKLOADS if workload is not gpu_test.captured_encoder_step]
+def tiny(dimensions):
+    """A shape for a kernel."""
+    return (2, 2, 3, 3, 4)[-dimensions:]
+
+
+ON_THE_CPU = [workload for workload, _ in gpu_test.WORKLOADS if workload is not gpu_workloads.captured_encoder_step]
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
@@ -167,7 +173,7 @@ def test_a_workload_that_fails_fails_the_part(tmp_path, monkeypatch):
     def broken(library, n):
         raise ValueError("no kernel")
 
-    monkeypatch.setattr(gpu_test, "WORKLOADS", [(broken, [(3,)]), (gpu_test.gelu, [(7,)])])
+    monkeypatch.setattr(gpu_test, "WORKLOADS", [(broken, [(3,)]), (gpu_workloads.gelu, [(7,)])])
     found = gpu_test.libraries("cpu", "float32")
     monkeypatch.setattr(gpu_test, "libraries", lambda device, dtype: found | {"pytorch_ms": found["ms"]})
     assert gpu_test.run_part("benchmark", {}, tmp_path) == "failed"
@@ -178,7 +184,9 @@ def test_a_workload_that_fails_fails_the_part(tmp_path, monkeypatch):
 
 def test_a_workload_out_of_time_ends_the_part(tmp_path, monkeypatch):
     """What follows it would run without a limit."""
-    monkeypatch.setattr(gpu_test, "WORKLOADS", [(lambda library, seconds: lambda: time.sleep(seconds), [(0.05,)]), (gpu_test.gelu, [(7,)])])
+    monkeypatch.setattr(
+        gpu_test, "WORKLOADS", [(lambda library, seconds: lambda: time.sleep(seconds), [(0.05,)]), (gpu_workloads.gelu, [(7,)])]
+    )
     monkeypatch.setattr(gpu_test.WORKLOADS[0][0], "__name__", "sleep")
     found = gpu_test.libraries("cpu", "float32")
     monkeypatch.setattr(gpu_test, "libraries", lambda device, dtype: {"ms": found["ms"]})
@@ -249,7 +257,7 @@ def test_a_torch_that_cannot_be_opened_is_a_text(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(tmp_path)
     for name in [name for name in sys.modules if name.partition(".")[0] == "torch"]:
         monkeypatch.delitem(sys.modules, name)
-    monkeypatch.setattr(gpu_test, "WORKLOADS", [(gpu_test.gelu, [(7,)])])
+    monkeypatch.setattr(gpu_test, "WORKLOADS", [(gpu_workloads.gelu, [(7,)])])
     of_the_cpu = gpu_test.libraries
     monkeypatch.setattr(gpu_test, "libraries", lambda device, dtype: of_the_cpu("cpu", dtype))
     assert gpu_test.run_part("benchmark", {}, tmp_path) == "done"
@@ -264,12 +272,19 @@ def test_a_torch_that_cannot_be_opened_is_a_text(tmp_path, monkeypatch):
 WORKLOADS = f"""
 import sys
 sys.path[:0] = [{str(TOOLS)!r}, {str(Path(__file__).parent)!r}]
-import gpu_test, test_gpu_test
+import gpu_test, gpu_workloads, test_gpu_test
 import transformer_c as tc
 for dtype in ("float32", "bfloat16"):
     library = gpu_test.Library(tc, tc.functional, "cuda:emulated", dtype)
     for workload, _ in gpu_test.WORKLOADS:
         assert gpu_test.median_ms(library, workload(library, *test_gpu_test.TINY[workload.__name__]), repeats=1) > 0
+gpu_test.KERNELS = [(kernel, dtypes[:1], [test_gpu_test.tiny(len(shapes[0]))], *more) for kernel, dtypes, shapes, *more in gpu_test.KERNELS]
+gpu_test.libraries = lambda device, dtype: {{"us": gpu_test.Library(tc, tc.functional, "cuda:emulated", dtype)}}
+gpu_workloads.KERNEL_SECONDS = 0.0
+gpu_workloads.kernel_us.__defaults__ = (0.0,)
+kept = []
+gpu_test.part_kernels({{}}, kept.append)
+assert len(kept) > len(gpu_test.KERNELS) and all(row["us"] > 0 and row.get("tflops", row.get("gb_per_s")) > 0 for row in kept)
 """
 CONSTANTS = f"""
 import json, sys

@@ -24,7 +24,6 @@ import os
 import platform
 import shutil
 import signal
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -36,6 +35,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 sys.path += [str(ROOT / "tools"), str(ROOT / "tests" / "gpu"), str(ROOT / "tests" / "gpu_emulation")]
 import build_cuda  # noqa: E402
+from gpu_workloads import KERNELS, WORKLOADS, Library, best_of_pytorch, kernel_us, libraries, median_ms  # noqa: E402
 
 Keep = Callable[[dict], None]  # takes one result, which is on the disk when it returns
 
@@ -60,10 +60,18 @@ def run(command: list[str]) -> str:
     return output.strip().splitlines()[-1] if output.strip() else ""
 
 
-def run_tests(command: list[str], keep: Keep) -> None:
+def run_tests(command: list[str], keep: Keep, environment: dict[str, str] | None = None) -> None:
     """Runs pytest -v and keeps each test's outcome as it comes, and the summary."""
     last, failed = [], 0
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=ROOT, start_new_session=True) as tests:
+    with subprocess.Popen(
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        cwd=ROOT,
+        start_new_session=True,
+        env={**os.environ, **(environment or {})},
+    ) as tests:
         assert tests.stdout
         try:
             for line in tests.stdout:
@@ -135,6 +143,14 @@ def part_tests(gpu: dict[str, str], keep: Keep) -> None:
     run_tests(pytest_command(), keep)
 
 
+def part_cases(gpu: dict[str, str], keep: Keep) -> None:
+    """The emulation's cases of single kernels, against the float64 reference."""
+    folder = ROOT / "tests" / "gpu_emulation"
+    files = [str(folder / f"test_cuda_{name}.py") for name in ("attention", "gemm", "kernels", "flat")]
+    command = [sys.executable, "-m", "pytest", "-v", "-p", "no:cacheprovider", *files]
+    run_tests(command, keep, {"EMULATION_FLAVOUR": "hardware"})
+
+
 def sanitizer(tool: str, keep: Keep) -> None:
     found = shutil.which("compute-sanitizer") or shutil.which("/usr/local/cuda/bin/compute-sanitizer")
     if not found:
@@ -150,136 +166,7 @@ def part_racecheck(gpu: dict[str, str], keep: Keep) -> None:
     sanitizer("racecheck", keep)
 
 
-# ---- benchmarks: workloads that are the same code for both libraries -----------------------------------------------------------------
-
-
-class Library:
-    """transformer_c or PyTorch, with Tensors of one dtype on one device."""
-
-    def __init__(self, module: Any, functional: Any, device: str, dtype: str) -> None:
-        self.module, self.functional, self.device, self.dtype = module, functional, device, getattr(module, dtype)
-
-    def tensor(self, *shape: int, grad: bool = True) -> Any:
-        import numpy as np
-
-        values = np.random.default_rng(0).standard_normal(shape, np.float32)
-        tensor = (self.module.from_numpy(values) if self.module.__name__ == "torch" else self.module.tensor(values)).to(self.device)
-        return tensor.to(self.dtype).requires_grad_(grad)
-
-    def synchronize(self) -> None:
-        if self.device != "cpu":
-            self.module.cuda.synchronize(self.device)
-
-    def graph(self, step: Callable[[], Any]) -> Callable[[], Any]:
-        """The step, captured as a graph; the calls before the capture are made here."""
-        cuda = self.module.cuda
-        if self.module.__name__ != "torch":
-            captured = cuda.graph(step, device=self.device)
-            captured(), captured()
-            return captured
-        side, graph = cuda.Stream(), cuda.CUDAGraph()
-        side.wait_stream(cuda.current_stream())
-        with cuda.stream(side):
-            for _ in range(3):
-                step()
-        cuda.current_stream().wait_stream(side)
-        with cuda.graph(graph):
-            step()
-        return graph.replay
-
-
-def forward_and_backward(library: Library, compute: Callable[[], Any]) -> Callable[[], Any]:
-    dy = library.tensor(*compute().shape, grad=False)
-    return lambda: compute().backward(dy)
-
-
-def linear(library: Library, N: int, inputs: int, outputs: int) -> Callable[[], Any]:
-    x, weight, bias = library.tensor(N, inputs), library.tensor(outputs, inputs), library.tensor(outputs)
-    return forward_and_backward(library, lambda: library.functional.linear(x, weight, bias))
-
-
-def attention(library: Library, B: int, H: int, T: int, D: int) -> Callable[[], Any]:
-    query, key, value = (library.tensor(B, H, T, D) for _ in range(3))
-    return forward_and_backward(library, lambda: library.functional.scaled_dot_product_attention(query, key, value))
-
-
-def layer_norm(library: Library, N: int, C: int) -> Callable[[], Any]:
-    x, weight, bias = library.tensor(N, C), library.tensor(C), library.tensor(C)
-    return forward_and_backward(library, lambda: library.functional.layer_norm(x, (C,), weight, bias))
-
-
-def softmax(library: Library, N: int, C: int) -> Callable[[], Any]:
-    x = library.tensor(N, C)
-    return forward_and_backward(library, lambda: library.functional.softmax(x, -1))
-
-
-def gelu(library: Library, n: int) -> Callable[[], Any]:
-    x = library.tensor(n)
-    return forward_and_backward(library, lambda: library.functional.gelu(x))
-
-
-def encoder_step(library: Library, B: int, T: int, C: int, H: int, **options: Any) -> Callable[[], Any]:
-    """Forward, loss, backward, clipping and AdamW of an encoder layer."""
-    nn, x = library.module.nn, library.tensor(B, T, C, grad=False)
-    model = nn.TransformerEncoderLayer(C, H, 2 * C, dropout=0.0, batch_first=True).to(library.device).to(library.dtype)
-    optimizer = library.module.optim.AdamW(model.parameters(), lr=1e-3, **options)
-
-    def step() -> None:
-        optimizer.zero_grad()
-        y = model(x)
-        (y * y).mean().backward()
-        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
-
-    return step
-
-
-def captured_encoder_step(library: Library, *shape: int) -> Callable[[], Any]:
-    """The same as one graph."""
-    options = {"capturable": True} if library.module.__name__ == "torch" else {}
-    return library.graph(encoder_step(library, *shape, **options))
-
-
-# Whole steps first.
-WORKLOADS: list[tuple[Callable[..., Callable[[], Any]], list[tuple[int, ...]]]] = [
-    (encoder_step, [(128, 16, 32, 4), (64, 128, 256, 4), (8, 1024, 512, 8)]),
-    (captured_encoder_step, [(128, 16, 32, 4), (64, 128, 256, 4), (8, 1024, 512, 8)]),
-    (linear, [(8192, 512, 2048), (2048, 32, 96)]),
-    (attention, [(8, 8, 1024, 64), (64, 4, 128, 64)]),
-    (layer_norm, [(8192, 512)]),
-    (softmax, [(8192, 1024)]),
-    (gelu, [(1 << 24,)]),
-]
-
-
-def median_ms(library: Library, step: Callable[[], Any], repeats: int = 20) -> float:
-    for _ in range(3):
-        step()
-    times = []
-    for _ in range(repeats):
-        library.synchronize()
-        start = time.perf_counter()
-        step()
-        library.synchronize()
-        times.append(time.perf_counter() - start)
-    return 1000 * statistics.median(times)
-
-
-def libraries(device: str, dtype: str) -> dict[str, Library | str]:
-    """Ours, and PyTorch where it is installed for this device; the reason where it is installed and cannot be used."""
-    import transformer_c as tc
-
-    found: dict[str, Library | str] = {"ms": Library(tc, tc.functional, device, dtype)}
-    try:
-        import torch
-
-        if device == "cpu" or torch.cuda.is_available():
-            found["pytorch_ms"] = Library(torch, torch.nn.functional, device, dtype)
-    except ModuleNotFoundError:
-        pass
-    except Exception as error:
-        found["pytorch_ms"] = f"{type(error).__name__}: {error}"
-    return found
+# ---- benchmarks ------------------------------------------------------------------------------------------------------------------------
 
 
 def part_benchmark(gpu: dict[str, str], keep: Keep) -> None:
@@ -298,6 +185,55 @@ def part_benchmark(gpu: dict[str, str], keep: Keep) -> None:
                 keep(row)
     if wrong:
         raise RuntimeError(f"{len(wrong)} workloads failed:\n" + "\n".join(wrong)[-4000:])
+
+
+def part_kernels(gpu: dict[str, str], keep: Keep) -> None:
+    """Each kernel by itself, in graphs, beside PyTorch's fastest; with "medium" and "high" products of float32 on tensor cores."""
+    wrong = []
+    for kernel, dtypes, shapes, work, unit in KERNELS:
+        for shape in shapes:
+            for dtype in dtypes:
+                for precision in ("highest", "high", "medium") if unit == "flop" and dtype == "float32" else ("highest",):
+                    if precision != "highest" and not kernel.__name__.startswith(("linear", "matmul")):
+                        continue
+                    name = f"{kernel.__name__} {'x'.join(map(str, shape))} {dtype}{'' if precision == 'highest' else ', ' + precision}"
+                    row = time_kernel(kernel, shape, dtype, precision)
+                    if isinstance(row["us"], str):
+                        wrong.append(f"{name}: {row['us']}")
+                    else:
+                        amount = work(*shape)
+                        rate = (
+                            ("tflops", amount / row["us"] / 1e6)
+                            if unit == "flop"
+                            else ("gb_per_s", amount * (2 if dtype != "float32" else 4) / row["us"] / 1e3)
+                        )
+                        row[rate[0]] = rate[1]
+                    keep({"kernel": name, **row})
+    if wrong:
+        raise RuntimeError(f"{len(wrong)} kernels failed:\n" + "\n".join(wrong)[-4000:])
+
+
+def time_kernel(kernel: Callable[..., Callable[[], Any]], shape: tuple[int, ...], dtype: str, precision: str) -> dict[str, Any]:
+    """Ours and PyTorch's, in microseconds; a text where one fails."""
+    row: dict[str, Any] = {}
+    for library in libraries("cuda", dtype).values():
+        if isinstance(library, str):
+            row["pytorch_us"] = library
+            continue
+        try:
+            if library.is_pytorch:
+                # its "high" is TF32, as our "medium" is; it has nothing like our "high"
+                library.module.set_float32_matmul_precision("high" if precision == "medium" else "highest")
+                row |= best_of_pytorch(library, kernel, shape)
+            else:
+                library.module.set_float32_precision(precision)
+                row["us"] = kernel_us(library, kernel(library, *shape))
+        except Exception as error:
+            row["pytorch_us" if library.is_pytorch else "us"] = f"{type(error).__name__}: {error}"[:500]
+        finally:
+            if not library.is_pytorch:
+                library.module.set_float32_precision("highest")
+    return row
 
 
 LAUNCHES = 500
@@ -354,8 +290,10 @@ def copies(library: Library, n: int) -> Callable[[], Any]:
 PARTS: dict[str, tuple[float, Callable[[dict[str, str], Keep], None]]] = {
     "build": (3, part_build),
     "instructions": (1, part_instructions),
+    "cases": (3, part_cases),
     "tests": (7, part_tests),
     "benchmark": (4, part_benchmark),
+    "kernels": (4, part_kernels),
     "constants": (1, part_constants),
     "memcheck": (4, part_memcheck),
     "racecheck": (4, part_racecheck),

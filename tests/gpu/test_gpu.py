@@ -24,6 +24,7 @@ import test_cuda_tensors
 import test_cuda_trainer
 import test_cuda_training
 import test_cuda_waits
+from cuda_library import Hardware
 from device_cases import device, nothing_is_left  # noqa: F401 (fixtures)
 from test_cuda_streams import CASES, fresh  # noqa: F401 (a fixture for each test)
 
@@ -34,20 +35,6 @@ pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("nothing_is_left")]
 def emulated_gpu():
     """The device that those tests run on: here the first GPU. tests/test_gpu_test.py rehearses some on the emulated one."""
     return os.environ.get("GPU_TESTS_DEVICE", "cuda:0")
-
-
-class Hardware:
-    """In the place of the emulated library: it has the order that it has, and counts nothing."""
-
-    counts_launches = False
-
-    def set_streams(self, order, seed=0):
-        pass
-
-    def __getattr__(self, name):
-        if name.startswith("__"):
-            raise AttributeError(name)
-        pytest.skip(f"the emulation alone has {name}")
 
 
 @pytest.fixture(scope="session")

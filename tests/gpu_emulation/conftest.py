@@ -1,4 +1,7 @@
-"""The emulated GPU, alone and as device="cuda:emulated", and the dtypes and schedules for its kernels."""
+"""The emulated GPU, alone and as device="cuda:emulated", and the dtypes and schedules for its kernels.
+
+With EMULATION_FLAVOUR=hardware the tests of single kernels, those that take `cuda`, run on the first GPU, in the order that it has.
+"""
 
 import os
 import pathlib
@@ -12,7 +15,8 @@ from device_cases import device, nothing_is_left  # noqa: F401 (fixtures)
 from transformer_c import _core
 
 HERE = pathlib.Path(__file__).parent
-SCHEDULES = [("round_robin", 0), ("greedy", 1), ("random", 2)]
+ON_HARDWARE = emulation.FLAVOUR == "hardware"
+SCHEDULES = [("round_robin", 0), ("greedy", 1), ("random", 2)][: 1 if ON_HARDWARE else None]
 
 
 def pytest_generate_tests(metafunc):
@@ -31,15 +35,22 @@ def pytest_generate_tests(metafunc):
         metafunc.parametrize("schedule", SCHEDULES, ids=[name for name, _ in SCHEDULES])
 
 
-def pytest_collection_modifyitems(items):
+def pytest_collection_modifyitems(config, items):
     """`make sanitize` leaves these out: they use their own sanitizers, and two in one process conflict."""
     for item in items:
         if item.path.parent == HERE:
             item.add_marker(pytest.mark.unsanitized)
+    if ON_HARDWARE:
+        others = [item for item in items if "cuda" not in item.fixturenames]
+        config.hook.pytest_deselected(items=others)
+        items[:] = [item for item in items if "cuda" in item.fixturenames]
 
 
 @pytest.fixture(scope="session")
 def emulated_library():
+    if ON_HARDWARE:
+        yield cuda_library.HardwareLibrary(emulation.hardware_library())
+        return
     library = cuda_library.EmulatedLibrary(emulation.kernel_library(emulation.FLAVOUR))
     yield library
     if os.environ.get("EMULATION_NEVER_WRITTEN"):  # of test_sanitizers.py

@@ -217,6 +217,30 @@ def fill(struct, **values):
     return args
 
 
+class Hardware:
+    """What a GPU has in the place of the emulator's controls: the order that it has, and it counts nothing."""
+
+    counts_launches = False
+
+    def set_schedule(self, name, seed=0):
+        pass
+
+    def set_streams(self, order, seed=0):
+        pass
+
+    def set_compute_capability(self, major, minor):
+        pass
+
+    def __getattr__(self, name):
+        if name.startswith("__"):
+            raise AttributeError(name)
+        pytest.skip(f"the emulation alone has {name}")
+
+
+class HardwareLibrary(Hardware, CudaLibrary):
+    """The library that nvcc built, on the first GPU."""
+
+
 class EmulatedLibrary(CudaLibrary):
     """The same with the emulator's own controls."""
 

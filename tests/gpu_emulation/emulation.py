@@ -159,6 +159,11 @@ def kernel_library(flavour):
     return library(sorted((KERNELS / "cuda").glob("*.cu")), flavour)
 
 
+def hardware_library():
+    """What nvcc has made of the same kernels: next to the extension, or named by TRANSFORMER_C_CUDA_LIBRARY."""
+    return pathlib.Path(os.environ.get("TRANSFORMER_C_CUDA_LIBRARY") or ROOT / "python" / "transformer_c" / build_cuda.LIBRARY)
+
+
 def preload(flavour):
     """The environment in which a Python that was built without sanitizers can load a library of this flavour."""
     if flavour == "address":
