@@ -177,7 +177,7 @@ def test_rows_of_their_own_length(cuda, rng, N, how, dtype):
     """c, pre and the residual are views of wider arrays, each of another width; the elements outside them do not change."""
     M, K = 34, 8
     a, b, residual = normal(rng, (M, K), dtype), normal(rng, (K, N), dtype), normal(rng, (M, N + 4), dtype)
-    c, pre = cuda.empty((M, N + 2), dtype), cuda.empty((M, N + 3 + N % 2), dtype)
+    c, pre = (cuda.array(np.full((M, width), np.nan, dtype)) for width in (N + 2, N + 3 + N % 2))
     right, b_row = stored(b, how)
     operands = {"a": cuda.array(a), "b": cuda.array(right), "residual": cuda.array(residual), "c": c, "pre": pre}
     rows = {"a_row": K, "a_col": 1, "b_row": b_row, "b_col": 1, "c_row": N + 2, "pre_row": N + 3 + N % 2, "residual_row": N + 4}

@@ -205,9 +205,9 @@ def test_a_number_in_a_tensor_of_the_cpu(emulated_gpu, name, number):
 def test_what_is_no_number_is_not_brought_to_the_gpu(emulated_gpu):
     x = tc.ones(3, device=emulated_gpu)
     for other in (tc.ones(1), tc.ones(3)):
-        with pytest.raises(RuntimeError, match="the first argument is on cuda:emulated but the second is on cpu; move one with .to()"):
+        with pytest.raises(RuntimeError, match=f"the first argument is on {emulated_gpu} but the second is on cpu; move one with .to()"):
             x * other
-        with pytest.raises(RuntimeError, match="condition is on cuda:emulated but the third argument is on cpu"):
+        with pytest.raises(RuntimeError, match=f"condition is on {emulated_gpu} but the third argument is on cpu"):
             tc.where(x > 0, x, other)
 
 
