@@ -159,12 +159,13 @@ def test_workloads_run(workload, dtype):
         assert gpu_test.median_ms(library, workload(library, *TINY[workload.__name__]), repeats=1) > 0
 
 
-def test_outcomes_of_tests_are_kept(tmp_path):
+@pytest.mark.parametrize("options", [(), ("-n", "2")], ids=["one process", "two processes"])
+def test_outcomes_of_tests_are_kept(tmp_path, options):
     (tmp_path / "test_two.py").write_text("def test_a():\n    pass\n\n\ndef test_b():\n    assert not 1\n")
     kept = []
     with pytest.raises(RuntimeError, match="1 tests failed"):
-        gpu_test.run_tests([sys.executable, "-m", "pytest", "-v", "-p", "no:cacheprovider", str(tmp_path)], kept.append)
-    assert [(row["test"].split("::")[1], row["outcome"]) for row in kept] == [("test_a", "passed"), ("test_b", "failed")]
+        gpu_test.run_tests([sys.executable, "-m", "pytest", "-v", "-p", "no:cacheprovider", *options, str(tmp_path)], kept.append)
+    assert sorted((row["test"].split("::")[1], row["outcome"]) for row in kept) == [("test_a", "passed"), ("test_b", "failed")]
 
 
 def test_a_workload_that_fails_fails_the_part(tmp_path, monkeypatch):
@@ -332,8 +333,7 @@ def test_constants_are_measured(emulated):
 @pytest.mark.unsanitized
 def test_the_tests_for_a_gpu_run(emulated):
     """What they need of the emulation, they skip. All of them: GPU_TESTS_DEVICE and TRANSFORMER_C_CUDA_LIBRARY as here."""
-    command = gpu_test.pytest_command("-q", "-rs", "-k", TESTS)
-    command[command.index(str(gpu_test.ROOT / "tests"))] = "tests/gpu/test_gpu.py"
+    command = gpu_test.pytest_command("-q", "-rs", "-k", TESTS, *gpu_test.TESTS_ON_A_GPU)
     done = subprocess.run(command, cwd=gpu_test.ROOT, env=emulated, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout
     skipped = [line for line in done.stdout.splitlines() if line.startswith("SKIPPED")]

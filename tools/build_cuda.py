@@ -37,6 +37,13 @@ FLAGS = [
     "-Xptxas",
     "-v",
 ]
+# Kernels in which two ways to the same number, as by vectors and by elements, must give the same bits: as on CPUs, only what says so is fused
+# into one operation. Products and attention leave it to the compiler.
+FUSED = ("gemm", "attention")
+
+
+def flags_of(source: Path) -> list[str]:
+    return FLAGS if source.stem.startswith(FUSED) else [*FLAGS, "-fmad=false"]
 
 
 def find_nvcc() -> str | None:
@@ -93,7 +100,7 @@ def compile_object(nvcc: str, source: Path, targets: list[str], headers: bytes, 
     """An object file, or with output="-cubin" the machine code alone, of one target."""
     code = code_flags(targets) if output == "-c" else [f"-arch={targets[0]}"]
     named = sources_options() if source.name == "table.cu" else []
-    command = [nvcc, *FLAGS, *code, *named, output, str(source)]
+    command = [nvcc, *flags_of(source), *code, *named, output, str(source)]
     key = hashlib.sha256(headers + source.read_bytes() + repr((version(nvcc), command[1:-1])).encode()).hexdigest()[:16]
     target = OBJECTS / f"{source.stem}-{key}.o"
     if not target.exists():

@@ -3,10 +3,12 @@
 Parts, in this order; each can be started alone, takes at most nine minutes, and all together 25:
   build         the CUDA library for this machine's GPU
   instructions  every instruction wrapper of device.cuh on the hardware against the emulation
-  tests         pytest -m gpu
-  benchmark     kernels and whole training steps, as they are and as graphs, in float32 and bfloat16, beside PyTorch where it is installed
+  cases         the cases of single kernels in tests/gpu_emulation, against the float64 reference
+  tests         tests/gpu: Tensors, layers, training, graphs
+  benchmark     whole training steps, as they are and as graphs, in float32 and bfloat16, beside PyTorch where it is installed
+  kernels       each kernel by itself, likewise
   constants     bandwidths, products per second and the cost of a launch, as our kernels reach them
-  memcheck, racecheck   the same tests, fewer, under compute-sanitizer
+  memcheck, racecheck   small cases of single kernels under compute-sanitizer
 
 Each part writes FOLDER/<part>.jsonl line by line as results come: what the machine is, the results, last its state: done, failed, or out of
 time. A part that was killed lacks the last line and leaves what it had. Without a GPU nothing is written. Exit status: 0 when nothing failed
@@ -19,9 +21,11 @@ import argparse
 import contextlib
 import datetime
 import faulthandler
+import importlib.util
 import json
 import os
 import platform
+import re
 import shutil
 import signal
 import subprocess
@@ -49,7 +53,18 @@ class OutOfTime(BaseException):
 
 
 def pytest_command(*options: str) -> list[str]:
-    return [sys.executable, "-m", "pytest", "-v", "-m", "gpu", "-p", "no:cacheprovider", str(ROOT / "tests"), *options]
+    return [sys.executable, "-m", "pytest", "-v", "-p", "no:cacheprovider", *options]
+
+
+TESTS_ON_A_GPU = ("-m", "gpu", str(ROOT / "tests" / "gpu"))
+# Of single kernels: the emulation's cases against the float64 reference, which run on a GPU in this environment
+CASES = [str(ROOT / "tests" / "gpu_emulation" / f"test_cuda_{name}.py") for name in ("attention", "gemm", "kernels", "flat")]
+ON_HARDWARE = {"EMULATION_FLAVOUR": "hardware"}
+
+
+def in_parallel() -> tuple[str, ...]:
+    """Options of pytest: by several processes where pytest-xdist is installed."""
+    return ("-n", str(min(12, os.cpu_count() or 1))) if importlib.util.find_spec("xdist") else ()
 
 
 def run(command: list[str]) -> str:
@@ -58,6 +73,12 @@ def run(command: list[str]) -> str:
     if done.returncode:
         raise RuntimeError(output)
     return output.strip().splitlines()[-1] if output.strip() else ""
+
+
+# A line of pytest -v, of one process and of several: "a.py::test_b PASSED [ 50%]", "[gw0] [ 50%] PASSED a.py::test_b".
+OUTCOME = re.compile(
+    r"(?:\[gw\d+\] \[ *\d+%\] (?P<outcome>[A-Z]+) (?P<test>.*::.*)|(?P<first>\S.*::.*) (?P<last>PASSED|FAILED|ERROR|SKIPPED)(?: .*)?\[ *\d+%\])"
+)
 
 
 def run_tests(command: list[str], keep: Keep, environment: dict[str, str] | None = None) -> None:
@@ -76,10 +97,10 @@ def run_tests(command: list[str], keep: Keep, environment: dict[str, str] | None
         try:
             for line in tests.stdout:
                 last = [*last[-60:], line.rstrip()]
-                outcome = next((word for word in ("PASSED", "FAILED", "ERROR", "SKIPPED") if f" {word}" in line and "::" in line), None)
-                if outcome and "%]" in line:
+                if "%]" in line and (found := OUTCOME.match(line)):
+                    outcome = found["outcome"] or found["last"]
                     failed += outcome in ("FAILED", "ERROR")
-                    keep({"test": line.split(f" {outcome}")[0], "outcome": outcome.lower()})
+                    keep({"test": (found["test"] or found["first"]).rstrip(), "outcome": outcome.lower()})
         except BaseException:
             os.killpg(tests.pid, signal.SIGKILL)
             raise
@@ -140,22 +161,19 @@ def part_instructions(gpu: dict[str, str], keep: Keep) -> None:
 
 
 def part_tests(gpu: dict[str, str], keep: Keep) -> None:
-    run_tests(pytest_command(), keep)
+    run_tests(pytest_command(*in_parallel(), *TESTS_ON_A_GPU), keep)
 
 
 def part_cases(gpu: dict[str, str], keep: Keep) -> None:
-    """The emulation's cases of single kernels, against the float64 reference."""
-    folder = ROOT / "tests" / "gpu_emulation"
-    files = [str(folder / f"test_cuda_{name}.py") for name in ("attention", "gemm", "kernels", "flat")]
-    command = [sys.executable, "-m", "pytest", "-v", "-p", "no:cacheprovider", *files]
-    run_tests(command, keep, {"EMULATION_FLAVOUR": "hardware"})
+    run_tests(pytest_command(*in_parallel(), *CASES), keep, ON_HARDWARE)
 
 
 def sanitizer(tool: str, keep: Keep) -> None:
     found = shutil.which("compute-sanitizer") or shutil.which("/usr/local/cuda/bin/compute-sanitizer")
     if not found:
         raise NotRun("compute-sanitizer is not found")
-    run_tests([found, "--tool", tool, "--error-exitcode", "1", *pytest_command("-k", "layer_norm or attention or linear or sums")], keep)
+    few = pytest_command("-m", "small", *CASES)
+    run_tests([found, "--tool", tool, "--error-exitcode", "1", *few], keep, ON_HARDWARE)
 
 
 def part_memcheck(gpu: dict[str, str], keep: Keep) -> None:
@@ -290,13 +308,13 @@ def copies(library: Library, n: int) -> Callable[[], Any]:
 PARTS: dict[str, tuple[float, Callable[[dict[str, str], Keep], None]]] = {
     "build": (3, part_build),
     "instructions": (1, part_instructions),
-    "cases": (3, part_cases),
-    "tests": (7, part_tests),
-    "benchmark": (4, part_benchmark),
+    "cases": (2, part_cases),
+    "tests": (3, part_tests),
+    "benchmark": (2, part_benchmark),
     "kernels": (4, part_kernels),
     "constants": (1, part_constants),
-    "memcheck": (4, part_memcheck),
-    "racecheck": (4, part_racecheck),
+    "memcheck": (3.5, part_memcheck),
+    "racecheck": (3.5, part_racecheck),
 }
 GRACE_SECONDS = 8.0  # after a part's minutes, until it is killed: all of them together are 25 minutes
 COMMAND = [sys.executable, __file__]

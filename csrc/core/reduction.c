@@ -72,8 +72,10 @@ static void describe(tc_reduce_args *args, const tc_tensor *x, const tc_axis_set
     args->reduced_ndim = tc_layout_merge(args->reduced_ndim, args->reduced_shape, 1, reduced, !ordered);
 }
 
-#define FEW_RESULTS 64    /* with fewer results (or tiles of them), the segments of a long reduction are items */
-#define ROW_SEGMENT 16384 /* elements of a segment */
+#define FEW_RESULTS 64 /* with fewer results (or tiles of them), the segments of a long reduction are items; on GPUs they always are */
+
+/* Elements of a segment: on a GPU what a block of threads reads in a few steps. */
+static int64_t row_segment(tc_device device) { return device.type == TC_CUDA ? 4096 : 16384; }
 
 static int64_t magnitude(int64_t stride) { return stride < 0 ? -stride : stride; }
 
@@ -108,9 +110,9 @@ static tc_status run_segments(const tc_reduce_args *args, bool columns, tc_devic
                                 segment * tile + 8.0, err);
 }
 
-static void choose_segments(tc_reduce_args *args, bool columns)
+static void choose_segments(tc_reduce_args *args, bool columns, tc_device device)
 {
-    int64_t length = columns ? TC_REDUCE_ROWS : ROW_SEGMENT, results = args->kept;
+    int64_t length = columns ? TC_REDUCE_ROWS : row_segment(device), results = args->kept;
     args->segment = args->reduced;
     args->segments = 1;
     if (args->reduced <= 2 * length) return;
@@ -120,7 +122,7 @@ static void choose_segments(tc_reduce_args *args, bool columns)
         if (length < chunk) length = chunk;
     }
     args->segment = length;
-    if (results < FEW_RESULTS) args->segments = tc_divide_up(args->reduced, length);
+    if (results < FEW_RESULTS || (device.type == TC_CUDA && !columns)) args->segments = tc_divide_up(args->reduced, length);
 }
 
 /* Reduces the segments into `partial` (outer, segments, width), and that, along its middle axis, into out. */
@@ -153,7 +155,7 @@ static tc_status reduce_floats(tc_tensor *out, const tc_tensor *x, const tc_axis
     if (out->numel == 0) return TC_OK;
     describe(&args, x, set, false);
     const bool columns = walk_columns(&args, x, set);
-    choose_segments(&args, columns);
+    choose_segments(&args, columns, device);
     if (args.segments == 1) return run_segments(&args, columns, device, compute, err);
     const int64_t width = columns ? args.kept_shape[args.kept_ndim - 1] : 1, shape[3] = {args.kept / width, args.segments, width};
     TC_OWNED tc_tensor *partial = NULL;
@@ -168,7 +170,8 @@ static tc_status reduce_integers(tc_tensor *out, const tc_tensor *x, const tc_ax
     tc_reduce_args args = {.step = step, .arg = arg, .out = out->data, .out_dtype = out->dtype};
     describe(&args, x, set, arg);
     args.segments = 1;
-    if (!arg && out->numel > 0 && args.reduced > 2 * ROW_SEGMENT) choose_segments(&args, tc_reduce_by_columns(&args));
+    if (!arg && out->numel > 0 && args.reduced > 2 * row_segment(x->storage->device))
+        choose_segments(&args, tc_reduce_by_columns(&args), x->storage->device);
     if (args.segments == 1) {
         args.segment = args.reduced;
         return tc_run_interruptible(x->storage->device, TC_FLOAT32, &tc_kernel_integer_reduce, &args, out->numel,

@@ -4,6 +4,7 @@ import inspect
 import os
 import pathlib
 import sys
+import types
 
 import pytest
 
@@ -48,9 +49,15 @@ FIXTURES = {"device", "emulated_gpu", "emulated_library", "rng", "tmp_path", "mo
 COUNTING = {"counted", "launched"}  # what the emulation alone counts
 
 
+def names_in(code):
+    """The global names that a function and those in it use."""
+    inner = [constant for constant in code.co_consts if isinstance(constant, types.CodeType)]
+    return {*code.co_names}.union(*map(names_in, inner))
+
+
 def runs_here(test):
     """Whether it takes a device and no fixture of its file, and counts nothing."""
-    if COUNTING & {*test.__code__.co_names}:
+    if COUNTING & names_in(test.__code__):
         return False
     arguments = {*inspect.signature(test).parameters}
     for mark in getattr(test, "pytestmark", ()):

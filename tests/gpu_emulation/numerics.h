@@ -51,7 +51,7 @@ inline uint16_t float_to_float16(float value) // to nearest, ties to even; too l
 inline uint32_t float_to_tf32(float value)
 {
     const uint32_t bits = bit_cast<uint32_t>(value);
-    if ((bits & 0x7fffffffu) > 0x7f800000u) return 0x7fffffffu; // of some NaN the 19 bits would be infinity
+    if ((bits & 0x7fffffffu) > 0x7f800000u) return bits & ~0x1fffu; // as a GPU does: of some NaN it makes infinity
     return (bits + 0x1000u) & ~0x1fffu;
 }
 // The tensor cores read 19 bits of a tf32 operand and ignore the rest.

@@ -93,7 +93,7 @@ __device__ __forceinline__ uint32_t float_to_tf32(float x)
     return bits;
 #else
     const uint32_t bits = __float_as_uint(x);
-    return x != x ? 0x7fffffffu : (bits + 0x1000u) & ~0x1fffu;
+    return x != x ? bits & ~0x1fffu : (bits + 0x1000u) & ~0x1fffu;
 #endif
 }
 

@@ -1,5 +1,5 @@
 // gemm_epilogue.cuh: what the kernels of products do with a sum: the whole result with bias, activation and residual, or a part of the
-// sum over k. An epilogue takes row, column and value.
+// sum over k. An epilogue takes row, column and value, or a run of neighbouring columns, which it reads and writes by one instruction each.
 #pragma once
 #include "../gemm.h"
 #include "functions.cuh"
@@ -12,7 +12,6 @@ template <class T> struct WholeSum {
     const T *bias, *residual;
     int64_t c_row, pre_row, residual_row;
     tc_activation activation;
-    using Pair = Vector<compute<T>, 2>;
 
     __device__ WholeSum(const tc_gemm_args &a, int64_t c_batch, int64_t)
         : c(static_cast<T *>(a.c) + c_batch), pre(static_cast<T *>(a.pre)), bias(static_cast<const T *>(a.bias)),
@@ -28,33 +27,45 @@ template <class T> struct WholeSum {
         if (residual) value += widen(residual[row * residual_row + column]);
         narrow(c[row * c_row + column], value);
     }
-    // The same for two columns, of which the first is even. All rows begin at multiples of pairs: rows_of_pairs().
-    __device__ __forceinline__ void pair(int64_t row, int64_t column, Pair value) const
+    // The same for a run of columns. All rows begin at multiples of runs: columns_of_runs().
+    template <int n> __device__ __forceinline__ void run(int64_t row, int64_t column, compute<T> (&value)[n]) const
     {
         if (bias) add(value, bias + column);
         if (pre) store(pre + row * pre_row + column, value);
-        for (compute<T> &x : value.at) x = activate(x);
+        activate_all(value);
         if (residual) add(value, residual + row * residual_row + column);
         store(c + row * c_row + column, value);
     }
     __device__ __forceinline__ compute<T> activate(compute<T> x) const
     {
+        compute<T> value[1] = {x};
+        activate_all(value);
+        return value[0];
+    }
+    template <int n> __device__ __forceinline__ void activate_all(compute<T> (&value)[n]) const
+    {
+        const auto all = [&](auto function) {
+            TC_UNROLL
+            for (compute<T> &x : value) x = function(x);
+        };
         switch (activation) {
-        case TC_ACTIVATION_RELU: return v_relu(x);
-        case TC_ACTIVATION_GELU: return v_gelu(x);
-        case TC_ACTIVATION_GELU_TANH: return v_gelu_tanh(x);
-        default: return x;
+        case TC_ACTIVATION_RELU: return all([](compute<T> x) { return v_relu(x); });
+        case TC_ACTIVATION_GELU: return all([](compute<T> x) { return v_gelu(x); });
+        case TC_ACTIVATION_GELU_TANH: return all([](compute<T> x) { return v_gelu_tanh(x); });
+        default: return;
         }
     }
-    static __device__ __forceinline__ void add(Pair &value, const T *more)
+    template <int n> static __device__ __forceinline__ void add(compute<T> (&value)[n], const T *more)
     {
-        const auto pair = load_vector<2>(more);
-        for (int i = 0; i < 2; i++) value.at[i] += widen(pair.at[i]);
+        const auto run = load_vector<n>(more);
+        TC_UNROLL
+        for (int i = 0; i < n; i++) value[i] += widen(run.at[i]);
     }
-    static __device__ __forceinline__ void store(T *to, const Pair &value)
+    template <int n> static __device__ __forceinline__ void store(T *to, const compute<T> (&value)[n])
     {
-        Vector<T, 2> stored;
-        for (int i = 0; i < 2; i++) narrow(stored.at[i], value.at[i]);
+        Vector<T, n> stored;
+        TC_UNROLL
+        for (int i = 0; i < n; i++) narrow(stored.at[i], value[i]);
         store_vector(to, stored);
     }
 };
@@ -71,40 +82,82 @@ template <class T> struct PartialSum { // in the compute dtype
     {
     }
     __device__ __forceinline__ void operator()(int64_t row, int64_t column, compute<T> value) const { c[row * c_row + column] = value; }
-    __device__ __forceinline__ void pair(int64_t row, int64_t column, Vector<compute<T>, 2> value) const
+    template <int n> __device__ __forceinline__ void run(int64_t row, int64_t column, const compute<T> (&value)[n]) const
     {
-        store_vector(c + row * c_row + column, value);
+        constexpr int most = vector_lanes<compute<T>>, lanes = n < most ? n : most;
+        TC_UNROLL
+        for (int i = 0; i < n; i += lanes) {
+            Vector<compute<T>, lanes> vector;
+            TC_UNROLL
+            for (int j = 0; j < lanes; j++) vector.at[j] = value[i + j];
+            store_vector(c + row * c_row + column + i, vector);
+        }
     }
 };
 
-// Host side: may the epilogue's pair() be used for every row?
-template <class T> bool rows_of_pairs(const tc_gemm_args &a)
+// Host side: the columns of the longest runs that the epilogue may take of every row: 16 bytes of the dtype, 2 or 1.
+template <class T> int columns_of_runs(const tc_gemm_args &a)
 {
-    const size_t written = 2 * (is_partial(a) ? sizeof(compute<T>) : sizeof(T)), read = 2 * sizeof(T);
-    const auto fits = [](const void *p, size_t bytes) { return reinterpret_cast<uintptr_t>(p) % bytes == 0; };
-    bool even = a.c_row % 2 == 0 && a.c_chunk % 2 == 0 && (!a.pre || a.pre_row % 2 == 0) && (!a.residual || a.residual_row % 2 == 0);
-    for (int d = 0; d < a.batch_dims; d++) even = even && a.c_batch[d] % 2 == 0;
-    return even && fits(a.c, written) && fits(a.pre, read) && fits(a.residual, read) && fits(a.bias, read);
+    const auto fit = [&](int n) {
+        const size_t sum = n * sizeof(compute<T>), whole = n * sizeof(T), written = is_partial(a) ? (sum < 16 ? sum : 16) : whole;
+        const auto begins = [](const void *p, size_t bytes) { return reinterpret_cast<uintptr_t>(p) % bytes == 0; };
+        bool rows = a.c_row % n == 0 && a.c_chunk % n == 0 && (!a.pre || a.pre_row % n == 0) && (!a.residual || a.residual_row % n == 0);
+        for (int d = 0; d < a.batch_dims; d++) rows = rows && a.c_batch[d] % n == 0;
+        return rows && begins(a.c, written) && begins(a.pre, whole) && begins(a.residual, whole) && begins(a.bias, whole);
+    };
+    return fit(vector_lanes<T>) ? vector_lanes<T> : fit(2) ? 2 : 1;
+}
+
+// A run of sums in shared memory, which begins at a multiple of it. Of eight the second half of the lanes read the second four first, so
+// that they are in other banks.
+template <int n> __device__ __forceinline__ void load_sums(float (&value)[n], const float *sums)
+{
+    if constexpr (n == 8) {
+        const int turned = static_cast<int>(threadIdx.x) & 4;
+        const auto first = load_vector<4>(sums + turned), second = load_vector<4>(sums + (turned ^ 4));
+        TC_UNROLL
+        for (int i = 0; i < 4; i++) {
+            value[i] = turned ? second.at[i] : first.at[i];
+            value[i + 4] = turned ? first.at[i] : second.at[i];
+        }
+    } else {
+        const auto vector = load_vector<n>(sums);
+        TC_UNROLL
+        for (int i = 0; i < n; i++) value[i] = vector.at[i];
+    }
 }
 
 // Writes the sums of `rows` rows of a tile from (row, column) on, which shared memory has in rows of `row_floats`: a warp writes whole
-// lines, in pairs where these may be used.
-template <int columns, int threads, class Epilogue>
-__device__ __forceinline__ void write_rows(const Epilogue &epilogue, const float *sums, int row_floats, int rows, int64_t row,
-                                           int64_t column, const tc_gemm_args &a, bool pairs)
+// lines, by runs of n columns unless these are not `whole`.
+template <int n, int columns, int threads, class Epilogue>
+__device__ __forceinline__ void write_runs(const Epilogue &epilogue, const float *sums, int row_floats, int rows, int64_t row,
+                                           int64_t column, const tc_gemm_args &a, bool whole)
 {
     TC_ROLLED
-    for (int at = 2 * static_cast<int>(threadIdx.x); at < rows * columns; at += 2 * threads) {
+    for (int at = n * static_cast<int>(threadIdx.x); at < rows * columns; at += n * threads) {
         const int64_t r = row + at / columns, c = column + at % columns;
-        const auto value = load_vector<2>(sums + at / columns * row_floats + at % columns);
+        const float *const run = sums + at / columns * row_floats + at % columns;
         if (r >= a.M || c >= a.N) continue;
-        if (pairs && c + 1 < a.N) {
-            epilogue.pair(r, c, value);
+        if (whole && c + n <= a.N) {
+            float value[n];
+            load_sums(value, run);
+            epilogue.run(r, c, value);
             continue;
         }
-        epilogue(r, c, value.at[0]);
-        if (c + 1 < a.N) epilogue(r, c + 1, value.at[1]);
+        TC_ROLLED
+        for (int i = 0; i < n && c + i < a.N; i++) epilogue(r, c + i, run[i]);
     }
+}
+// The same; run: columns_of_runs().
+template <class T, int columns, int threads, class Epilogue>
+__device__ __forceinline__ void write_rows(const Epilogue &epilogue, const float *sums, int row_floats, int rows, int64_t row,
+                                           int64_t column, const tc_gemm_args &a, int run)
+{
+    constexpr int most = vector_lanes<T>;
+    if (run == most)
+        write_runs<most, columns, threads>(epilogue, sums, row_floats, rows, row, column, a, true);
+    else
+        write_runs<2, columns, threads>(epilogue, sums, row_floats, rows, row, column, a, run == 2);
 }
 
 // Where an element of the batch starts.

@@ -247,10 +247,10 @@ template <int tile, int a_copied, int b_copied> struct FloatStages {
     }
 };
 
-// Block: one tile of C, of one chunk of the sum, of one element of the batch, as of gemm_kernel. `pairs`: rows_of_pairs().
+// Block: one tile of C, of one chunk of the sum, of one element of the batch, as of gemm_kernel. `run`: columns_of_runs().
 template <int tile, int how, int a_copied, int b_copied>
 __global__ void __launch_bounds__(float_threads, tile == 32 ? 2 : 1)
-    gemm_float_kernel(const __grid_constant__ tc_gemm_args a, int64_t k_block, bool pairs)
+    gemm_float_kernel(const __grid_constant__ tc_gemm_args a, int64_t k_block, int run)
 {
     using Tile = FloatTile<tile>;
     using Sums = FloatSums<tile, how>;
@@ -305,7 +305,7 @@ __global__ void __launch_bounds__(float_threads, tile == 32 ? 2 : 1)
                 }
                 __syncthreads();
             }
-            write_rows<tile, Tile::threads>(epilogue, shared, Tile::row_floats, tile / 2, row + top, column, a, pairs);
+            write_rows<float, tile, Tile::threads>(epilogue, shared, Tile::row_floats, tile / 2, row + top, column, a, run);
         }
     };
     if (is_partial(a))
@@ -318,7 +318,7 @@ template <int tile, int how, int a_copied, int b_copied> int launch_copied(const
 {
     const int64_t count = divide_up(a.M, tile) * divide_up(a.N, tile) * a.k_chunks * a.batch;
     const Launch shape(blocks(count), dim3(FloatTile<tile>::threads), FloatTile<tile>::shared_floats * sizeof(float), stream);
-    return launch<gemm_float_kernel<tile, how, a_copied, b_copied>>(shape, a, tc_gemm_item_k_block(&a), rows_of_pairs<float>(a));
+    return launch<gemm_float_kernel<tile, how, a_copied, b_copied>>(shape, a, tc_gemm_item_k_block(&a), columns_of_runs<float>(a));
 }
 
 int copied_operand(const void *data, int64_t across, int64_t along, const int64_t *batch, int batch_dims)

@@ -140,9 +140,9 @@ template <class T, int tile, bool a_along, bool b_along> struct TensorTile {
     }
 };
 
-// Block: one tile of C, of one chunk of the sum, of one element of the batch, as of gemm_kernel. `pairs`: rows_of_pairs().
+// Block: one tile of C, of one chunk of the sum, of one element of the batch, as of gemm_kernel. `run`: columns_of_runs().
 template <class T, int tile, bool a_along, bool b_along, bool sums_a>
-__global__ void __launch_bounds__(tensor_threads, 2) gemm_tensor_kernel(const __grid_constant__ tc_gemm_args a, bool pairs)
+__global__ void __launch_bounds__(tensor_threads, 2) gemm_tensor_kernel(const __grid_constant__ tc_gemm_args a, int run)
 {
     using Tile = TensorTile<T, tile, a_along, b_along>;
     TC_DYNAMIC_SHARED(char, shared);
@@ -212,7 +212,7 @@ __global__ void __launch_bounds__(tensor_threads, 2) gemm_tensor_kernel(const __
                 }
             }
             __syncthreads();
-            write_rows<tile, tensor_threads>(epilogue, sums, row_floats, Tile::side, row + top, column, a, pairs);
+            write_rows<T, tile, tensor_threads>(epilogue, sums, row_floats, Tile::side, row + top, column, a, run);
         }
     };
     const int64_t c_batch = batch_offset(a, a.c_batch, batch);
@@ -238,7 +238,7 @@ template <class T, int tile, bool a_along, bool b_along, bool sums_a> int launch
 {
     const int64_t count = divide_up(a.M, tile) * divide_up(a.N, tile) * a.k_chunks * a.batch;
     const Launch shape(blocks(count), dim3(tensor_threads), TensorTile<T, tile, a_along, b_along>::shared_bytes, stream);
-    return launch<gemm_tensor_kernel<T, tile, a_along, b_along, sums_a>>(shape, a, rows_of_pairs<T>(a));
+    return launch<gemm_tensor_kernel<T, tile, a_along, b_along, sums_a>>(shape, a, columns_of_runs<T>(a));
 }
 
 template <class T, int tile> int launch_operands(const tc_gemm_args &a, void *stream)

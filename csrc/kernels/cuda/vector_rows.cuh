@@ -61,27 +61,31 @@ template <class T, int threads, int N> struct OwnRow {
             },
             kept);
     }
-    // Becomes the sum with another row, rounded, which is written to `total`.
-    __device__ __forceinline__ void add(const T *other, T *total)
+    // f(i, vector, other's vector) for all.
+    template <class F> __device__ __forceinline__ void for_both(OwnRow &other, F f)
     {
-        OwnRow more(other, C);
-        const auto store_sum = [&](int64_t i, Vector<T, N> &v, const Vector<T, N> &w) {
-            TC_UNROLL
-            for (int j = 0; j < N; j++) narrow(v.at[j], widen(v.at[j]) + widen(w.at[j]));
-            store_vector<N>(total + i, v);
-        };
         TC_UNROLL
         for (int k = 0; k < kept; k++) {
             const int64_t i = (static_cast<int64_t>(threadIdx.x) + k * threads) * N;
-            if (i < C) store_sum(i, at[k], more.at[k]);
+            if (i < C) f(i, at[k], other.at[k]);
         }
         for_own_vectors<threads, N>(
             C,
             [&](int64_t i) {
-                Vector<T, N> v = load_vector<N>(row + i);
-                store_sum(i, v, load_vector<N>(other + i));
+                Vector<T, N> v = load_vector<N>(row + i), w = load_vector<N>(other.row + i);
+                f(i, v, w);
             },
             kept);
+    }
+    // Becomes the sum with another row, rounded, which is written to `total`.
+    __device__ __forceinline__ void add(const T *other, T *total)
+    {
+        OwnRow more(other, C);
+        for_both(more, [&](int64_t i, Vector<T, N> &v, const Vector<T, N> &w) {
+            TC_UNROLL
+            for (int j = 0; j < N; j++) narrow(v.at[j], widen(v.at[j]) + widen(w.at[j]));
+            store_vector<N>(total + i, v);
+        });
         row = total; // each thread reads back what it wrote itself
     }
 };
