@@ -70,6 +70,10 @@ bool tc_tape_wants(int count, tc_tensor *const *inputs); /* would recording thes
 /* Inside a backward: */
 static inline bool tc_node_needs(const tc_node *node, int input) { return node->edges[input].node || node->edges[input].leaf; }
 static inline tc_tensor *tc_node_saved(const tc_node *node, int i) { return node->saved[i].tensor; } /* borrowed */
+/* For a backward that adds its gradient of an input to those that arrived before: their sum, if it is contiguous and of `dtype`, moved out
+ * of the walk to the caller (owned; others may have it too, so it is not written to). NULL: there is none, or the walk adds what is given
+ * for the input, as it does in any case where nothing was taken. */
+tc_tensor *tc_node_take_sum(const tc_node *node, int input, tc_dtype dtype);
 
 tc_node *tc_node_retain(tc_node *node);
 void tc_node_release(tc_node *node);

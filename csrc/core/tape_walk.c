@@ -123,6 +123,19 @@ static tc_status follow_edge(walk *w, const tc_edge *edge, tc_tensor *gradient, 
     return accumulate(sum, gradient, err);
 }
 
+tc_tensor *tc_node_take_sum(const tc_node *node, int input, tc_dtype dtype)
+{
+    const tc_edge *edge = &node->edges[input];
+    const walk *w = atomic_load(&node->walker);
+    tc_tensor **sum = NULL;
+    TC_ASSERT(w);
+    if (edge->leaf && w->leaves)
+        sum = &find_leaf(w, edge->leaf)->gradient;
+    else if (edge->node && atomic_load(&edge->node->walker) == w)
+        sum = &edge->node->gradients[edge->output];
+    return sum && *sum && (*sum)->contiguous && (*sum)->dtype == dtype ? tc_take(sum) : NULL;
+}
+
 static tc_status check_saved(const tc_node *node, tc_error *err)
 {
     if (node->freed)

@@ -67,8 +67,9 @@ typedef enum tc_gemm_variant {
 /* Items are blocks of C: tc_gemm_items() of them, row blocks varying fastest, then column blocks, chunks of K, batch.
  *
  * With k_chunks > 1 the sum over k is split: chunk s sums k_chunk terms and writes its own C at c + s * c_chunk, for sum_partials to add
- * up in order; there is no epilogue then. a_sum (k_chunks, M) or NULL receives the sums of the rows of A over k: so the gradient of a bias
- * is computed with that of its weight. Of halves, c and a_sum are halves, with several chunks or `wide` float32. */
+ * up in order; there is no epilogue then, and what is added is added by sum_partials. a_sum (k_chunks, M) or NULL receives the sums of the
+ * rows of A over k: so the gradient of a bias is computed with that of its weight. Of halves, c and a_sum are halves, with several chunks
+ * or `wide` float32. */
 typedef struct tc_gemm_args {
     void *c, *pre; /* pre (M,N) or NULL: A B + bias before the activation, saved for the backward */
     const void *a, *b, *bias, *residual;
@@ -85,11 +86,12 @@ typedef struct tc_gemm_args {
     tc_gemm_variant variant;
     int64_t tile; /* on GPUs: the side of the tile of C that a block of threads computes: 32, 64 or 128, as far as the kernel has it */
     tc_activation activation;
-    bool wide;       /* without an epilogue: c and a_sum in the compute dtype */
-    bool by_columns; /* few rows: an item computes its columns one after the other, so that each panel of B is read straight down */
-    bool by_strips;  /* by columns, and rows of B are in place but far apart: an item reads some of them from end to end at a time */
-    bool k_is_rows;  /* k are the rows of a batch: a weight's gradient, whose sum may be split in any way */
-    bool fetch_b;    /* the panels may not be in the caches near the core: prefetch them */
+    bool wide;        /* with no epilogue but a residual: c, a_sum and the residual in the compute dtype */
+    bool accumulates; /* the residual is a sum of gradients, contiguous, and the only epilogue: the sum over k may be split all the same */
+    bool by_columns;  /* few rows: an item computes its columns one after the other, so that each panel of B is read straight down */
+    bool by_strips;   /* by columns, and rows of B are in place but far apart: an item reads some of them from end to end at a time */
+    bool k_is_rows;   /* k are the rows of a batch: a weight's gradient, whose sum may be split in any way */
+    bool fetch_b;     /* the panels may not be in the caches near the core: prefetch them */
     /* Float32 by tile instructions: see "split products" below. */
     bool may_split;      /* an op's permission: N is no number of samples, by which it must not be chosen */
     int64_t sequence;    /* the length of the sequence that each row belongs to, 0: not known */
@@ -116,7 +118,7 @@ static inline void tc_gemm_split_k(tc_gemm_args *a, int64_t most)
 {
     a->k_chunk = a->K;
     a->k_chunks = 1;
-    const bool plain = !a->bias && !a->residual && !a->pre && a->activation == TC_ACTIVATION_NONE && a->batch == 1;
+    const bool plain = !a->bias && (!a->residual || a->accumulates) && !a->pre && a->activation == TC_ACTIVATION_NONE && a->batch == 1;
     if (!plain || a->c_row != a->N || a->K < 2 * TC_GEMM_SPLIT_LEAST || most < 2) return;
     int64_t chunk = tc_gemm_k_block(a->K);
     if (a->k_is_rows) {

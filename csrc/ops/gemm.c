@@ -30,18 +30,16 @@ tc_status tc_fold_rows(tc_scope *s, tc_tensor **x, int64_t *rows, int64_t *row_s
     return tc_own(s, *x);
 }
 
-/* out (columns), of `dtype` or stored as halves, = the sum over the splits of parts (splits, columns), a statistic. */
-static tc_status add_parts(tc_scope *s, tc_dtype dtype, void *out, tc_stored stored, const void *parts, int64_t splits, int64_t columns)
+/* out (columns), of `dtype` or stored as halves, = the sum over the chunks of partial (chunks, columns), a statistic. */
+static tc_status add_parts(tc_scope *s, tc_dtype dtype, const tc_sum_partials_args *args)
 {
-    const tc_sum_partials_args args = {.out = out, .out_stored = stored, .partial = parts, .chunks = splits, .C = columns};
-    const int64_t items = tc_divide_up(columns, TC_SUM_PARTIALS_GROUP);
-    return tc_run(s->device, dtype, &tc_kernel_sum_partials, &args, items, (double)splits * TC_SUM_PARTIALS_GROUP, 0, s->err);
+    const int64_t items = tc_divide_up(args->C, TC_SUM_PARTIALS_GROUP);
+    return tc_run(s->device, dtype, &tc_kernel_sum_partials, args, items, (double)args->chunks * TC_SUM_PARTIALS_GROUP, 0, s->err);
 }
 
 tc_status tc_product(tc_scope *s, tc_gemm_args *g, tc_storage *keep)
 {
     TC_PLAN(plan);
-    void *const c = g->c, *const a_sum = g->a_sum;
     tc_tensor *parts;
     g->batch = 1;
     for (int d = 0; d < g->batch_dims; d++) g->batch *= g->batch_shape[d];
@@ -49,15 +47,23 @@ tc_status tc_product(tc_scope *s, tc_gemm_args *g, tc_storage *keep)
     TC_TRY(tc_plan_begin(&plan, s->device, s->compute, &tc_kernel_gemm, g, keep, s->err));
     plan.interruptible = true;
     if (plan.splits == 1) return tc_plan_run(&plan, g, s->err);
-    const tc_stored c_stored = g->c_stored;
+    const int64_t splits = plan.splits;
+    tc_sum_partials_args of_c = {.out = g->c,
+                                 .out_stored = g->c_stored,
+                                 .before = g->residual,
+                                 .before_stored = g->residual_stored,
+                                 .chunks = splits,
+                                 .C = g->c_chunk},
+                         of_a = {.out = g->a_sum, .chunks = splits, .C = g->M};
     g->c_stored = TC_STORED_AS_COMPUTED;
-    TC_TRY(tc_make_statistic(s, &parts, 2, (int64_t[]){plan.splits, g->c_chunk + g->M}));
-    g->c = parts->data;
-    if (a_sum) g->a_sum = parts->data + (size_t)(plan.splits * g->c_chunk) * tc_dtype_size(s->statistics);
+    g->residual = NULL;
+    TC_TRY(tc_make_statistic(s, &parts, 2, (int64_t[]){splits, g->c_chunk + g->M}));
+    of_c.partial = g->c = parts->data;
+    if (of_a.out) of_a.partial = g->a_sum = parts->data + (size_t)(splits * g->c_chunk) * tc_dtype_size(s->statistics);
     TC_TRY(tc_plan_run(&plan, g, s->err));
     const tc_dtype result = g->wide ? s->statistics : s->compute;
-    TC_TRY(add_parts(s, result, c, c_stored, g->c, plan.splits, g->c_chunk));
-    return a_sum ? add_parts(s, result, a_sum, TC_STORED_AS_COMPUTED, g->a_sum, plan.splits, g->M) : TC_OK;
+    TC_TRY(add_parts(s, result, &of_c));
+    return of_a.out ? add_parts(s, result, &of_a) : TC_OK;
 }
 
 /* Rows [first, first + rows) of a product of float32. */

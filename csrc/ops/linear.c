@@ -80,8 +80,8 @@ static tc_status backward(tc_node *node, tc_tensor *const *grad_outputs, tc_tens
                       **const dbias = tc_wanted(node, grad_inputs, BIAS);
     if (tc_node_needs(node, RESIDUAL)) grad_inputs[RESIDUAL] = tc_tensor_retain(grad_outputs[0]);
     if (!dx && !dweight && !dbias) return TC_OK; /* the values before the activation were not saved */
-    return tc_linear_backward(dx, dweight, dbias, grad_outputs[0], tc_node_saved(node, SAVED_X), tc_node_saved(node, SAVED_WEIGHT),
-                              tc_node_saved(node, SAVED_VALUE), a->activation, &sequences, err);
+    return tc_linear_gradients(node, dx, dweight, dbias, grad_outputs[0], tc_node_saved(node, SAVED_X), tc_node_saved(node, SAVED_WEIGHT),
+                               tc_node_saved(node, SAVED_VALUE), a->activation, &sequences, err);
 }
 
 static const tc_op linear_op = {"linear", backward, NULL, sizeof(linear_attributes)};
@@ -137,9 +137,19 @@ static tc_status through_activation(tc_scope *s, tc_tensor **p, const tc_tensor 
     return tc_compute(s, &tc_kernel_activation_backward, &args, blocks, 8.0 * TC_ACTIVATION_BLOCK);
 }
 
+/* The product is added to what has arrived for this input of the node, if anything has and it is of `dtype`. */
+static tc_status add_to_sum(tc_scope *s, tc_gemm_args *g, const tc_node *node, int input, tc_dtype dtype)
+{
+    tc_tensor *sum = node ? tc_node_take_sum(node, input, dtype) : NULL;
+    if (!sum) return TC_OK;
+    g->residual = sum->data, g->residual_stored = tc_stored_as(s, sum), g->residual_row = g->N;
+    g->accumulates = true;
+    return tc_own(s, sum);
+}
+
 /* With P = dy f'(pre):  dx = P weight,  dweight = P^T x,  dbias = sum of P's rows. */
-tc_status tc_linear_backward(tc_tensor **dx, tc_tensor **dweight, tc_tensor **dbias, tc_tensor *dy, tc_tensor *x, tc_tensor *weight,
-                             tc_tensor *pre, tc_activation activation, const tc_sequences *sequences, tc_error *err)
+tc_status tc_linear_gradients(const tc_node *node, tc_tensor **dx, tc_tensor **dweight, tc_tensor **dbias, tc_tensor *dy, tc_tensor *x,
+                              tc_tensor *weight, tc_tensor *pre, tc_activation activation, const tc_sequences *sequences, tc_error *err)
 {
     TC_SCOPE(s, err);
     enum { DY, OF_X, OF_WEIGHT, PRE };
@@ -167,6 +177,7 @@ tc_status tc_linear_backward(tc_tensor **dx, tc_tensor **dweight, tc_tensor **db
         g.M = rows, g.N = g.c_row = K, g.K = N;
         g.a_row = p_row, g.a_col = p_col;
         g.b_row = of_weight->strides[0], g.b_col = of_weight->strides[1];
+        TC_TRY(add_to_sum(&s, &g, node, X, s.result));
         TC_TRY(tc_product_of_sequences(&s, &g, NULL, &own));
     }
     if (bias_with_weight) TC_TRY(tc_make_as(&s, &out_bias, 1, &N, of_weights));
@@ -179,6 +190,7 @@ tc_status tc_linear_backward(tc_tensor **dx, tc_tensor **dweight, tc_tensor **db
         g.a_sum = tc_data(out_bias);
         g.k_is_rows = true;
         g.wide = wide;
+        TC_TRY(add_to_sum(&s, &g, node, WEIGHT, wide ? of_weights : s.result));
         TC_TRY(tc_product(&s, &g, NULL));
     }
     if (dbias && !bias_with_weight) {
@@ -186,4 +198,10 @@ tc_status tc_linear_backward(tc_tensor **dx, tc_tensor **dweight, tc_tensor **db
         TC_TRY(tc_own(&s, out_bias));
     }
     return tc_give_rounded(&s, 3, (tc_result[]){{dx, out_x}, {dweight, out_weight, .wide = wide}, {dbias, out_bias, .wide = wide}});
+}
+
+tc_status tc_linear_backward(tc_tensor **dx, tc_tensor **dweight, tc_tensor **dbias, tc_tensor *dy, tc_tensor *x, tc_tensor *weight,
+                             tc_tensor *pre, tc_activation activation, const tc_sequences *sequences, tc_error *err)
+{
+    return tc_linear_gradients(NULL, dx, dweight, dbias, dy, x, weight, pre, activation, sequences, err);
 }

@@ -97,9 +97,10 @@ static tc_status check_gradient(const tc_tensor *d, const char *name, const head
                    tc_shape_text(b, n + 1, shape));
 }
 
-tc_status tc_qkv_projection_backward(tc_tensor **dx, tc_tensor **dweight, tc_tensor **dbias, tc_tensor *dq, tc_tensor *dk, tc_tensor *dv,
-                                     tc_tensor *x, tc_tensor *weight, int64_t num_heads, tc_packing packing, const tc_sequences *sequences,
-                                     tc_error *err)
+/* `node`: as in tc_linear_gradients. */
+static tc_status gradients(const tc_node *node, tc_tensor **dx, tc_tensor **dweight, tc_tensor **dbias, tc_tensor *dq, tc_tensor *dk,
+                           tc_tensor *dv, tc_tensor *x, tc_tensor *weight, int64_t num_heads, tc_packing packing,
+                           const tc_sequences *sequences, tc_error *err)
 {
     TC_SCOPE(s, err);
     heads h;
@@ -112,7 +113,14 @@ tc_status tc_qkv_projection_backward(tc_tensor **dx, tc_tensor **dweight, tc_ten
     shape[x->ndim - 1] = weight->shape[0];
     TC_TRY(joint_of_windows(&s, &joint, d, &h, x->ndim, shape));
     if (!joint) TC_TRY(joint_by_copy(&s, &joint, d, &h, x->ndim, shape, x));
-    return tc_linear_backward(dx, dweight, dbias, joint, x, weight, NULL, TC_ACTIVATION_NONE, sequences, err);
+    return tc_linear_gradients(node, dx, dweight, dbias, joint, x, weight, NULL, TC_ACTIVATION_NONE, sequences, err);
+}
+
+tc_status tc_qkv_projection_backward(tc_tensor **dx, tc_tensor **dweight, tc_tensor **dbias, tc_tensor *dq, tc_tensor *dk, tc_tensor *dv,
+                                     tc_tensor *x, tc_tensor *weight, int64_t num_heads, tc_packing packing, const tc_sequences *sequences,
+                                     tc_error *err)
+{
+    return gradients(NULL, dx, dweight, dbias, dq, dk, dv, x, weight, num_heads, packing, sequences, err);
 }
 
 /* ---- on the tape --------------------------------------------------------------------------------------------------------- */
@@ -127,10 +135,9 @@ static tc_status backward(tc_node *node, tc_tensor *const *grad_outputs, tc_tens
 {
     const qkv_attributes *a = node->attributes;
     const tc_sequences sequences = {a->length, tc_node_saved(node, SAVED_LENGTHS)};
-    return tc_qkv_projection_backward(tc_wanted(node, grad_inputs, X), tc_wanted(node, grad_inputs, WEIGHT),
-                                      tc_wanted(node, grad_inputs, BIAS), grad_outputs[0], grad_outputs[1], grad_outputs[2],
-                                      tc_node_saved(node, SAVED_X), tc_node_saved(node, SAVED_WEIGHT), a->num_heads, a->packing, &sequences,
-                                      err);
+    return gradients(node, tc_wanted(node, grad_inputs, X), tc_wanted(node, grad_inputs, WEIGHT), tc_wanted(node, grad_inputs, BIAS),
+                     grad_outputs[0], grad_outputs[1], grad_outputs[2], tc_node_saved(node, SAVED_X), tc_node_saved(node, SAVED_WEIGHT),
+                     a->num_heads, a->packing, &sequences, err);
 }
 
 static const tc_op qkv_projection_op = {"qkv_projection", backward, NULL, sizeof(qkv_attributes)};

@@ -233,6 +233,46 @@ def test_gradients_of_a_weight_and_a_bias(cuda, rng, wide, how, dtype):
 
 
 @variants
+@pytest.mark.parametrize("wide", [False, True])
+@pytest.mark.parametrize("shape", [(1, 16, 9), (40, 35, 100), (40, 36, 100)], ids=str)
+def test_a_gradient_is_added_to_those_before(cuda, rng, shape, wide, how, dtype):
+    """Of a weight, with that of the bias beside it: halves are rounded once, after the addition, or not at all. NaN stays where it was."""
+    M, N, K = shape
+    result = compute_dtype(dtype) if wide else dtype
+    a, b, before = normal(rng, (M, K), dtype), normal(rng, (K, N), dtype), normal(rng, (M, N), result)
+    before[0, 3] = np.nan
+    with can(how, dtype) as refused:
+        c, _, sums = product(cuda, a, b, how, a_transposed=True, a_sum=True, wide=wide, residual=before)
+        alone = product(cuda, a, b, how, a_transposed=True, a_sum=True, wide=True)[0]
+    if refused:
+        return
+    np.testing.assert_array_equal(np.argwhere(np.isnan(c.astype(float))), [[0, 3]])
+    expected, before[0, 3], c[0, 3] = reference.matmul(rounded(a, how), rounded(b, how)), 0, 0
+    expected[0, 3] = alone[0, 3] = 0
+    assert_close(c, expected + before.astype(float), result, k=K)
+    assert_close(sums[0], a.astype(float).sum(1), result, k=K, scale=np.abs(a.astype(float)).sum())
+    np.testing.assert_array_equal(c.view(np.uint8), (alone + before.astype(alone.dtype)).astype(result).view(np.uint8))
+
+
+@variants
+@pytest.mark.parametrize("wide", [False, True])
+def test_chunks_are_added_to_the_gradients_before(cuda, rng, wide, how, dtype):
+    """By the pass that joins them, after their sum."""
+    M, N, K = 33, 35, 100
+    result = compute_dtype(dtype) if wide else dtype
+    a, b, before = normal(rng, (M, K), dtype), normal(rng, (K, N), dtype), normal(rng, (M, N), result)
+    with can(how, dtype) as refused:
+        parts = product(cuda, a, b, how, a_transposed=True, k_chunks=3, k_chunk=40)[0]
+    if refused:
+        return
+    c, joined = cuda.empty((M, N), result), {"partial": cuda.array(parts), "chunks": 3, "C": M * N}
+    cuda.run("sum_partials", result, 0, out=c, before=cuda.array(before), **joined)
+    assert_close(c.numpy(), reference.matmul(rounded(a, how), rounded(b, how)) + before.astype(float), result, k=K)
+    expected = parts[0] + parts[1] + parts[2] + before.astype(parts.dtype)
+    np.testing.assert_array_equal(c.numpy().view(np.uint8), expected.astype(result).view(np.uint8))
+
+
+@variants
 def test_batch_with_broadcast_and_strides(cuda, rng, how):
     """(2, 3) products: a differs everywhere, b is the same for all of the second axis."""
     dtype = np.float32 if how in OF_FLOATS else np.float16

@@ -137,12 +137,14 @@ def test_layer_norm_passes_nan_on_within_its_row(cuda, rng):
     assert np.isnan(y[1:]).all() and np.isfinite(y[0]).all()
 
 
+@pytest.mark.parametrize("adds", [False, True])
 @pytest.mark.parametrize("chunks, C", [(0, 5), (1, 1), (7, 33), (100, 64)])
-def test_sum_partials(cuda, rng, chunks, C, dtype):
-    partial = normal(rng, (chunks, C), compute_dtype(dtype))
+def test_sum_partials(cuda, rng, chunks, C, adds, dtype):
+    partial, before = normal(rng, (chunks, C), compute_dtype(dtype)), normal(rng, (C,), dtype) if adds else None
     out = cuda.empty((C,), dtype)
-    cuda.run("sum_partials", dtype, -(-C // 64), out=out, partial=cuda.array(partial), chunks=chunks, C=C)
-    assert_close(out.numpy(), partial.astype(np.float64).sum(0), dtype, k=chunks)
+    cuda.run("sum_partials", dtype, -(-C // 64), out=out, partial=cuda.array(partial), before=cuda.array(before), chunks=chunks, C=C)
+    expected = partial.astype(np.float64).sum(0) + (before.astype(np.float64) if adds else 0)
+    assert_close(out.numpy(), expected, dtype, k=chunks)
 
 
 # ---- bools whose bytes are not 0 and 1, as another library may write them ----

@@ -14,6 +14,7 @@ MAINS = {
     "gemm_float.cu": "product_of_floats_main.h",
     "attention_mma.cu": "attention_main.h",
     "attention_backward_mma.cu": "attention_backward_main.h",
+    "sum_partials.cu": "sum_partials_main.h",
     "layer_norm.cu": "norm_main.h",
     "loss.cu": "cross_entropy_main.h",
     "optimizer.cu": "adam_main.h",
@@ -22,7 +23,9 @@ INSTANTIATED = re.compile(
     r"^((template int tc::launch_tensor_gemm|INSTANTIATE\(|TC_FOR_EACH_DTYPE\(|TC_OPTIMIZER_KERNEL\().*|int tc::launch_float_gemm\((?:.*\n)*?})\n",
     flags=re.M,
 )
-INCLUDED = re.compile(r'^#include "(attention_mma.cuh|norm_backward.cuh|vector_rows.cuh)"\n', flags=re.M)  # become part of the file
+INCLUDED = re.compile(
+    r'^#include "(attention_mma.cuh|gemm_epilogue.cuh|norm_backward.cuh|vector_rows.cuh)"\n', flags=re.M
+)  # become part of the file
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,6 +59,9 @@ PRODUCT = [
     Bug("results_over_stages_in_use", "__syncthreads();\n            if (warp_row == top)", "if (warp_row == top)", "access", "greedy", "race"),
     Bug("results_not_ready", "__syncthreads();\n            write_rows", "write_rows", "access", "random", "race|uninitialised"),
     Bug("row_sums_of_other_lanes", "lane % 4 == 0) {", "lane / 8 == 0) {", "plain", "round_robin", "wrong result"),
+    Bug("pairs_not_added", "if (residual) WholeSum<compute<T>>::add(", "if (!residual) WholeSum<compute<T>>::add(", "plain", "round_robin", "wrong result"),
+    Bug("added_from_another_row", "::add(value, residual + row * residual_row + column)", "::add(value, residual + row * c_row + column)", "plain", "round_robin", "wrong result"),
+    Bug("pairs_begin_between_pairs", "fits(a.residual, written)", "fits(a.residual, read)", "address", "round_robin", "misaligned"),
 ]  # fmt: skip
 FLOAT = [
     Bug("missing_wait", "copy_async_wait<float_stages - 2>();", "", "plain", "round_robin", "wrong result|never waited for"),
@@ -81,6 +87,15 @@ FLOAT = [
     Bug("results_over_stages_in_use", "__syncthreads();\n            if (own_row", "if (own_row", "access", "greedy", "race"),
     Bug("results_not_ready", "__syncthreads();\n            if constexpr", "if constexpr", "access", "random", "race|uninitialised"),
     Bug("row_sums_of_others", "stage[i * Tile::row_floats + thread]", "stage[i * Tile::row_floats + thread + 1]", "plain", "round_robin", "wrong result"),
+    Bug("odd_columns_not_added", "value += residual[row * residual_row + column];", ";", "plain", "round_robin", "wrong result"),
+    Bug("first_of_pairs_added_twice", "value.at[i] += widen(pair.at[i]);", "value.at[i] += widen(pair.at[0]);", "plain", "round_robin", "wrong result"),
+]  # fmt: skip
+JOIN = [
+    Bug("missing_barrier", "__syncthreads();\n        const int64_t left", "const int64_t left", "access", "greedy", "race|uninitialised"),
+    Bug("read_over_what_is_added", "sum += some[row][threadIdx.x];\n        __syncthreads();", "sum += some[row][threadIdx.x];", "access", "random", "race"),
+    Bug("not_added_to_those_before", "if (a.before) sum +=", "if (a.before) (void)", "plain", "round_robin", "wrong result"),
+    Bug("added_twice", "Real sum = 0;", "Real sum = a.before && column < a.C ? widen(static_cast<const T *>(a.before)[column]) : Real(0);", "plain", "round_robin", "wrong result"),
+    Bug("a_column_too_many", "if (threadIdx.y != 0 || column >= a.C) return;", "if (threadIdx.y != 0 || column > a.C) return;", "plain", "round_robin", "out of bounds"),
 ]  # fmt: skip
 ATTENTION = [
     Bug("missing_wait", "copy_async_wait<0>();\n                __sync", "__sync", "plain", "round_robin", "wrong result|never waited for"),
@@ -155,7 +170,7 @@ OPTIMIZER = [
     Bug("blocks_overlap", "chunk.n ? first + TC_OPTIMIZER_BLOCK : chunk.n;", "chunk.n ? first + TC_OPTIMIZER_BLOCK + 1 : chunk.n;", "access", "random", "race|wrong result"),
     Bug("state_not_stored", "if (chunk.state[s]) store_global", "if (chunk.state[s] && s) store_global", "plain", "round_robin", "wrong result"),
 ]  # fmt: skip
-FILES = dict(zip(MAINS, (PRODUCT, FLOAT, ATTENTION, BACKWARD, NORM, CROSS_ENTROPY, OPTIMIZER), strict=True))
+FILES = dict(zip(MAINS, (PRODUCT, FLOAT, ATTENTION, BACKWARD, JOIN, NORM, CROSS_ENTROPY, OPTIMIZER), strict=True))
 BUGS = [(file, bug) for file, bugs in FILES.items() for bug in bugs]
 
 pytestmark = pytest.mark.minutes  # of compiling

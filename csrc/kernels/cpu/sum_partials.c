@@ -13,6 +13,7 @@ TC_DEFINE_KERNEL(sum_partials)(const void *args, int64_t begin, int64_t end, voi
         const int lanes = v_left(last, i);
         vreal sum = a->chunks ? v_load_some(partial + i, lanes) : v_zero(); /* not 0 plus it: a sum may be -0 */
         for (int64_t chunk = 1; chunk < a->chunks; chunk++) sum = sum + v_load_some(partial + chunk * a->C + i, lanes);
+        if (a->before) sum = sum + v_load_stored(stored_at(a->before, a->before_stored, i), a->before_stored, lanes);
         v_store_stored(stored_to(a->out, a->out_stored, i), a->out_stored, sum, lanes);
     }
 }

@@ -73,24 +73,32 @@ template <class T> struct WholeSum {
 // Is the result of the compute dtype?
 __host__ __device__ __forceinline__ bool is_partial(const tc_gemm_args &a) { return a.k_chunks > 1 || a.wide; }
 
-template <class T> struct PartialSum { // in the compute dtype
+template <class T> struct PartialSum { // in the compute dtype, as is the residual: of a wide product in one chunk
     compute<T> *c;
-    int64_t c_row;
+    const compute<T> *residual;
+    int64_t c_row, residual_row;
 
     __device__ PartialSum(const tc_gemm_args &a, int64_t c_batch, int64_t chunk)
-        : c(static_cast<compute<T> *>(a.c) + c_batch + chunk * a.c_chunk), c_row(a.c_row)
+        : c(static_cast<compute<T> *>(a.c) + c_batch + chunk * a.c_chunk), residual(static_cast<const compute<T> *>(a.residual)),
+          c_row(a.c_row), residual_row(a.residual_row)
     {
     }
-    __device__ __forceinline__ void operator()(int64_t row, int64_t column, compute<T> value) const { c[row * c_row + column] = value; }
-    template <int n> __device__ __forceinline__ void run(int64_t row, int64_t column, const compute<T> (&value)[n]) const
+    __device__ __forceinline__ void operator()(int64_t row, int64_t column, compute<T> value) const
+    {
+        if (residual) value += residual[row * residual_row + column];
+        c[row * c_row + column] = value;
+    }
+    template <int n> __device__ __forceinline__ void run(int64_t row, int64_t column, compute<T> (&value)[n]) const
     {
         constexpr int most = vector_lanes<compute<T>>, lanes = n < most ? n : most;
         TC_UNROLL
         for (int i = 0; i < n; i += lanes) {
-            Vector<compute<T>, lanes> vector;
+            const int64_t at = column + i;
+            Vector<compute<T>, lanes> vector, more = {};
+            if (residual) more = load_vector<lanes>(residual + row * residual_row + at);
             TC_UNROLL
-            for (int j = 0; j < lanes; j++) vector.at[j] = value[i + j];
-            store_vector(c + row * c_row + column + i, vector);
+            for (int j = 0; j < lanes; j++) vector.at[j] = residual ? value[i + j] + more.at[j] : value[i + j];
+            store_vector(c + row * c_row + at, vector);
         }
     }
 };
@@ -99,11 +107,12 @@ template <class T> struct PartialSum { // in the compute dtype
 template <class T> int columns_of_runs(const tc_gemm_args &a)
 {
     const auto fit = [&](int n) {
+        // the residual is as the result
         const size_t sum = n * sizeof(compute<T>), whole = n * sizeof(T), written = is_partial(a) ? (sum < 16 ? sum : 16) : whole;
         const auto begins = [](const void *p, size_t bytes) { return reinterpret_cast<uintptr_t>(p) % bytes == 0; };
         bool rows = a.c_row % n == 0 && a.c_chunk % n == 0 && (!a.pre || a.pre_row % n == 0) && (!a.residual || a.residual_row % n == 0);
         for (int d = 0; d < a.batch_dims; d++) rows = rows && a.c_batch[d] % n == 0;
-        return rows && begins(a.c, written) && begins(a.pre, whole) && begins(a.residual, whole) && begins(a.bias, whole);
+        return rows && begins(a.c, written) && begins(a.pre, whole) && begins(a.residual, written) && begins(a.bias, whole);
     };
     return fit(vector_lanes<T>) ? vector_lanes<T> : fit(2) ? 2 : 1;
 }

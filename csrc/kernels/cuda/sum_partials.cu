@@ -8,8 +8,8 @@ namespace
 
 using namespace tc;
 
-// partial (chunks,C) in the compute dtype; out (C). All threads of a column read; the first adds up in the order of the chunks, so that
-// the result is that of one thread which has summed all of it.
+// partial (chunks,C) in the compute dtype; out,before (C). All threads of a column read; the first adds up in the order of the chunks, so
+// that the result is that of one thread which has summed all of it.
 template <class T> __global__ void __launch_bounds__(column_threads) sum_partials_kernel(const __grid_constant__ tc_sum_partials_args a)
 {
     using Real = compute<T>;
@@ -28,7 +28,9 @@ template <class T> __global__ void __launch_bounds__(column_threads) sum_partial
         for (int row = 0; threadIdx.y == 0 && row < reads * column_row_lanes && row < left; row++) sum += some[row][threadIdx.x];
         __syncthreads();
     }
-    if (threadIdx.y == 0 && column < a.C) narrow(static_cast<T *>(a.out)[column], sum);
+    if (threadIdx.y != 0 || column >= a.C) return;
+    if (a.before) sum += widen(static_cast<const T *>(a.before)[column]);
+    narrow(static_cast<T *>(a.out)[column], sum);
 }
 
 } // namespace

@@ -1,6 +1,6 @@
 // product_main.h: the main function of a program that test_kernel_bugs.py makes of a product's kernel, as it is or with a bug. It computes
-// products in tiles of 64, whose operands run along k, across it, or neither way, and compares all sums, which are whole numbers. What
-// includes this has the type Stored and start<along>().
+// products in tiles of 64, whose operands run along k, across it, or neither way, adds them to a matrix that is there before, and compares all
+// sums, which are whole numbers. What includes this has the type Stored and start<along>().
 #include "bugs/bug.h"
 
 namespace
@@ -8,6 +8,7 @@ namespace
 
 float left_at(int64_t m, int64_t k) { return static_cast<float>((m * 7 + k * 3) % 5 - 2); }
 float right_at(int64_t n, int64_t k) { return static_cast<float>((n * 5 + k * 11) % 7 - 3); }
+float before_at(int64_t m, int64_t n) { return static_cast<float>((m * 3 + n * 13) % 17 - 8); }
 
 template <class F> std::vector<Stored> matrix(int64_t rows, int64_t K, bool along, F at)
 {
@@ -17,9 +18,15 @@ template <class F> std::vector<Stored> matrix(int64_t rows, int64_t K, bool alon
     return x;
 }
 
-template <bool along> int compare(int64_t M, int64_t N, int64_t K)
+// `first`: where in memory the matrix begins, whose rows are longer than those of the result.
+template <bool along> int compare(int64_t M, int64_t N, int64_t K, int64_t first)
 {
     tc_gemm_args a = {};
+    a.residual_row = N + 2;
+    std::vector<float> before(static_cast<size_t>(first + M * a.residual_row));
+    for (int64_t m = 0; m < M; m++)
+        for (int64_t n = 0; n < N; n++) before[static_cast<size_t>(first + m * a.residual_row + n)] = before_at(m, n);
+    a.residual = device_array(before) + first;
     a.M = M, a.N = N, a.K = a.k_chunk = K, a.k_chunks = a.batch = 1, a.c_row = N, a.wide = true;
     a.a = device_array(matrix(M, K, along, left_at));
     a.b = device_array(matrix(N, K, along, right_at));
@@ -41,7 +48,7 @@ template <bool along> int compare(int64_t M, int64_t N, int64_t K)
         for (int64_t k = 0; k < K; k++) row_sum += left_at(m, k);
         bool wrong = !along && sums[static_cast<size_t>(m)] != row_sum;
         for (int64_t n = 0; n < N; n++) {
-            float sum = 0;
+            float sum = before_at(m, n);
             for (int64_t k = 0; k < K; k++) sum += left_at(m, k) * right_at(n, k);
             wrong = wrong || c[static_cast<size_t>(m * N + n)] != sum;
         }
@@ -58,8 +65,9 @@ int main(int argc, char **argv)
 {
     if (argc != 3) return 2;
     set_schedule(argv[1], argv[2]);
-    if (const int error = compare<true>(70, 67, longest - longest % 8)) return error;
-    if (const int error = compare<false>(72, 80, longest)) return error;
+    if (const int error = compare<true>(70, 67, longest - longest % 8, 0)) return error;
+    if (const int error = compare<false>(72, 80, longest, 0)) return error;
+    if (const int error = compare<false>(8, 16, 8, 1)) return error;
     const int64_t passes = emulator_count("wavefronts"), ideal = emulator_count("ideal_wavefronts");
     if (passes == ideal) return 0;
     printf("costly: %lld wavefronts, %lld would do\n", static_cast<long long>(passes), static_cast<long long>(ideal));
