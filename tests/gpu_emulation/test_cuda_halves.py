@@ -21,9 +21,10 @@ def casts(launches):
     return [match[1] + ">" for match in found if match]
 
 
-def test_an_encoder_of_halves_is_not_cast(emulated_gpu, emulated_library, rng):
+@pytest.mark.parametrize("norm_first", [False, True])
+def test_an_encoder_of_halves_is_not_cast(emulated_gpu, emulated_library, rng, norm_first):
     """Its forward and its backward run on halves alone; sums are in float32 within the kernels."""
-    block = tc.EncoderBlock(8, 2, 16, dropout=0.1).to(emulated_gpu).bfloat16()
+    block = tc.EncoderBlock(8, 2, 16, dropout=0.1, norm_first=norm_first).to(emulated_gpu).bfloat16()
     x = tc.tensor(array(rng, (2, 5, 8), "float32"), device=emulated_gpu).bfloat16().requires_grad_()
     emulated_library.launches()
     y = block(x)
@@ -31,7 +32,8 @@ def test_an_encoder_of_halves_is_not_cast(emulated_gpu, emulated_library, rng):
     assert len(forward) > 8 and casts(forward) == []
     y.backward(y.detach())
     backward = emulated_library.launches()
-    assert any("add_kernel<tc::bfloat16, " in name for name in backward)  # where branches meet
+    adds = [name for name in backward if "add_kernel<tc::bfloat16, " in name]  # where branches meet
+    assert len(adds) == (2 if norm_first else 0)  # gradients of norms; those of products are added by the products
     assert casts(backward) == []
 
 
