@@ -371,12 +371,15 @@ TC_CHECKED tc_status tc_layer_norm(tc_tensor **y, tc_tensor **mean, tc_tensor **
                                    tc_tensor *gamma, tc_tensor *beta, double eps, tc_error *err);
 TC_CHECKED tc_status tc_layer_norm_backward(tc_tensor **dx, tc_tensor **dgamma, tc_tensor **dbeta, tc_tensor *dy, tc_tensor *x,
                                             tc_tensor *gamma, tc_tensor *mean, tc_tensor *rstd, tc_error *err);
-/* The same for x + residual, which have one shape. The backward takes their sum, in the compute dtype, instead of x. */
+/* The same for x + residual, which have one shape. The backward takes their sum, in the compute dtype, instead of x. dropout: the
+ * probability with which elements of x are dropped before that; which ones follows from seed and call, as in tc_dropout. A batch that
+ * several processes share is numbered as a whole unless its first axis is normalised over. */
 TC_CHECKED tc_status tc_add_layer_norm(tc_tensor **y, tc_tensor **sum, tc_tensor **mean, tc_tensor **rstd, tc_tensor *x,
                                        tc_tensor *residual, int axes, const int64_t *lengths, tc_tensor *gamma, tc_tensor *beta, double eps,
-                                       tc_error *err);
+                                       double dropout, uint64_t seed, uint64_t call, tc_error *err);
 TC_CHECKED tc_status tc_add_layer_norm_backward(tc_tensor **dx, tc_tensor **dresidual, tc_tensor **dgamma, tc_tensor **dbeta, tc_tensor *dy,
-                                                tc_tensor *sum, tc_tensor *gamma, tc_tensor *mean, tc_tensor *rstd, tc_error *err);
+                                                tc_tensor *sum, tc_tensor *gamma, tc_tensor *mean, tc_tensor *rstd, double dropout,
+                                                uint64_t seed, uint64_t call, tc_error *err);
 
 /* Division by the root mean square over the last `axes` axes (Zhang and Sennrich 2019, eq. 4); lengths, y, x, gamma as above. eps NULL: the
  * machine epsilon of the compute dtype. The backward needs rstd (...), 1 / root mean square; NULL: not wanted. */

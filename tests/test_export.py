@@ -417,6 +417,7 @@ REFUSED = {
     "there before the call": lambda self, x: [self.__dict__.setdefault("state", tc.ones(8)).add(x[0, 0]), self.state.fill_(1.0), x][-1],
     "strides= of Conv depends on lengths": lambda self, x: F.conv1d(x.reshape(-1, 8, 1), self.weight.T[:, :, None], stride=x.shape[1]),
     "drops weights in eval mode": lambda self, x: F.scaled_dot_product_attention(x, x, x, dropout_p=0.5),
+    "drops elements in eval mode": lambda self, x: F.add_layer_norm(x, x, 8, dropout_p=0.5),
     "has no counterpart in ONNX: export with padding": lambda self, x: F.scaled_dot_product_attention(
         *[x[:1, None]] * 3, sequence_lengths=[x.shape[1]]
     ),

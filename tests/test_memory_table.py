@@ -116,7 +116,8 @@ CASES = {
     "`softmax`, `log_softmax` of x (n)": each(["softmax", "log_softmax"], X),
     "`layer_norm` of x (N, C) with weight and bias": [(lambda x, w, b: _core.layer_norm(x, (x.shape[1],), w, b), ["N,C", "C", "C"])],
     "`add_layer_norm` of x, residual (N, C) with weight and bias": [
-        (lambda x, r, w, b: _core.add_layer_norm(x, r, (x.shape[1],), w, b), ["N,C", "N,C", "C", "C"])
+        (lambda x, r, w, b: _core.add_layer_norm(x, r, (x.shape[1],), w, b), ["N,C", "N,C", "C", "C"]),
+        (lambda x, r, w, b: _core.add_layer_norm(x, r, (x.shape[1],), w, b, dropout=0.5, seed=1, call=2), ["N,C", "N,C", "C", "C"]),
     ],
     "`linear` of x (M, K), weight (N, K), bias": [(_core.linear, LINEAR)],
     "`linear` with ReLU": [(lambda x, w, b: _core.linear(x, w, b, "relu"), LINEAR)],

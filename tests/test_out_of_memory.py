@@ -56,6 +56,7 @@ CALLS = {
     "linear": lambda: F.linear(X, WEIGHT, FEATURES),
     "layer_norm": lambda: NORM(X),
     "add_layer_norm": lambda: F.add_layer_norm(X, X * 2, (5,)),
+    "add_layer_norm with dropout": lambda: F.add_layer_norm(X, X * 2, (5,), dropout_p=0.5, rng=1),
     "add_layer_norm without a record": lambda: [F.add_layer_norm(x.detach(), x.detach(), (5,)) for x in (X, HALF)],
     "softmax": lambda: F.softmax(X.T, 1) + F.log_softmax(HALF.T.float(), 0),
     "cross_entropy": lambda: F.cross_entropy(X[:, 0], LABELS) + F.cross_entropy(HALF[:, 1], LABELS, label_smoothing=0.1),

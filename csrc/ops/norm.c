@@ -23,8 +23,9 @@ tc_status tc_norm_rows(tc_scope *s, const tc_tensor *x, int axes, const int64_t 
     return TC_OK;
 }
 
-tc_status tc_norm_backward(const tc_kernel *kernel, tc_tensor **dx, tc_tensor **dgamma, tc_tensor **dbeta, tc_tensor *dy, tc_tensor *x,
-                           tc_tensor *gamma, tc_tensor *mean, tc_tensor *rstd, tc_error *err)
+tc_status tc_norm_backward(const tc_kernel *kernel, tc_tensor **dx, tc_tensor **ddropped, const tc_mask *mask, tc_tensor **dgamma,
+                           tc_tensor **dbeta, tc_tensor *dy, tc_tensor *x, tc_tensor *gamma, tc_tensor *mean, tc_tensor *rstd,
+                           tc_error *err)
 {
     TC_SCOPE(s, err);
     enum { DY, OF_X, OF_GAMMA, MEAN, RSTD };
@@ -33,7 +34,7 @@ tc_status tc_norm_backward(const tc_kernel *kernel, tc_tensor **dx, tc_tensor **
                      [OF_GAMMA] = {"gamma", gamma},
                      [MEAN] = {"mean", mean, .statistic = true},
                      [RSTD] = {"rstd", rstd, .statistic = true}};
-    tc_tensor *out = NULL, *gamma_partial = NULL, *beta_partial = NULL, *sum_gamma = NULL, *sum_beta = NULL;
+    tc_tensor *out = NULL, *dropped = NULL, *gamma_partial = NULL, *beta_partial = NULL, *sum_gamma = NULL, *sum_beta = NULL;
     const int lead = rstd->ndim, axes = x->ndim - lead;
     const int64_t *row = x->shape + lead;
     int64_t N, C;
@@ -47,9 +48,11 @@ tc_status tc_norm_backward(const tc_kernel *kernel, tc_tensor **dx, tc_tensor **
     const int64_t rows = s.device.type == TC_CPU ? tc_reduction_chunk(N) : tc_norm_chunk_of_gpu(N, C);
     const int64_t chunks = tc_divide_up(N, rows), partial_shape[2] = {chunks, C};
     if (dx) TC_TRY(tc_make(&s, &out, x->ndim, x->shape));
+    if (ddropped) TC_TRY(tc_make(&s, &dropped, x->ndim, x->shape));
     if (dgamma) TC_TRY(tc_make_statistic(&s, &gamma_partial, 2, partial_shape));
     if (dbeta) TC_TRY(tc_make_statistic(&s, &beta_partial, 2, partial_shape));
     const tc_layer_norm_backward_args args = {.dx = tc_data(out),
+                                              .ddropped = tc_data(dropped),
                                               .dgamma_partial = tc_data(gamma_partial),
                                               .dbeta_partial = tc_data(beta_partial),
                                               .dy = in[DY].data,
@@ -57,6 +60,7 @@ tc_status tc_norm_backward(const tc_kernel *kernel, tc_tensor **dx, tc_tensor **
                                               .gamma = in[OF_GAMMA].data,
                                               .mean = in[MEAN].data,
                                               .rstd = in[RSTD].data,
+                                              .mask = mask ? *mask : (tc_mask){0},
                                               .N = N,
                                               .C = C,
                                               .rows_per_chunk = rows};
@@ -65,5 +69,6 @@ tc_status tc_norm_backward(const tc_kernel *kernel, tc_tensor **dx, tc_tensor **
     const bool wide = of_weights != s.compute;
     if (dgamma) TC_TRY(tc_sum_rows(&s, &sum_gamma, gamma_partial, axes, row, of_weights));
     if (dbeta) TC_TRY(tc_sum_rows(&s, &sum_beta, beta_partial, axes, row, of_weights));
-    return tc_give_rounded(&s, 3, (tc_result[]){{dx, out}, {dgamma, sum_gamma, .wide = wide}, {dbeta, sum_beta, .wide = wide}});
+    return tc_give_rounded(
+        &s, 4, (tc_result[]){{dx, out}, {ddropped, dropped}, {dgamma, sum_gamma, .wide = wide}, {dbeta, sum_beta, .wide = wide}});
 }

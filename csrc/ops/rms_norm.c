@@ -46,5 +46,5 @@ tc_status tc_rms_norm(tc_tensor **y, tc_tensor **rstd, tc_tensor *x, int axes, c
 tc_status tc_rms_norm_backward(tc_tensor **dx, tc_tensor **dgamma, tc_tensor *dy, tc_tensor *x, tc_tensor *gamma, tc_tensor *rstd,
                                tc_error *err)
 {
-    return tc_norm_backward(&tc_kernel_rms_norm_backward, dx, dgamma, NULL, dy, x, gamma, NULL, rstd, err);
+    return tc_norm_backward(&tc_kernel_rms_norm_backward, dx, NULL, NULL, dgamma, NULL, dy, x, gamma, NULL, rstd, err);
 }

@@ -258,8 +258,8 @@ class EncoderBlock(nn.Module):
             if self.norm_first:
                 x = x + self.dropout(self.self_attn(self.norm1(x), mask=mask, **past))
                 return x + self.dropout(self._feed_forward(self.norm2(x), own))
-            x = add_norm(self.norm1, x, self.dropout(self.self_attn(x, mask=mask, **past)))
-            return add_norm(self.norm2, x, self.dropout(self._feed_forward(x, own)))
+            x = add_norm(self.norm1, x, self.self_attn(x, mask=mask, **past), self.dropout)
+            return add_norm(self.norm2, x, self._feed_forward(x, own), self.dropout)
 
     def _in_one_pass(self, x: Tensor, mask: Any) -> Tensor | None:
         """The result for short sequences, a few of which at a time go through all parts, with the same bits; None where the parts run one by one."""

@@ -173,10 +173,10 @@ def add_backward(dy: ArrayLike | Tensor, a: ArrayLike | Tensor, b: ArrayLike | T
 def add_forward(a: _int | _float | ArrayLike | Tensor, b: _int | _float | ArrayLike | Tensor) -> Any:
     """add of a and b, element by element; they broadcast."""
 
-def add_layer_norm_backward(dy: ArrayLike | Tensor, sum: ArrayLike | Tensor, gamma: ArrayLike | Tensor | None, mean: ArrayLike | Tensor, rstd: ArrayLike | Tensor) -> tuple[Any, Any, Any, Any]:
-    """dx, dresidual (the same), dgamma, dbeta of layer normalisation of the sum."""
+def add_layer_norm_backward(dy: ArrayLike | Tensor, sum: ArrayLike | Tensor, gamma: ArrayLike | Tensor | None, mean: ArrayLike | Tensor, rstd: ArrayLike | Tensor, *, dropout: _float = 0.0, seed: _int | None = None, call: _int | None = None) -> tuple[Any, Any, Any, Any]:
+    """dx, dresidual (the same without dropout), dgamma, dbeta of layer normalisation of the sum."""
 
-def add_layer_norm_forward(x: ArrayLike | Tensor, residual: ArrayLike | Tensor, gamma: ArrayLike | Tensor | None = None, beta: ArrayLike | Tensor | None = None, eps: _float = 1e-05) -> tuple[Any, Any, Any, Any]:
+def add_layer_norm_forward(x: ArrayLike | Tensor, residual: ArrayLike | Tensor, gamma: ArrayLike | Tensor | None = None, beta: ArrayLike | Tensor | None = None, eps: _float = 1e-05, *, dropout: _float = 0.0, seed: _int | None = None, call: _int | None = None) -> tuple[Any, Any, Any, Any]:
     """y, sum, mean, rstd of layer normalisation of x + residual over the last axis."""
 
 def attention_backward(dvalues: ArrayLike | Tensor, q: ArrayLike | Tensor, k: ArrayLike | Tensor, v: ArrayLike | Tensor, values: ArrayLike | Tensor, shift: ArrayLike | Tensor, sum: ArrayLike | Tensor, *, attn_mask: ArrayLike | Tensor | None = None, bias: ArrayLike | Tensor | None = None, key_lengths: ArrayLike | Tensor | None = None, sequence_lengths: ArrayLike | Tensor | None = None, causal_offset: _int | ArrayLike | Tensor | None = None, is_causal: _bool = False, window: tuple[_int | None, _int | None] | None = None, scale: _float | None = None, softcap: _float = 0.0, enable_gqa: _bool = False, empty_rows: str = 'zero', dropout: _float = 0.0, seed: _int | None = None, call: _int | None = None) -> tuple[Any, Any, Any, Any]:

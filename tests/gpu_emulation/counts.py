@@ -78,6 +78,12 @@ def add_layer_norm(tc, tensor, N, C):
     tc.functional.add_layer_norm(tensor(N, C), tensor(N, C), C, tensor(C), tensor(C)).backward(tensor(N, C, grad=False))
 
 
+def dropout_layer_norm(tc, tensor, N, C):
+    """As between the layers of a block in train mode."""
+    y = tc.functional.add_layer_norm(tensor(N, C), tensor(N, C), C, tensor(C), tensor(C), dropout_p=0.1, rng=1)
+    y.backward(tensor(N, C, grad=False))
+
+
 def rms_norm(tc, tensor, N, C):
     tc.functional.rms_norm(tensor(N, C), C, tensor(C)).backward(tensor(N, C, grad=False))
 
@@ -243,13 +249,14 @@ CASES = [
     (causal_attention, ["float32"], [(1, 2, 48, 32)]),
     (uniform_attention, ["bfloat16"], [(1, 2, 16, 8)]),
     (add_layer_norm, BOTH, [(16, 256), (9, 33), (3, 1032)]),
+    (dropout_layer_norm, BOTH, [(16, 256), (9, 33), (3, 1032)]),
     (rms_norm, BOTH, [(16, 256)]),
     (cross_entropy, BOTH, [(16, 100), (4, 1000)]),
     (softmax, BOTH, [(16, 100), (64, 16)]),
     (unary, BOTH, [(4096,), (1001,)]),
     (binary, BOTH, [(32, 128), (7, 33)]),
     (bias, BOTH, [(32, 128)]),
-    (dropout, BOTH, [(4096,)]),
+    (dropout, BOTH, [(4096,), (1001,)]),
     (copied_columns, BOTH, [(32, 128), (7, 33)]),
     (transposed_copy, ["float32"], [(64, 48)]),
     (copied_flat, BOTH, [(32, 128)]),
@@ -291,6 +298,8 @@ TYPICAL = [
     (decoding, ["bfloat16"], [(8, 4096, 128)]),
     (whole_query, ["float32"], [(1, 1, 4096, 64)]),
     (add_layer_norm, ["float32"], [(2048, 32), (1024, 768)]),
+    (dropout_layer_norm, ["float32"], [(2048, 32), (1024, 768)]),
+    (dropout_layer_norm, ["bfloat16"], [(1024, 768)]),
     (unary, ["float32"], [(65536,)]),
     (binary, ["float32"], [(64, 1024)]),
     (optimizer, ["float32"], [("AdamW", 64, 1024)]),

@@ -226,9 +226,9 @@ inline float float_of_bits(uint32_t bits)
     std::memcpy(&x, &bits, sizeof x);
     return x;
 }
-inline double rounded_product(double x, double y)
+template <class Real> Real rounded_product(Real x, Real y)
 {
-    const volatile double product = x * y; // no compiler makes one operation of it and a sum
+    const volatile Real product = x * y; // no compiler makes one operation of it and a sum
     return product;
 }
 inline float exp2_approximate(float x) { return emulator::exp2_approximate(x); }

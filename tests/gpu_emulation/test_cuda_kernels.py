@@ -12,6 +12,7 @@ import pytest
 import transformer_c as tc
 from cuda_library import TYPES, CudaError, compute_dtype, fill, normal, small
 from tolerance import assert_close
+from transformer_c import _core
 from transformer_c.testing import reference
 
 # ---- layer norm ----
@@ -103,6 +104,124 @@ def test_add_layer_norm(cuda, rng, shape, dtype):
     expected = reference.layer_norm(total.numpy(), gamma, beta)  # the sum as rounded for the backward is normalised
     for name, actual, wanted, kind in zip(["y", "mean", "rstd"], [y, mean, rstd], expected, [dtype, saved, saved], strict=True):
         assert_close(actual.numpy(), wanted, kind, k=C, name=name)
+
+
+# ---- dropout -----------------------------------------------------------------------------------------------------------------------------
+
+MASK = {"p": 0.3, "seed": 2**63 + 5, "call": 9}
+
+
+def mask_of(row, first=0, step=1, **options):
+    return fill("tc_mask", places=TYPES["tc_places"](row, first, step), **{**MASK, **options})
+
+
+def multiplier(elements, p, seed, call):
+    """Of these numbers of elements."""
+    whole = _core.dropout_forward(np.ones(int(elements.max(initial=0)) + 1), p, seed, call)
+    return whole[elements]
+
+
+def numbers_of(n, row, first=0, step=1):
+    """tc_place() of all elements."""
+    i = np.arange(n)
+    return (first + i // row * step) * row + i % row
+
+
+def dropped(x, factors, compute):
+    """What dropout makes of x, rounded to its dtype."""
+    return np.where(factors != 0, x.astype(compute) * compute(factors.max(initial=1)), 0).astype(x.dtype)
+
+
+# Elements, those of a row of the places, the first row and the step: whole groups of random words and rows, a part of a group at the end, groups that
+# rows share, no whole vectors; of a batch that several share.
+PLACES = [(4096, 4096, 0, 1), (1000, 1000, 0, 1), (1001, 1001, 0, 1), (8, 8, 0, 1), (640, 128, 3, 2), (640, 128, 1, 1), (96, 32, 0, 1)]
+PLACES += [(160, 32, 1, 3), (70, 7, 2, 2)]
+
+
+@pytest.mark.parametrize("places", PLACES, ids=str)
+@pytest.mark.parametrize("shifted", [False, True], ids=["aligned", "shifted"])
+def test_dropout(cuda, rng, places, shifted, dtype, schedule):
+    n, row, first, step = places
+    compute, x = compute_dtype(dtype).type, normal(rng, n, dtype)
+    given, y = cuda.array(np.concatenate([np.zeros(int(shifted), dtype), x])), cuda.empty(n, dtype)
+    cuda.run("dropout_forward", dtype, 0, y=y, x=given.pointer + shifted * y.dtype.itemsize, n=n, mask=mask_of(row, first, step))
+    factors = multiplier(numbers_of(n, row, first, step), **MASK)
+    np.testing.assert_array_equal(y.numpy(), dropped(x, factors, compute))
+
+
+# rows and columns: no whole vectors; some lanes, a warp and a block for each row; rows that begin with a group of random words and others; longer
+# than what is kept
+DROPOUT_NORM_SHAPES = [small((5, 3)), small((9, 32)), (7, 64), small((5, 128)), (3, 96), (5, 768), (2, 1032), small((2, 1088)), (2, 8200)]
+
+
+@pytest.mark.parametrize("shape", DROPOUT_NORM_SHAPES, ids=str)
+@pytest.mark.parametrize("share", [(0, 1), (2, 3)], ids=["whole", "share"])
+def test_add_layer_norm_with_dropout(cuda, rng, shape, share, dtype, schedule):
+    """The same mask as that of the op alone, and its bits: what is kept is rounded before it is added."""
+    (N, C), saved, compute = shape, compute_dtype(dtype), compute_dtype(dtype).type
+    x, residual, gamma, beta = normal(rng, shape, dtype), normal(rng, shape, dtype), normal(rng, C, dtype), normal(rng, C, dtype)
+    inputs = {name: cuda.array(a) for name, a in {"x": x, "residual": residual, "gamma": gamma, "beta": beta}.items()}
+    y, total, mean, rstd = cuda.empty(shape, dtype), cuda.empty(shape, dtype), cuda.empty((N,), saved), cuda.empty((N,), saved)
+    factors = multiplier(numbers_of(N * C, C, *share), **MASK).reshape(shape)
+    cuda.run("layer_norm_forward", dtype, N, y=y, sum=total, mean=mean, rstd=rstd, **inputs, C=C, eps=1e-5, mask=mask_of(C, *share))
+    kept = dropped(x, factors, compute)
+    np.testing.assert_array_equal(total.numpy(), (kept.astype(compute) + residual.astype(compute)).astype(dtype))
+    alone = cuda.empty(shape, dtype)
+    cuda.run("layer_norm_forward", dtype, N, y=alone, mean=mean, rstd=rstd, x=total, gamma=inputs["gamma"], beta=inputs["beta"], C=C, eps=1e-5)
+    np.testing.assert_array_equal(y.numpy(), alone.numpy())
+    assert_close(y.numpy(), reference.layer_norm(total.numpy(), gamma, beta)[0], dtype, k=C, name="y")
+    cuda.run("layer_norm_forward", dtype, N, y=y, sum=y, mean=mean, rstd=rstd, **inputs, C=C, eps=1e-5, mask=mask_of(C, *share))
+    np.testing.assert_array_equal(y.numpy(), alone.numpy())
+
+
+@pytest.mark.parametrize("shape", DROPOUT_NORM_SHAPES, ids=str)
+def test_gradients_of_add_layer_norm_with_dropout(cuda, rng, shape, dtype, schedule):
+    """dx of the sum is that without dropout; through the mask it is that of the op alone, in halves rounded at most once less."""
+    (N, C), saved = shape, compute_dtype(dtype)
+    x, dy, gamma = normal(rng, shape, dtype), normal(rng, shape, dtype), normal(rng, C, dtype)
+    _, mean, rstd = layer_norm_forward(cuda, x, gamma, None)
+    given = {name: cuda.array(a) for name, a in {"x": x, "dy": dy, "gamma": gamma, "mean": mean, "rstd": rstd}.items()}
+    factors, rows_per_chunk = multiplier(numbers_of(N * C, C), **MASK).reshape(shape), 4
+    chunks = -(-N // rows_per_chunk)
+
+    def run(dx=True, ddropped=True, weights=True, mask=True):
+        made = {"dx": cuda.empty(shape, dtype) if dx else None, "ddropped": cuda.empty(shape, dtype) if ddropped else None}
+        made |= {f"{name}_partial": cuda.empty((chunks, C), saved) if weights else None for name in ("dgamma", "dbeta")}
+        options = {"mask": mask_of(C)} if mask else {}
+        wanted = {name: array for name, array in made.items() if array}
+        cuda.run("layer_norm_backward", dtype, chunks, **wanted, **given, N=N, C=C, rows_per_chunk=rows_per_chunk, **options)
+        return [array and array.numpy() for array in made.values()]
+
+    plain, whole = run(ddropped=False, mask=False), run()
+    for i in (0, 2, 3):
+        np.testing.assert_array_equal(whole[i], plain[i])
+    exact = reference.layer_norm_backward(dy, x, gamma)[0] * factors
+    assert_close(whole[1], exact, dtype, k=C, gradient=True, name="ddropped")
+    if saved == dtype:
+        np.testing.assert_array_equal(whole[1], dropped(whole[0], factors, saved.type))
+    assert not whole[1][factors == 0].any()
+    for options in ({"dx": False}, {"weights": False}, {"dx": False, "weights": False}):
+        for got, wanted in zip(run(**options), whole, strict=True):
+            if got is not None:
+                assert_close(got, wanted.astype(np.float64), dtype, k=C, gradient=True)
+
+
+def test_a_graph_draws_for_add_layer_norm(cuda, rng):
+    """Its seed and number are those in the GPU's memory."""
+    x, dy = normal(rng, (3, 128), np.float32), normal(rng, (3, 128), np.float32)
+    results = []
+    for seed, call, drawn in [(5, 9, None), (1, 2, [5, 7]), (1, 2, None)]:
+        y, total, dx = (cuda.empty(x.shape, np.float32) for _ in range(3))
+        mean, rstd, partial = cuda.empty((3,), np.float32), cuda.empty((3,), np.float32), cuda.empty((1, 128), np.float32)
+        given = cuda.array(x)
+        mask = mask_of(x.size, seed=seed, call=call, drawn=cuda.array(np.array(drawn, np.uint64)) if drawn else None)
+        cuda.run("layer_norm_forward", np.float32, 3, y=y, sum=total, mean=mean, rstd=rstd, x=given, residual=given, C=128, eps=1e-5, mask=mask)
+        sizes = {"N": 3, "C": 128, "rows_per_chunk": 8, "mask": mask}
+        saved = {"x": total, "dy": cuda.array(dy), "mean": mean, "rstd": rstd, "dgamma_partial": partial}
+        cuda.run("layer_norm_backward", np.float32, 1, ddropped=dx, **saved, **sizes)
+        results.append((y.numpy(), dx.numpy()))
+    np.testing.assert_array_equal(results[1], results[0])
+    assert (results[2][0] != results[0][0]).any() and (results[2][1] != results[0][1]).any()
 
 
 @pytest.mark.parametrize("shifted", ["x", "y", "gamma", "dy", "dx"])
@@ -282,7 +401,8 @@ def test_dropout_takes_its_seed_and_number_from_memory(cuda, rng):
         y = cuda.empty(x.shape, np.float32)
         places = TYPES["tc_places"](x.size, 0, 1)
         drawn = cuda.array(np.array(drawn, np.uint64)) if drawn else None
-        cuda.run("dropout_forward", np.float32, 5, y=y, x=cuda.array(x), n=x.size, p=0.5, seed=seed, call=call, drawn=drawn, places=places)
+        mask = fill("tc_mask", p=0.5, seed=seed, call=call, drawn=drawn, places=places)
+        cuda.run("dropout_forward", np.float32, 5, y=y, x=cuda.array(x), n=x.size, mask=mask)
         results.append(y.numpy())
     np.testing.assert_array_equal(results[1], results[0])
     assert (results[2] != results[0]).any()

@@ -266,6 +266,27 @@ def test_add_layer_norm_without_a_record(device, dtype, shape, rng):
 
 
 @pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("shape", [(5, 24), (3, 33), (4, 5, 64), (2, 1088)], ids=str)
+def test_add_layer_norm_with_dropout(emulated_gpu, dtype, shape, rng):
+    """The bits of the op before it, except for the gradient of halves through the mask, which is rounded once; and the CPU's masks."""
+    x, residual, gamma, beta, dy = (array(rng, s, dtype) for s in (shape, shape, shape[-1], shape[-1], shape))
+    results = []
+    for apart in (False, True):
+        tensors = leaves(emulated_gpu, x, residual, gamma, beta)
+        first, options = (_core.dropout(tensors[0], 0.3, 5, 6), {}) if apart else (tensors[0], {"dropout": 0.3, "seed": 5, "call": 6})
+        y = _core.add_layer_norm(first, tensors[1], shape[-1], *tensors[2:], **options)
+        y.backward(tc.tensor(dy, device=emulated_gpu))
+        results.append([host(y), *(host(t.grad) for t in tensors)])
+    multiplier = R.f64(_core.dropout_forward(np.ones(shape), 0.3, 5, 6))
+    for i, (one, other) in enumerate(zip(*results, strict=True)):
+        if i != 1 or dtype in ("float32", "float64"):
+            assert one.tobytes() == other.tobytes(), i
+    assert not results[0][1][multiplier == 0].any()
+    check_gradients(tensors, R.add_layer_norm_backward(dy, x, residual, gamma, beta, multiplier=multiplier), dtype)
+    assert_close(results[0][1], R.f64(results[1][1]), dtype, gradient=True, scale=1 + np.abs(R.f64(results[1][1])).max())
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
 def test_what_add_layer_norm_saves(device, dtype, rng):
     """The sum, of which y is the norm; mean and rstd are float32 for halves."""
     x, residual = (array(rng, (4, 5, 24), dtype) for _ in range(2))
@@ -517,9 +538,10 @@ def test_softmax_of_other_dtypes(device, axis, logarithm, dtype, rng):
 
 @pytest.mark.parametrize("dtype", FLOATS)
 def test_dropout_is_the_same_on_every_device(emulated_gpu, dtype, rng):
+    for shape in ((7, 33), (3, 40), (4, 64)):
+        for p in (0.0, 0.3, 1.0):
+            beside_the_cpu(lambda t, p=p: _core.dropout(t, p, 5, 6), emulated_gpu, rng, array(rng, shape, dtype))
     x = array(rng, (7, 33), dtype)
-    for p in (0.0, 0.3, 1.0):
-        beside_the_cpu(lambda t, p=p: _core.dropout(t, p, 5, 6), emulated_gpu, rng, x)
     x = np.full(1684, np.nan, x.dtype)  # of this seed the word of the last one is 2^32 - 1, which every threshold of 32 bits keeps
     for p, kept in ((np.nextafter(1, 0), [1683]), (1.0, [])):
         y = host(_core.dropout(tc.tensor(x, device=emulated_gpu), p, 256857, 0))

@@ -72,6 +72,96 @@ def test_hooks_of_a_layer_whose_parts_are_computed_together():
     assert seen == ["norm1"]
 
 
+def block():
+    return tc.EncoderBlock(12, 2, 23, 0.3), ("dropout", "norm1", "norm2"), lambda m, x: m(x)
+
+
+def encoder_layer():
+    layer = tc.nn.TransformerEncoderLayer(12, 2, 23, 0.3, batch_first=True)
+    return layer, ("dropout1", "dropout2", "norm1", "norm2"), lambda m, x: m(x)
+
+
+def decoder_layer():
+    layer = tc.nn.TransformerDecoderLayer(12, 2, 23, 0.3, batch_first=True)
+    return layer, [f"{part}{i}" for part in ("dropout", "norm") for i in (1, 2, 3)], lambda m, x: m(x, x)
+
+
+class OwnDropout(tc.nn.Dropout):
+    def forward(self, input):
+        return super().forward(input)
+
+
+class OwnNorm(tc.nn.LayerNorm):
+    def forward(self, input):
+        return super().forward(input)
+
+
+def own_part(part):
+    """A part of another class that does the same."""
+    if isinstance(part, tc.nn.Dropout):
+        return OwnDropout(part.p)
+    own = OwnNorm(part.normalized_shape, eps=part.eps)
+    own.load_state_dict(part.state_dict())
+    return own
+
+
+@pytest.mark.parametrize("make", [block, encoder_layer, decoder_layer])
+@pytest.mark.parametrize("change", ["hook", "subclass"])
+def test_dropout_that_a_norm_applies_has_the_bits_of_its_layer(make, change):
+    """Dropout, residual connection and norm are one pass in train mode. A part with a hook or of another class is called, with the same masks."""
+    tc.manual_seed(0)
+    module, parts, call = make()
+    x = tc.randn(3, 5, 12)
+    seen = []
+
+    def run():
+        module.zero_grad()
+        seen.clear()
+        tc.manual_seed(1)
+        y = call(module, x)
+        y.sum().backward()
+        return [y.detach().numpy().tobytes(), *(p.grad.numpy().tobytes() for p in module.parameters()), tc.randn(3).tolist()]
+
+    plain = run()
+    for name in parts:
+        part = getattr(module, name)
+        if change == "hook":
+            with part.register_forward_hook(lambda m, a, o, name=name: seen.append(name)):
+                assert run() == plain, name
+            assert set(seen) == {name}
+        else:
+            setattr(module, name, own_part(part))
+            assert run() == plain, name
+            setattr(module, name, part)
+    module.eval()
+    evaluated = run()
+    for name in parts:
+        with getattr(module, name).register_forward_hook(lambda m, a, o, name=name: seen.append(name)):
+            assert run() == evaluated, name
+        assert set(seen) == {name}
+
+
+@pytest.mark.parametrize("make", [block, encoder_layer, decoder_layer])
+def test_dropout_before_a_norm_is_not_an_op_of_its_own(make, monkeypatch):
+    """Two or three masks are drawn by norms; those inside of the network and of attention's weights have ops of their own."""
+    module, parts, call = make()
+    x, norms = tc.randn(3, 5, 12), sum(name.startswith("norm") for name in parts)
+    drawn = {"add_layer_norm": 0, "dropout": 0}
+    for name in drawn:
+        original = getattr(tc._core, name)
+
+        def counted(*args, name=name, original=original, **options):
+            drawn[name] += name == "dropout" or bool(options.get("dropout"))
+            return original(*args, **options)
+
+        monkeypatch.setattr(tc._core, name, counted)
+    call(module, x)
+    assert drawn == {"add_layer_norm": norms, "dropout": 1}
+    module.eval()
+    call(module, x)
+    assert drawn == {"add_layer_norm": norms, "dropout": 1}
+
+
 @pytest.mark.parametrize("activation", ["relu", "gelu"])
 @pytest.mark.parametrize("dropout", [0.0, 0.5])
 def test_an_activation_that_a_product_applies_has_the_bits_of_its_layer(activation, dropout):

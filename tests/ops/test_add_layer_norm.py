@@ -1,4 +1,4 @@
-"""Layer normalisation, of x and of x + residual, forward and backward, on every instruction set."""
+"""Layer normalisation, of x, of x + residual and of what dropout keeps of x + residual, forward and backward, on every instruction set."""
 
 import numpy as np
 import pytest
@@ -140,6 +140,147 @@ def test_golden_layer_norm():
             y.backward(tc.tensor(arrays["dy"].astype(dtype)))
             for k, t in given.items():
                 assert_close(t.grad.numpy(), arrays["f64.d" + k], dtype, gradient=True, name=f"{name} d{k}")
+
+
+# ---- with dropout ------------------------------------------------------------------------------------------------------------------
+
+# Rows of whole groups of random words, of parts of one, and of one and a part: several share a block of 8 KiB, or one takes several.
+DROPPED = [(0, 4), (1, 1), (5, 7), (7, 16), (67, 31), (2048, 32), (130, 33), (5, 64), (4, 96), (3, 257), (3, 4100)]
+
+
+def multiplier(shape, p, seed, call):
+    return R.f64(_core.dropout_forward(np.ones(shape), p, seed, call))
+
+
+def with_gradients(call, arrays, dy):
+    """The result and the gradients of all arrays."""
+    tensors = [tc.tensor(a, requires_grad=True) for a in arrays]
+    y = call(*tensors)
+    y.backward(tc.tensor(dy))
+    return [y.detach().numpy(), *(t.grad.numpy() for t in tensors)]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "bfloat16"])
+@pytest.mark.parametrize("shape", DROPPED, ids=str)
+def test_dropout_has_the_bits_of_the_op_before_it(isa, shape, dtype, rng):
+    """A gradient of halves through the mask is rounded once, where the two ops round it twice."""
+    is_half = dtype in ("float16", "bfloat16")
+    dtype = pytest.importorskip("ml_dtypes").bfloat16 if dtype == "bfloat16" else np.dtype(dtype)
+    *arrays, dy = operands(rng, shape, dtype)
+    key, C = (0.3, 2**64 - 1, 3), shape[-1]
+    options = dict(zip(("dropout", "seed", "call"), key, strict=True))
+    at_once = with_gradients(lambda x, r, g, b: _core.add_layer_norm(x, r, C, g, b, **options), arrays, dy)
+    apart = with_gradients(lambda x, r, g, b: _core.add_layer_norm(_core.dropout(x, *key), r, C, g, b), arrays, dy)
+    for name, one, other in zip(("y", "dx", "dresidual", "dgamma", "dbeta"), at_once, apart, strict=True):
+        if is_half and name == "dx":
+            assert_close(one, R.f64(other), dtype, gradient=True, scale=1 + np.abs(R.f64(other)).max(initial=0), name=name)
+        else:
+            assert one.tobytes() == other.tobytes(), name
+    with tc.no_grad():
+        assert _core.add_layer_norm(*arrays[:2], C, *arrays[2:], **options).tobytes() == at_once[0].tobytes()
+    if C > 1 and not is_half:
+        scale = multiplier(shape, *key)
+        x, residual, gamma, beta = arrays
+        sums = 1 + np.abs(R.f64(x)).max(initial=0)
+        assert_close(at_once[0], R.add_layer_norm(x, residual, gamma, beta, multiplier=scale)[0], dtype, 40 * C, scale=10 * sums, name="y")
+        expected = R.add_layer_norm_backward(dy, x, residual, gamma, beta, multiplier=scale)
+        size = 1 + np.abs(R.layer_norm(R.f64(x) * scale + R.f64(residual))[2]).max(initial=0)
+        for name, got, wanted in zip(("dx", "dresidual", "dgamma", "dbeta"), at_once[1:], expected, strict=True):
+            assert_close(got, wanted, dtype, C, gradient=True, scale=10 * size * (1 + np.abs(wanted).max(initial=0)), name=name)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_dropout_and_each_gradient_alone(isa, dtype, rng):
+    *arrays, dy = operands(rng, (6, 40), dtype)
+    options = {"dropout": 0.4, "seed": 1, "call": 2}
+    whole = with_gradients(lambda *t: _core.add_layer_norm(*t[:2], 40, *t[2:], **options), arrays, dy)[1:]
+    for wanted in ({0}, {1}, {2}, {0, 1}, {0, 3}):
+        tensors = [tc.tensor(a, requires_grad=i in wanted) for i, a in enumerate(arrays)]
+        _core.add_layer_norm(*tensors[:2], 40, *tensors[2:], **options).backward(tc.tensor(dy))
+        for i, tensor in enumerate(tensors):
+            assert tensor.grad is None if i not in wanted else tensor.grad.numpy().tobytes() == whole[i].tobytes(), (wanted, i)
+    for weights in ((None, None), (arrays[2], None)):
+        y, total, mean, rstd = _core.add_layer_norm_forward(*arrays[:2], *weights, **options)
+        dx, dresidual = _core.add_layer_norm_backward(dy, total, weights[0], mean, rstd, **options)[:2]
+        same = _core.add_layer_norm_backward(dy, total, weights[0], mean, rstd)
+        assert same[0].tobytes() == same[1].tobytes() == dresidual.tobytes()
+        kept = multiplier((6, 40), 0.4, 1, 2) != 0
+        assert not dx[~kept].any() and dx[kept].any()
+
+
+@pytest.mark.filterwarnings("ignore:invalid value")
+def test_ends_of_dropout(isa, rng):
+    """0 keeps all, 1 nothing; what is dropped may be NaN or infinite."""
+    x, residual, gamma, beta, dy = operands(rng, (5, 40), "float32")
+    plain = _core.add_layer_norm_forward(x, residual, gamma, beta)
+    for got, wanted in zip(_core.add_layer_norm_forward(x, residual, gamma, beta, dropout=0, seed=1, call=2), plain, strict=True):
+        assert got.tobytes() == wanted.tobytes()
+    bad = np.broadcast_to(np.where(np.arange(40) % 2, np.nan, np.inf).astype("float32"), x.shape)
+    y, total, mean, rstd = _core.add_layer_norm_forward(bad, residual, gamma, beta, dropout=1.0, seed=256857, call=0)
+    assert total.tobytes() == residual.tobytes() and y.tobytes() == _core.layer_norm(residual, 40, gamma, beta).tobytes()
+    dx, dresidual, *_ = _core.add_layer_norm_backward(dy, total, gamma, mean, rstd, dropout=1.0, seed=256857, call=0)
+    assert not dx.any() and dresidual.any()
+    kept = multiplier(x.shape, 0.5, 1, 2) != 0
+    some = _core.add_layer_norm_forward(np.where(kept, x, np.nan), residual, dropout=0.5, seed=1, call=2)[0]
+    assert some.tobytes() == _core.add_layer_norm_forward(x, residual, dropout=0.5, seed=1, call=2)[0].tobytes()
+    for p in (-0.1, 1.1, np.nan):
+        for call in (
+            lambda p=p: _core.add_layer_norm(x, residual, 40, dropout=p, seed=1, call=2),
+            lambda p=p: _core.add_layer_norm_backward(dy, total, gamma, mean, rstd, dropout=p, seed=1, call=2),
+            lambda p=p: F.add_layer_norm(x, residual, 40, dropout_p=p),
+        ):
+            with pytest.raises(ValueError, match="must be between 0 and 1"):
+                call()
+
+
+def test_dropout_for_any_threads(isa, threads):
+    arrays = operands(np.random.default_rng(4), (900, 130), "float32")
+
+    def run():
+        return with_gradients(
+            lambda *t: _core.add_layer_norm(*t[:2], 130, *t[2:], dropout=0.2, seed=7, call=8), arrays[:4], arrays[4]
+        )
+
+    many = run()
+    _core.set_num_threads(1)
+    for a, b in zip(many, run(), strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_dropout_draws_as_the_function_does(rng):
+    """The mask, and what comes next of the generator, are those of ``dropout``; without dropout nothing is drawn."""
+    x, residual, gamma, beta, _ = operands(rng, (5, 40), "float32")
+    one, other = tc.Generator(3), tc.Generator(3)
+    for p in (0.3, 0.0, 1.0, 1):
+        at_once = F.add_layer_norm(x, residual, 40, gamma, beta, dropout_p=p, rng=one)
+        apart = F.add_layer_norm(F.dropout(x, p, rng=other), residual, 40, gamma, beta)
+        assert at_once.tobytes() == apart.tobytes() and one.get_state() == other.get_state()
+
+
+@pytest.mark.parametrize("size", [2, 3])
+@pytest.mark.parametrize("shape", [(6, 7), (6, 64), (12, 3, 43)], ids=str)
+def test_dropout_of_a_shared_batch(shape, size, isa):
+    """Rows of the batch that ranks share are dropped as in the whole batch, unless they are normalised together."""
+    arrays = operands(np.random.default_rng(4), shape, "float32")
+
+    def run(rows, axes=shape[-1:]):
+        parts = [a[rows] if a.shape == shape else a for a in arrays]
+        call = lambda *t: _core.add_layer_norm(*t[:2], axes, *t[2:], dropout=0.4, seed=11, call=3)
+        return with_gradients(call, parts[:4], parts[4])[:3]
+
+    numbers, whole = np.arange(shape[0]).reshape(6, -1), run(slice(None))
+    for rank in range(size):
+        own = numbers[rank::size].reshape(-1)
+        before = _core.exchange_batch_share(6 // size, rank, size)
+        try:
+            part = run(own)
+            together = _core.add_layer_norm(arrays[0][own], arrays[1][own], (len(own), *shape[1:]), dropout=0.4, seed=11, call=3)
+        finally:
+            _core.exchange_batch_share(*before)
+        for got, wanted in zip(part, whole, strict=True):
+            assert got.tobytes() == wanted[own].tobytes(), rank
+        alone = _core.add_layer_norm(arrays[0][own], arrays[1][own], (len(own), *shape[1:]), dropout=0.4, seed=11, call=3)
+        assert together.tobytes() == alone.tobytes()
 
 
 def test_errors():

@@ -96,6 +96,8 @@ def test_a_refused_call_takes_no_mask():
     x = np.ones((1, 1, 3, 2), np.float32)
     refused = {
         "dtype": lambda g: tc.F.dropout(np.array(["a"]), 0.5, rng=g),
+        "residual": lambda g: tc.F.add_layer_norm(x, x[0], 2, dropout_p=0.5, rng=g),
+        "norm": lambda g: tc.F.add_layer_norm(x, x, 2, dropout_p=1.5, rng=g),
         "mask": lambda g: tc.F.scaled_dot_product_attention(x, x, x, np.ones((7, 7), bool), dropout_p=0.5, rng=g),
         "rate": lambda g: tc.F.scaled_dot_product_attention(x, x, x, dropout_p=1.5, rng=g),
         "empty": lambda g: tc.F.scaled_dot_product_attention(x, x, x, key_lengths=[0], dropout_p=0.5, rng=g, empty_rows="raise"),
@@ -115,6 +117,7 @@ def test_a_refused_call_takes_no_mask():
 
 MASKED = {
     "dropout": ("dropout", lambda x, g: tc.F.dropout(x, 0.5, rng=g)),
+    "add_layer_norm": ("add_layer_norm", lambda x, g: tc.F.add_layer_norm(x, x, 2, dropout_p=0.5, rng=g)),
     "attention": ("attention", lambda x, g: tc.F.scaled_dot_product_attention(x, x, x, dropout_p=0.5, rng=g)),
     "all of attention": (
         "attention",

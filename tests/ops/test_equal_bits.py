@@ -127,6 +127,8 @@ def test_functions_of_rows(C, dtype, isa, threads, rng):
     gamma, beta = rng.standard_normal((2, C)).astype(dtype)
     same_rows(lambda a: F.layer_norm(a, (C,), gamma, beta), x)
     same_rows(lambda a: _core.add_layer_norm(a, x[: len(a)], (C,), gamma, beta), x, ROWS[::3], alone=False)
+    dropped = {"dropout": 0.3, "seed": 1, "call": 2}  # by where a row is in the batch
+    same_rows(lambda a: _core.add_layer_norm(a, x[: len(a)], (C,), gamma, beta, **dropped), x, ROWS[::3], alone=False)
     same_rows(lambda a: F.rms_norm(a, (C,), gamma), x)
     same_rows(lambda a: F.softmax(a, -1), x)
     same_rows(lambda a: F.log_softmax(a, -1), x)

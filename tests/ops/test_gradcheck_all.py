@@ -134,9 +134,13 @@ def layer_norm_over_two_axes(d):
     return values(lambda x: _core.layer_norm(x, (m, c), None, None, 1e-3), d.normal(n, m, c))
 
 
-def add_layer_norm(d):
-    n, c = d.length(), d.length(3)
-    return values(lambda x, r, w, b: _core.add_layer_norm(x, r, (c,), w, b), *(d.normal(*s) for s in ((n, c), (n, c), (c,), (c,))))
+def add_layer_norm(**dropout):
+    def case(d):
+        n, c = d.length(), d.length(3)
+        shapes = ((n, c), (n, c), (c,), (c,))
+        return values(lambda x, r, w, b: _core.add_layer_norm(x, r, (c,), w, b, **dropout), *(d.normal(*s) for s in shapes))
+
+    return case
 
 
 def linear(activation=None, residual=False):
@@ -306,7 +310,7 @@ CASES = {
     "softmax": lambda d: values(lambda x: _core.softmax(x, 1), d.normal(*d.shape(3))),
     "log_softmax": lambda d: values(lambda x: _core.log_softmax(x, -1), d.normal(*d.shape(2))),
     "layer_norm": [layer_norm, layer_norm_over_two_axes],
-    "add_layer_norm": add_layer_norm,
+    "add_layer_norm": [add_layer_norm(), add_layer_norm(dropout=0.4, seed=3, call=5)],
     "linear": [linear(), linear("relu"), linear("gelu"), linear("gelu_tanh"), linear("gelu", residual=True)],
     "matmul": matmul,
     "qkv_projection": [qkv_projection("head"), qkv_projection("qkv")],

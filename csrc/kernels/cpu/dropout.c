@@ -1,5 +1,5 @@
 /* dropout.c: y = keep ? x / (1 - p) : 0 (Srivastava et al. 2014, scaled in training). The mask is recomputed, never stored. */
-#include "../dropout.h"
+#include "dropout.h"
 #include "philox.h"
 
 /* A group takes so long that the processor's own prefetching falls behind: prefetch the lines of a group some groups ahead. Past the end
@@ -14,34 +14,46 @@ TC_INLINE void prefetch_group(const char *x, const char *y)
     }
 }
 
+void TC_KERNEL(drop)(const tc_mask *mask, real *y, const real *x, int64_t begin, int64_t end)
+{
+    const bool none = mask->p == 1.0; /* no 32-bit threshold can express it */
+    const vreal scale = v_set1((real)tc_keep_scale(mask->p));
+    const uint32_t threshold = tc_keep_threshold(mask->p);
+    uint32_t words[2 * TC_PHILOX_GROUP] = {0}; /* a vector may begin anywhere in the first half */
+    while (begin < end) {
+        const int64_t row = mask->places.row, in_row = row - begin % row, here = end - begin < in_row ? end - begin : in_row;
+        const int64_t first = tc_place(&mask->places, begin), last = first + here; /* in the whole batch */
+        for (int64_t at = first; at < last;) {
+            const int64_t skip = at % TC_PHILOX_GROUP, left = last - at;
+            const int64_t n = TC_PHILOX_GROUP - skip < left ? TC_PHILOX_GROUP - skip : left;
+            prefetch_group((const char *)x, (const char *)y);
+            philox_group(words, mask->seed, mask->call, (uint64_t)(at / TC_PHILOX_GROUP));
+            for (int64_t i = 0; i < n; i += TC_LANES) {
+                const int lanes = v_left(n, i);
+                const vmask keep = none ? v_first(0) : v_keep(words + skip + i, threshold);
+                v_store_some(y + i, v_select(keep, v_load_some(x + i, lanes) * scale, v_zero()), lanes);
+            }
+            at += n;
+            y += n;
+            x += n;
+        }
+        begin += here;
+    }
+}
+
 TC_DEFINE_KERNEL(dropout_forward)(const void *args, int64_t begin, int64_t end, void *scratch)
 {
     const tc_dropout_forward_args *a = args;
-    const bool none = a->p == 1.0; /* no 32-bit threshold can express it */
-    const vreal scale = v_set1((real)tc_keep_scale(a->p));
-    const uint32_t threshold = tc_keep_threshold(a->p);
+    const tc_places *places = &a->mask.places;
+    const int64_t groups = tc_dropout_groups(a), length = places->row;
     (void)scratch;
-    const int64_t groups = tc_dropout_groups(a), length = a->places.row;
-    uint32_t words[2 * TC_PHILOX_GROUP] = {0}; /* a vector may begin anywhere in the first half */
-    int64_t row = begin / groups, group = begin % groups;
-    for (int64_t item = begin; item < end; item++) {
-        const int64_t first = (a->places.first + row * a->places.step) * length; /* of the row, in the whole batch */
-        const int64_t at = first / TC_PHILOX_GROUP + group, from = at * TC_PHILOX_GROUP;
-        const int64_t skip = from < first ? first - from : 0, left = first + length - from;
-        const int64_t n = (left < TC_PHILOX_GROUP ? left : TC_PHILOX_GROUP) - skip;
-        const real *x = (const real *)a->x + row * length + from + skip - first;
-        real *y = (real *)a->y + row * length + from + skip - first;
-        if (++group == groups) {
-            group = 0;
-            row++;
-        }
-        if (n <= 0) continue;
-        prefetch_group((const char *)x, (const char *)y);
-        philox_group(words, a->seed, a->call, (uint64_t)at);
-        for (int64_t i = 0; i < n; i += TC_LANES) {
-            const int lanes = v_left(n, i);
-            const vmask keep = none ? v_first(0) : v_keep(words + skip + i, threshold);
-            v_store_some(y + i, v_select(keep, v_load_some(x + i, lanes) * scale, v_zero()), lanes);
-        }
+    for (int64_t item = begin; item < end;) {
+        const int64_t row = item / groups, group = item % groups, stop = group + end - item < groups ? group + end - item : groups;
+        const int64_t first = (places->first + row * places->step) * length; /* of the row, in the whole batch */
+        const int64_t from = (first / TC_PHILOX_GROUP + group) * TC_PHILOX_GROUP, to = (first / TC_PHILOX_GROUP + stop) * TC_PHILOX_GROUP;
+        const int64_t at = from > first ? from - first : 0, last = to < first + length ? to - first : length; /* in the row */
+        const int64_t i = row * length + at;
+        if (at < last) TC_KERNEL(drop)(&a->mask, (real *)a->y + i, (const real *)a->x + i, i, row * length + last);
+        item += stop - group;
     }
 }

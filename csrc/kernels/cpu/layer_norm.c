@@ -47,16 +47,37 @@ TC_INLINE void write_row(const tc_layer_norm_forward_args *a, void *y, const voi
     }
 }
 
+/* What dropout keeps of elements [begin, end) of x, which lies in y until the result does. Halves are rounded, as those of the op are. */
+TC_INLINE void drop_rows(const tc_layer_norm_forward_args *a, const tc_stored stored, int64_t begin, int64_t end)
+{
+    if (stored == TC_STORED_AS_COMPUTED) {
+        TC_KERNEL(drop)(&a->mask, (real *)a->y + begin, (const real *)a->x + begin, begin, end);
+        return;
+    }
+    real *const wide = (real *)a->sum + begin; /* the sums come later */
+    const int64_t n = end - begin;
+    for (int64_t i = 0; i < n; i += TC_LANES) {
+        const int lanes = v_left(n, i);
+        v_store_some(wide + i, v_load_stored(stored_at(a->x, stored, begin + i), stored, lanes), lanes);
+    }
+    TC_KERNEL(drop)(&a->mask, wide, wide, begin, end);
+    for (int64_t i = 0; i < n; i += TC_LANES) {
+        const int lanes = v_left(n, i);
+        v_store_stored(stored_to(a->y, stored, begin + i), stored, v_load_some(wide + i, lanes), lanes);
+    }
+}
+
 /* Rows [first, first + rows), ROWS_TOGETHER at most. */
 TC_INLINE void normalise_rows(const tc_layer_norm_forward_args *a, const tc_stored stored, bool with_residual, int64_t first, int rows)
 {
     const int64_t C = a->C;
+    const void *const added = with_residual && a->mask.p > 0.0 ? a->y : a->x; /* to the residual */
     const tc_stored x_stored = with_residual ? TC_STORED_AS_COMPUTED : stored; /* of the rows that are normalised */
     const void *x = with_residual ? stored_at(a->sum, x_stored, first * C) : stored_at(a->x, stored, first * C);
     real *mean = (real *)a->mean + first, *rstd = (real *)a->rstd + first;
     for (int n = 0; n < rows; n++) {
         const int64_t at = (first + n) * C;
-        const total_row row = {with_residual ? (real *)a->sum + at : NULL, stored_at(a->x, stored, at),
+        const total_row row = {with_residual ? (real *)a->sum + at : NULL, stored_at(added, stored, at),
                                with_residual ? stored_at(a->residual, stored, at) : NULL, stored};
         mean[n] = row_sum(add_total, &row, C) / (real)C;
     }
@@ -71,9 +92,14 @@ TC_INLINE void normalise_rows(const tc_layer_norm_forward_args *a, const tc_stor
 
 TC_INLINE void forward_rows(const tc_stored stored, const tc_layer_norm_forward_args *a, int64_t begin, int64_t end)
 {
-    const int64_t block = rows_of_block(a->C);
+    const int64_t block = rows_of_block(a->C), most = rows_to_drop(a->C);
+    int64_t dropped = a->residual && a->mask.p > 0.0 ? begin : end; /* the rows before it are */
     for (int64_t n = begin; n < end; n += block) {
         const int rows = (int)(end - n < block ? end - n : block);
+        if (n == dropped) {
+            dropped = end - n < most ? end : n + most;
+            drop_rows(a, stored, n * a->C, dropped * a->C);
+        }
         if (a->residual)
             normalise_rows(a, stored, true, n, rows);
         else

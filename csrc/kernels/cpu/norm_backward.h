@@ -6,6 +6,7 @@
 #define TC_KERNELS_CPU_NORM_BACKWARD_H
 
 #include "../layer_norm.h"
+#include "dropout.h"
 #include "rows.h"
 
 TC_INLINE void norm_backward_row(const tc_layer_norm_backward_args *a, int64_t n, real *dgamma, real *dbeta, bool centred)
@@ -24,8 +25,8 @@ TC_INLINE void norm_backward_row(const tc_layer_norm_backward_args *a, int64_t n
         if (dgamma) v_store_some(dgamma + i, v_fma(d, xhat, v_load_some(dgamma + i, lanes)), lanes);
         if (dbeta) v_store_some(dbeta + i, d + v_load_some(dbeta + i, lanes), lanes);
     }
-    if (!a->dx) return;
-    real *dx = (real *)a->dx + n * C;
+    real *const dx = row_or_null(a->dx || !centred ? a->dx : a->ddropped, n, C);
+    if (!dx) return;
     const vreal mean_g = v_set1(centred ? v_sum(sum_g) / (real)C : R(0.0)), mean_gx = v_set1(v_sum(sum_gx) / (real)C);
     for (int64_t i = 0; i < C; i += TC_LANES) {
         const int lanes = v_left(C, i);
@@ -39,12 +40,19 @@ TC_INLINE void norm_backward_row(const tc_layer_norm_backward_args *a, int64_t n
 /* Chunks [begin, end). */
 TC_INLINE void norm_backward(const tc_layer_norm_backward_args *a, int64_t begin, int64_t end, bool centred)
 {
+    const int64_t block = rows_to_drop(a->C);
     for (int64_t chunk = begin; chunk < end; chunk++) {
         real *dgamma = row_or_null(a->dgamma_partial, chunk, a->C), *dbeta = row_or_null(a->dbeta_partial, chunk, a->C);
         clear_row(dgamma, a->C);
         clear_row(dbeta, a->C);
         const item_range rows = range_of_items(chunk, chunk + 1, a->rows_per_chunk, a->N);
-        for (int64_t n = rows.first; n < rows.last; n++) norm_backward_row(a, n, dgamma, dbeta, centred);
+        for (int64_t n = rows.first, last; n < rows.last; n = last) {
+            last = n + block < rows.last ? n + block : rows.last;
+            for (int64_t row = n; row < last; row++) norm_backward_row(a, row, dgamma, dbeta, centred);
+            if (!centred || !a->ddropped) continue;
+            real *const ddropped = (real *)a->ddropped + n * a->C; /* what is dropped is still in L1 */
+            TC_KERNEL(drop)(&a->mask, ddropped, a->dx ? (real *)a->dx + n * a->C : ddropped, n * a->C, last * a->C);
+        }
     }
 }
 

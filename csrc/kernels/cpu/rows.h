@@ -79,6 +79,13 @@ TC_INLINE int64_t rows_of_block(int64_t C)
     return fit < 1 ? 1 : fit < ROWS_TOGETHER ? fit : ROWS_TOGETHER;
 }
 
+/* Rows that dropout takes together: several blocks of narrow ones, since each call costs as much as some hundred elements. */
+TC_INLINE int64_t rows_to_drop(int64_t C)
+{
+    const int64_t block = rows_of_block(C), fit = C > 0 ? ROWS_BYTES / (C * (int64_t)sizeof(real)) : 1;
+    return fit < block ? block : fit - fit % block;
+}
+
 /* Row n of rows of C elements, NULL if `rows` is NULL; and such a row, set to 0. */
 TC_INLINE real *row_or_null(void *rows, int64_t n, int64_t C) { return rows ? (real *)rows + n * C : NULL; }
 TC_INLINE void clear_row(real *row, int64_t C)

@@ -112,31 +112,44 @@ __global__ void __launch_bounds__(element_threads, block_residency)
     });
 }
 
-// Computed by the host: arithmetic in float64 is slow on most GPUs.
-template <class Real> struct Keep {
-    Real scale;
-    uint32_t threshold;
-    bool none; // no 32-bit threshold can express it
-};
+// A thread takes a vector, and draws one of the blocks of random words that it shares with three others; `vectors`: whole groups of them.
+template <class T>
+__global__ void __launch_bounds__(element_threads, block_residency)
+    dropout_vectors_kernel(const __grid_constant__ tc_dropout_forward_args a, const __grid_constant__ Keep<compute<T>> keep,
+                           int64_t vectors)
+{
+    constexpr int N = vector_lanes<T>;
+    const Draw draw = draw_of(a.mask.seed, a.mask.call, a.mask.drawn);
+    for_own_elements(vectors, [&](int64_t vector) {
+        const int64_t i = vector * N;
+        Vector<T, N> v = {};
+        if (i < a.n) v = load_vector<N>(static_cast<const T *>(a.x) + i);
+        const uint32_t kept = kept_of_vector<N>(draw, keep, static_cast<uint64_t>(place_in_batch(a.mask.places, i)), true);
+        TC_UNROLL
+        for (int j = 0; j < N; j++) narrow(v.at[j], keep.applied(widen(v.at[j]), kept >> j & 1));
+        if (i < a.n) store_vector<N>(static_cast<T *>(a.y) + i, v);
+    });
+}
 
-// A thread takes the four elements of a block of random words, TC_PHILOX_BLOCKS apart, so neighbouring threads take neighbours.
+// Of arrays whose groups or vectors begin anywhere. A thread takes the four elements of a block of random words, TC_PHILOX_BLOCKS apart, so
+// neighbouring threads take neighbours.
 template <class T>
 __global__ void __launch_bounds__(element_threads, resident_threads / element_threads)
-    dropout_kernel(const __grid_constant__ tc_dropout_forward_args a, const __grid_constant__ Keep<compute<T>> kept, int64_t groups)
+    dropout_kernel(const __grid_constant__ tc_dropout_forward_args a, const __grid_constant__ Keep<compute<T>> keep, int64_t groups)
 {
-    using Real = compute<T>;
-    const Draw draw = draw_of(a.seed, a.call, a.drawn);
-    for_own_elements(a.n / a.places.row * groups * TC_PHILOX_BLOCKS, [&](int64_t block) {
+    const Draw draw = draw_of(a.mask.seed, a.mask.call, a.mask.drawn);
+    const tc_places &places = a.mask.places;
+    for_own_elements(a.n / places.row * groups * TC_PHILOX_BLOCKS, [&](int64_t block) {
         const int64_t item = block / TC_PHILOX_BLOCKS, row = item / groups;
-        const int64_t begin = (a.places.first + row * a.places.step) * a.places.row; // of the row, in the whole batch
+        const int64_t begin = (places.first + row * places.step) * places.row; // of the row, in the whole batch
         const int64_t first = (begin / TC_PHILOX_GROUP + item % groups) * TC_PHILOX_GROUP + block % TC_PHILOX_BLOCKS;
         const PhiloxWords words = philox_words(draw.seed, draw.call, static_cast<uint64_t>(first));
         TC_UNROLL
         for (int w = 0; w < 4; w++) {
-            const int64_t in_row = first + w * TC_PHILOX_BLOCKS - begin, i = row * a.places.row + in_row;
-            if (in_row < 0 || in_row >= a.places.row) continue;
-            const bool keep = !kept.none && words.at[w] >= kept.threshold;
-            narrow(static_cast<T *>(a.y)[i], keep ? widen(static_cast<const T *>(a.x)[i]) * kept.scale : Real(0));
+            const int64_t in_row = first + w * TC_PHILOX_BLOCKS - begin, i = row * places.row + in_row;
+            if (in_row < 0 || in_row >= places.row) continue;
+            const bool kept = !keep.none && words.at[w] >= keep.threshold;
+            narrow(static_cast<T *>(a.y)[i], keep.applied(widen(static_cast<const T *>(a.x)[i]), kept));
         }
     });
 }
@@ -167,8 +180,12 @@ template <class T> int tc_cuda_dropout_forward(const void *args, int64_t, void *
 {
     const auto &a = *static_cast<const tc_dropout_forward_args *>(args);
     if (a.n == 0) return 0;
-    const Keep<compute<T>> kept = {static_cast<compute<T>>(tc_keep_scale(a.p)), tc_keep_threshold(a.p), a.p == 1.0};
-    return launch<dropout_kernel<T>>(element_launch(tc_dropout_items(&a) * TC_PHILOX_BLOCKS, stream), a, kept, tc_dropout_groups(&a));
+    const Keep<compute<T>> keep = keep_of<T>(a.mask);
+    if (tc_dropout_is_aligned(&a) && vectors_fit<T>(a.n, a.x, a.y)) {
+        const int64_t vectors = divide_up(a.n, TC_PHILOX_GROUP) * (TC_PHILOX_GROUP / vector_lanes<T>);
+        return launch<dropout_vectors_kernel<T>>(element_launch(vectors, stream), a, keep, vectors);
+    }
+    return launch<dropout_kernel<T>>(element_launch(tc_dropout_items(&a) * TC_PHILOX_BLOCKS, stream), a, keep, tc_dropout_groups(&a));
 }
 TC_FOR_EACH_DTYPE(TC_CUDA_INSTANTIATE, activation_backward)
 TC_FOR_EACH_DTYPE(TC_CUDA_INSTANTIATE, dropout_forward)

@@ -1,7 +1,7 @@
 // vector_rows.cuh: shared by the kernels over rows of C neighbouring elements: some lanes, a warp or a block for each row, which read it
 // once into registers, in vectors of 16 bytes where the rows allow it; and sums of columns over the rows of a chunk.
 #pragma once
-#include "device.cuh"
+#include "philox.cuh"
 
 namespace tc
 {
@@ -26,6 +26,41 @@ template <int threads, int N, class F> __device__ __forceinline__ void for_own_v
 
 // How many of them it keeps: 32 numbers, or half as many in float64; elements that come one by one take an instruction each.
 template <class T, int threads, int N> constexpr int kept_vectors = threads < warp_lanes ? 1 : N == 1 ? 8 : (sizeof(T) == 8 ? 16 : 32) / N;
+
+// What dropout keeps of the rows of one thread, which are of C elements: all of it, or not.
+struct KeepAll {
+    static constexpr bool drops = false;
+};
+// Rows of float64, those that begin anywhere and those that are not kept whole are not worth kernels: dropout is a pass of its own there.
+template <class T, int N> constexpr bool drops_in_rows = sizeof(T)<8 && N> 1;
+template <class T> struct RowDropout {
+    static constexpr bool drops = true;
+    Draw draw;
+    Keep<compute<T>> keep;
+    tc_places places;
+    bool together; // a group of random words is within a row, and rows begin with one
+
+    __device__ __forceinline__ RowDropout(const tc_mask &mask, const Keep<compute<T>> &keep_, int64_t C)
+        : draw(draw_of(mask.seed, mask.call, mask.drawn)), keep(keep_), places(mask.places), together(C % TC_PHILOX_GROUP == 0)
+    {
+    }
+    // Bit k N + j: is element j of the thread's k-th vector kept? Called before the row's elements are used: they come meanwhile.
+    template <int threads, int N> __device__ __forceinline__ uint32_t kept_of_row(int64_t row, int64_t C) const
+    {
+        constexpr int vectors = kept_vectors<T, threads, N>;
+        static_assert(vectors * N <= 32, "the bits of a row are in one register");
+        const uint64_t first = static_cast<uint64_t>(place_in_batch(places, row * C));
+        uint32_t kept = 0;
+        TC_ROLLED
+        for (int k = 0; k < vectors; k++) {
+            const int64_t i = (static_cast<int64_t>(threadIdx.x) + k * threads) * N;
+            if (i < C)
+                kept |= kept_of_vector<N>(draw, keep, first + static_cast<uint64_t>(i), threads * N >= TC_PHILOX_GROUP && together)
+                        << k * N;
+        }
+        return kept;
+    }
+};
 
 // The vectors of a row of C elements that this thread owns. The first ones stay in registers; those of longer rows are read again from the
 // cache each time.
@@ -77,10 +112,19 @@ template <class T, int threads, int N> struct OwnRow {
             },
             kept);
     }
-    // Becomes the sum with another row, rounded, which is written to `total`.
-    __device__ __forceinline__ void add(const T *other, T *total)
+    // Becomes the sum with another row, rounded, which is written to `total`. Dropout acts before that, on rows that are kept whole; what
+    // it keeps is rounded.
+    template <class Dropout> __device__ __forceinline__ void add(const T *other, T *total, const Dropout &dropout, int64_t index)
     {
         OwnRow more(other, C);
+        if constexpr (Dropout::drops) {
+            const uint32_t bits = dropout.template kept_of_row<threads, N>(index, C);
+            TC_UNROLL
+            for (int k = 0; k < kept; k++) {
+                TC_UNROLL
+                for (int j = 0; j < N; j++) narrow(at[k].at[j], dropout.keep.applied(widen(at[k].at[j]), bits >> (k * N + j) & 1));
+            }
+        }
         for_both(more, [&](int64_t i, Vector<T, N> &v, const Vector<T, N> &w) {
             TC_UNROLL
             for (int j = 0; j < N; j++) narrow(v.at[j], widen(v.at[j]) + widen(w.at[j]));

@@ -32,10 +32,35 @@ def layer_norm(input, normalized_shape, weight=None, bias=None, eps: float = 1e-
     return _core.layer_norm(input, normalized_shape, weight, bias, eps)
 
 
-def add_layer_norm(input, residual, normalized_shape, weight=None, bias=None, eps: float = 1e-5):
-    """``layer_norm(input + residual)`` in one pass over memory. Parameters as for ``layer_norm``."""
+def add_layer_norm(input, residual, normalized_shape, weight=None, bias=None, eps: float = 1e-5, *, dropout_p: float = 0.0, rng=None):
+    """``layer_norm(dropout(input, dropout_p) + residual)`` in one pass over memory.
+
+    Parameters
+    ----------
+    input, residual : array_like, shape (..., *normalized_shape)
+    normalized_shape, weight, bias, eps
+        As for ``layer_norm``.
+    dropout_p : float, default 0.0
+        The probability with which an element of `input` is dropped; 0 draws no mask.
+    rng : int, np.random.Generator, tc.Generator or None
+        As for ``dropout``, whose mask it is.
+
+    Examples
+    --------
+    >>> import numpy as np, transformer_c as tc
+    >>> tc.functional.add_layer_norm(np.array([[1.0, 3.0]]), np.zeros((1, 2)), 2, eps=0.0)
+    array([[-1.,  1.]])
+    """
     input, residual, weight, bias = promote(input, residual, weight, bias)
-    return _core.add_layer_norm(input, residual, normalized_shape, weight, bias, eps)
+    if not (type(dropout_p) is float and 0.0 <= dropout_p <= 1.0):
+        probability("dropout", dropout_p)
+    if dropout_p == 0.0:
+        return _core.add_layer_norm(input, residual, normalized_shape, weight, bias, eps)
+
+    def dropping(seed, call):
+        return _core.add_layer_norm(input, residual, normalized_shape, weight, bias, eps, dropout=dropout_p, seed=seed, call=call)
+
+    return as_generator(rng).with_mask(dropping)
 
 
 def rotary(x, positions=None, *, base: float = 10000.0, pairing: str = "half"):

@@ -82,11 +82,11 @@ class Layer(nn.Module):
         if weights is not None and packing is not None:
             weights = F.pad(weights, (0, packing.width - packing.longest) * 2)
         if self.norm_first:
-            x = x + attended
-            x = x + self._network(self.norm2(x), lengths)
+            x = x + self.dropout(attended)
+            x = x + self.dropout(self._network(self.norm2(x), lengths))
         else:
-            x = add_norm(self.norm1, x, attended)
-            x = add_norm(self.norm2, x, self._network(x, lengths))
+            x = add_norm(self.norm1, x, attended, self.dropout)
+            x = add_norm(self.norm2, x, self._network(x, lengths), self.dropout)
         return (x, weights) if return_attention else x
 
     def _attend(self, x: Tensor, visible: dict[str, Any], return_attention: bool, lengths: Any) -> tuple[Tensor, Tensor | None]:
@@ -95,11 +95,11 @@ class Layer(nn.Module):
         dropout = self.attention_dropout if self.training else 0.0
         found = F.scaled_dot_product_attention(q, k, v, dropout_p=dropout, return_attention=return_attention, **visible)
         values, weights = found if return_attention else (found, None)
-        return self.dropout(of_sequences(self.out, join_heads(values), lengths)), weights
+        return of_sequences(self.out, join_heads(values), lengths), weights
 
     def _network(self, x: Tensor, lengths: Any) -> Tensor:
         between = activated(self.linear1, ACTIVATIONS[self.activation], x, lengths)
-        return self.dropout(of_sequences(self.linear2, between, lengths))
+        return of_sequences(self.linear2, between, lengths)
 
 
 class Pooler(nn.Linear):

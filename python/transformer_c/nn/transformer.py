@@ -27,13 +27,19 @@ _Caches = Sequence[KeyValueCache] | None  # one per layer
 _ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"relu": F.relu, "gelu": F.gelu}
 
 
-def add_norm(norm: Module, x: Tensor, update: Tensor) -> Tensor:
-    """norm(x + update); for a LayerNorm, in one pass over memory."""
+def add_norm(norm: Module, x: Tensor, update: Tensor, dropout: Module | None = None) -> Tensor:
+    """norm(x + dropout(update)); for a LayerNorm and a Dropout, in one pass over memory."""
+    plain = type(norm) is LayerNorm and "forward" not in vars(norm)  # not another layer, nor one with hooks
+    p = 0.0
+    if plain and type(dropout) is Dropout and "forward" not in vars(dropout):
+        p = dropout.p if dropout.training else 0.0
+    elif dropout is not None:
+        update = dropout(update)
     if x.dtype != update.dtype:  # the first block may get integers
         x = x.to(update.dtype)
-    if type(norm) is not LayerNorm or "forward" in vars(norm):  # another layer, or one with hooks
+    if not plain:
         return norm(x + update)
-    return F.add_layer_norm(x, update, norm.normalized_shape, norm.weight, norm.bias, norm.eps)
+    return F.add_layer_norm(update, x, norm.normalized_shape, norm.weight, norm.bias, norm.eps, dropout_p=p)
 
 
 def applied_by_a_product(activation: Any) -> str | None:
@@ -122,7 +128,7 @@ class _Layer(Module):
         norm, dropout = getattr(self, f"norm{i}"), getattr(self, f"dropout{i}")
         if self.norm_first:
             return x + dropout(part(norm(x)))
-        return add_norm(norm, x, dropout(part(x)))
+        return add_norm(norm, x, part(x), dropout)
 
     def _feed_forward(self, x: Tensor, lengths: Any = None) -> Tensor:
         return of_sequences(self.linear2, self.dropout(activated(self.linear1, self.activation, x, lengths)), lengths)

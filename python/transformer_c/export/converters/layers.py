@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from ..graph import Builder, Term
+from ..tracing import ExportError
 from .elements import UNARY, gelu, gelu_tanh
 from .reductions import reduced
 from .table import CONVERTERS, Converter, converter
@@ -44,6 +45,8 @@ def _layer_norm(g: Builder, a: dict, out: list) -> str:
 
 @converter("add_layer_norm")
 def _add_layer_norm(g: Builder, a: dict, out: list) -> str:
+    if a["dropout"]:
+        raise ExportError("add_layer_norm drops elements in eval mode: pass dropout_p=0.0 unless self.training")
     return _layer_norm_of(g, g.op("Add", g.cast(a["x"], out[0].dtype), g.cast(a["residual"], out[0].dtype)), a, out)
 
 
