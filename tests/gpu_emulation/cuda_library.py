@@ -55,7 +55,7 @@ def _read_headers():
         name: body
         for text in texts
         for body, name in re.findall(r"typedef struct \w+ \{([^}]*)\} (tc_\w+);", text)
-        if name.endswith(("_args", "_problem", "_operand", "_plane", "_places", "_chunk", "_pointer"))
+        if name.endswith(("_args", "_problem", "_operand", "_plane", "_places", "_mask", "_chunk", "_pointer"))
     }
     while structs:  # those whose members are known first
         members = {name: re.findall(r"\s*(?:const )?(\w+) ([^;]*);", body) for name, body in structs.items()}

@@ -143,7 +143,7 @@ PLACES += [(160, 32, 1, 3), (70, 7, 2, 2)]
 def test_dropout(cuda, rng, places, shifted, dtype, schedule):
     n, row, first, step = places
     compute, x = compute_dtype(dtype).type, normal(rng, n, dtype)
-    given, y = cuda.array(np.concatenate([np.zeros(int(shifted), dtype), x])), cuda.empty(n, dtype)
+    given, y = cuda.array(np.concatenate([np.zeros(int(shifted), dtype), x])), cuda.empty((n,), dtype)
     cuda.run("dropout_forward", dtype, 0, y=y, x=given.pointer + shifted * y.dtype.itemsize, n=n, mask=mask_of(row, first, step))
     factors = multiplier(numbers_of(n, row, first, step), **MASK)
     np.testing.assert_array_equal(y.numpy(), dropped(x, factors, compute))
@@ -203,7 +203,7 @@ def test_gradients_of_add_layer_norm_with_dropout(cuda, rng, shape, dtype, sched
     for options in ({"dx": False}, {"weights": False}, {"dx": False, "weights": False}):
         for got, wanted in zip(run(**options), whole, strict=True):
             if got is not None:
-                assert_close(got, wanted.astype(np.float64), dtype, k=C, gradient=True)
+                assert_close(got, wanted.astype(np.float64), got.dtype, k=C, gradient=True)
 
 
 def test_a_graph_draws_for_add_layer_norm(cuda, rng):

@@ -2,10 +2,10 @@
 #include "../activation.h"
 #include "../dropout.h"
 #include "../function_ids.h"
+#include "dropout.cuh"
 #include "elementwise.cuh"
 #include "functions.cuh"
 #include "launchers.h"
-#include "philox.cuh"
 
 namespace
 {
@@ -112,7 +112,8 @@ __global__ void __launch_bounds__(element_threads, block_residency)
     });
 }
 
-// A thread takes a vector, and draws one of the blocks of random words that it shares with three others; `vectors`: whole groups of them.
+// A thread takes a vector, and draws its share of the blocks of random words that it has in common with three others; `vectors`: those of
+// whole groups and warps.
 template <class T>
 __global__ void __launch_bounds__(element_threads, block_residency)
     dropout_vectors_kernel(const __grid_constant__ tc_dropout_forward_args a, const __grid_constant__ Keep<compute<T>> keep,
@@ -124,7 +125,7 @@ __global__ void __launch_bounds__(element_threads, block_residency)
         const int64_t i = vector * N;
         Vector<T, N> v = {};
         if (i < a.n) v = load_vector<N>(static_cast<const T *>(a.x) + i);
-        const uint32_t kept = kept_of_vector<N>(draw, keep, static_cast<uint64_t>(place_in_batch(a.mask.places, i)), true);
+        const uint32_t kept = kept_of_vector<N>(draw, keep, static_cast<uint64_t>(place_in_batch(a.mask.places, i)), true, all_lanes);
         TC_UNROLL
         for (int j = 0; j < N; j++) narrow(v.at[j], keep.applied(widen(v.at[j]), kept >> j & 1));
         if (i < a.n) store_vector<N>(static_cast<T *>(a.y) + i, v);
@@ -182,7 +183,9 @@ template <class T> int tc_cuda_dropout_forward(const void *args, int64_t, void *
     if (a.n == 0) return 0;
     const Keep<compute<T>> keep = keep_of<T>(a.mask);
     if (tc_dropout_is_aligned(&a) && vectors_fit<T>(a.n, a.x, a.y)) {
-        const int64_t vectors = divide_up(a.n, TC_PHILOX_GROUP) * (TC_PHILOX_GROUP / vector_lanes<T>);
+        constexpr int64_t warp_elements = warp_lanes * vector_lanes<T>; // 64 or a multiple of it
+        static_assert(warp_elements % TC_PHILOX_GROUP == 0, "a warp takes whole groups");
+        const int64_t vectors = divide_up(a.n, warp_elements) * warp_lanes;
         return launch<dropout_vectors_kernel<T>>(element_launch(vectors, stream), a, keep, vectors);
     }
     return launch<dropout_kernel<T>>(element_launch(tc_dropout_items(&a) * TC_PHILOX_BLOCKS, stream), a, keep, tc_dropout_groups(&a));

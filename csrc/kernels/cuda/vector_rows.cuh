@@ -1,7 +1,7 @@
 // vector_rows.cuh: shared by the kernels over rows of C neighbouring elements: some lanes, a warp or a block for each row, which read it
 // once into registers, in vectors of 16 bytes where the rows allow it; and sums of columns over the rows of a chunk.
 #pragma once
-#include "philox.cuh"
+#include "dropout.cuh"
 
 namespace tc
 {
@@ -26,6 +26,13 @@ template <int threads, int N, class F> __device__ __forceinline__ void for_own_v
 
 // How many of them it keeps: 32 numbers, or half as many in float64; elements that come one by one take an instruction each.
 template <class T, int threads, int N> constexpr int kept_vectors = threads < warp_lanes ? 1 : N == 1 ? 8 : (sizeof(T) == 8 ? 16 : 32) / N;
+
+// The lanes of a warp that have the row of this one, blockDim (threads, rows).
+template <int threads> __device__ __forceinline__ unsigned row_lanes()
+{
+    if constexpr (threads < warp_lanes) return ((1u << threads) - 1) << threadIdx.y * threads % warp_lanes;
+    return all_lanes;
+}
 
 // What dropout keeps of the rows of one thread, which are of C elements: all of it, or not.
 struct KeepAll {
@@ -53,10 +60,11 @@ template <class T> struct RowDropout {
         uint32_t kept = 0;
         TC_ROLLED
         for (int k = 0; k < vectors; k++) {
-            const int64_t i = (static_cast<int64_t>(threadIdx.x) + k * threads) * N;
-            if (i < C)
-                kept |= kept_of_vector<N>(draw, keep, first + static_cast<uint64_t>(i), threads * N >= TC_PHILOX_GROUP && together)
-                        << k * N;
+            const int64_t own = static_cast<int64_t>(threadIdx.x) + k * threads;
+            if (own / warp_lanes * warp_lanes * N >= C) break; // of the whole warp: its lanes draw for each other
+            kept |= kept_of_vector<N>(draw, keep, first + static_cast<uint64_t>(own * N), threads * N >= TC_PHILOX_GROUP && together,
+                                      row_lanes<threads>())
+                    << k * N;
         }
         return kept;
     }
