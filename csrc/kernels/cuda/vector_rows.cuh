@@ -39,7 +39,7 @@ struct KeepAll {
     static constexpr bool drops = false;
 };
 // Rows of float64, those that begin anywhere and those that are not kept whole are not worth kernels: dropout is a pass of its own there.
-template <class T, int N> constexpr bool drops_in_rows = sizeof(T)<8 && N> 1;
+template <class T, int N> constexpr bool drops_in_rows = N > 1 && sizeof(T) < 8;
 template <class T> struct RowDropout {
     static constexpr bool drops = true;
     Draw draw;
