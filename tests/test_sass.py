@@ -41,6 +41,9 @@ LIMITS = {
     ("attention_backward_mma.cu", "attention_backward_mma_kernel<Shape<true, 128>, bfloat16>"): (128, 255, 2, 2, 0, 0),
     ("attention_backward_mma.cu", "attention_backward_mma_kernel<Shape<false, 128>, bfloat16>"): (128, 255, 2, 2, 0, 0),
     ("attention_backward_mma.cu", "attention_backward_mma_kernel<Shape<false, 96>, float16>"): (128, 255, 2, 2, 0, 0),
+    ("attention_backward_head.cu", "attention_backward_head_kernel<Shape<32>, "): (256, 128, 2, 20, 0, 0),
+    ("attention_backward_head.cu", "attention_backward_head_kernel<Shape<64>, "): (256, 128, 2, 20, 0, 0),
+    ("attention_backward_head.cu", "attention_backward_head_kernel<Shape<128>, "): (128, 255, 2, 20, 0, 0),
     ("attention.cu", "attention_segments_kernel<float>"): (256, 40, 6, 0, 0, 0),
     ("attention.cu", "attention_map_kernel<float, 64>"): (256, 104, 2, 1, 0, 0),
     ("attention_backward.cu", "attention_gradient_kernel<float, 64, "): (256, 229, 1, 17, 0, 0),
@@ -229,6 +232,22 @@ def test_a_tile_of_gradients_without_hidden_pairs_takes_few_instructions(measure
     operations, most = HOT_GRADIENTS[shape]
     assert sum(one.code.startswith("HMMA") for one in loop) == operations
     assert len(loop) <= most * operations, f"{kernel.name}: {len(loop)} instructions, {operations} operations"
+
+
+# The same of gradients of whole heads, for 16 queries of 16 keys, in part of the loop only where pairs are hidden; and of their dq for 16 keys.
+HOT_HEADS = {32: (16.5, 12.8), 64: (9.8, 7.2), 128: (5.8, 4.2)}
+
+
+@pytest.mark.minutes
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("size", HOT_HEADS)
+def test_a_tile_of_whole_heads_takes_few_instructions(measured, size, target):
+    name = f"attention_backward_head_kernel<Shape<{size}>, bfloat16>"
+    (kernel,) = [kernel for kernel in measured["attention_backward_head.cu", target] if kernel.name.startswith(name)]
+    loops = [loop for loop in kernel.loops() if any(one.code.startswith("HMMA") for one in loop)]
+    for operations, most in zip((size // 2, size // 8), HOT_HEADS[size], strict=True):
+        loop = min((one for one in loops if sum(i.code.startswith("HMMA") for i in one) == operations), key=len)
+        assert len(loop) <= most * operations, f"{kernel.name}: {len(loop)} instructions, {operations} operations"
 
 
 # Of kernels that move vectors of 16 bytes: loads and stores of global memory by 16 bytes at least, and at most so many narrower ones. Those are of

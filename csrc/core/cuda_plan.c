@@ -83,6 +83,11 @@ static void share_plain_gradients(tc_attention_backward_args *a, bool is_float64
 static void share_tensor_gradients(tc_attention_backward_args *a, int64_t multiprocessors)
 {
     const tc_attention_problem *p = &a->problem;
+    a->whole_heads = tc_attention_backward_takes_heads(p);
+    if (a->whole_heads) {
+        for (int i = 0; i < 3; i++) a->shares[i] = 1;
+        return;
+    }
     a->shares[0] = tc_attention_mma_shares(p, p->H, p->Tq, p->Tk, multiprocessors);
     a->shares[1] = a->shares[2] = tc_attention_mma_shares(p, p->Hk, p->Tk, p->Tq, multiprocessors);
 }

@@ -107,6 +107,7 @@ typedef struct tc_attention_backward_args {
     int64_t splits;
     int64_t shares[3]; /* on GPUs, where splits is 1: of the keys for dq, of the queries for dk and for dv, joined in scratch memory */
     tc_attention_variant variant; /* TC_ATTENTION_MMA: dk and dv are computed together, in shares[1] */
+    bool whole_heads;             /* then: one block computes all gradients of a key head, and nothing is shared */
 } tc_attention_backward_args;
 extern const tc_kernel tc_kernel_attention_backward;
 extern const tc_kernel tc_kernel_attention_sum_splits;
@@ -192,6 +193,17 @@ static inline bool tc_attention_mma_splits_keys(const tc_attention_problem *p)
 static inline bool tc_attention_backward_fits_mma(const tc_attention_problem *p)
 {
     return tc_attention_fits_mma(p) && p->D <= TC_ATTENTION_MMA_BACKWARD_SIZE && p->Dv <= TC_ATTENTION_MMA_BACKWARD_SIZE;
+}
+
+/* Where heads are short, by shapes alone: one block computes all gradients of a key head, of as many rows as shared memory has room for
+ * beside the gradients of their scores. With more query heads to a key head there would be too few blocks. */
+#define TC_ATTENTION_HEAD_QUERY_HEADS 8
+#define TC_ATTENTION_HEAD_ROWS 128     /* of at most 64 features */
+#define TC_ATTENTION_WIDE_HEAD_ROWS 64 /* of more */
+static inline bool tc_attention_backward_takes_heads(const tc_attention_problem *p)
+{
+    const int64_t rows = p->D <= 64 && p->Dv <= 64 ? TC_ATTENTION_HEAD_ROWS : TC_ATTENTION_WIDE_HEAD_ROWS;
+    return tc_attention_backward_fits_mma(p) && p->Tq <= rows && p->Tk <= rows && p->H <= TC_ATTENTION_HEAD_QUERY_HEADS * p->Hk;
 }
 
 /* On GPUs: among how many blocks the `tiles` tiles of each block of a gradient are shared, two each at least, where it has at most half as

@@ -12,7 +12,8 @@ UNBOUNDED = 1 << 60
 
 @pytest.fixture(autouse=True)
 def use_variant(variant):
-    """Every case by the plain kernel and on tensor cores, in halves: float16, and bfloat16 where a case has float64's large numbers."""
+    """Every case by the plain kernel and on tensor cores, in halves: float16, and bfloat16 where a case has float64's large numbers. Gradients
+    there are computed in both ways where heads are short."""
     Attention.variant = variant
     yield
     Attention.variant = "plain"
@@ -80,7 +81,7 @@ class Attention:
             call=3,
             heads=TYPES["tc_places"](max(B * H, 1), 0, 1),
         )
-        self.splits_keys, self.large_blocks, self.shares = False, True, (1, 1, 1)
+        self.splits_keys, self.large_blocks, self.shares, self.whole_heads = False, True, (1, 1, 1), False
         self.options = {
             "enable_gqa": Hk != H,
             "is_causal": causal,
@@ -125,7 +126,16 @@ class Attention:
             splits=1,
             shares=self.shares,
             variant=NUMBERS[f"TC_ATTENTION_{variant.upper()}"],
+            whole_heads=self.whole_heads and variant == "mma",
         )
+
+    def takes_heads(self):
+        """As the planner says: tc_attention_backward_takes_heads()."""
+        _B, H, Tq, Tk = self.shape
+        D = max(self.inputs[0].shape[-1], self.Dv)
+        rows = NUMBERS["TC_ATTENTION_HEAD_ROWS" if D <= 64 else "TC_ATTENTION_WIDE_HEAD_ROWS"]
+        fits = D <= NUMBERS["TC_ATTENTION_MMA_BACKWARD_SIZE"] and H <= NUMBERS["TC_ATTENTION_HEAD_QUERY_HEADS"] * self.Hk
+        return self.variant == "mma" and fits and max(Tq, Tk) <= rows and self.shares == (1, 1, 1)
 
     def backward(self, dvalues, **more):
         args = self.backward_args(dvalues, **more)
@@ -175,12 +185,13 @@ def check_forward(case, k_terms):
 
 def check_backward(case, rng, **more):
     dvalues = normal(rng, (*case.shape[:3], case.Dv), case.dtype)
-    gradients = case.backward(dvalues, **{{"dattention": "dmap"}.get(name, name): value for name, value in more.items()})
     expected = reference.attention_backward(dvalues, *case.inputs, **case.options, **more)
     loose = 4 if case.dtype.itemsize == 2 else 1  # the values it starts from are rounded to half precision
-    for name, actual, wanted in zip(("dq", "dk", "dv"), gradients, expected[:3], strict=True):
-        scale = loose * max(np.abs(wanted).max(initial=0), 1)
-        assert_close(actual, wanted, case.dtype, gradient=True, scale=scale, name=name)
+    for case.whole_heads in (True, False) if case.takes_heads() else (False,):
+        gradients = case.backward(dvalues, **{{"dattention": "dmap"}.get(name, name): value for name, value in more.items()})
+        for name, actual, wanted in zip(("dq", "dk", "dv"), gradients, expected[:3], strict=True):
+            scale = loose * max(np.abs(wanted).max(initial=0), 1)
+            assert_close(actual, wanted, case.dtype, gradient=True, scale=scale, name=f"{name}, whole heads: {case.whole_heads}")
 
 
 # B, H, Tq, Tk, D, Dv: one of everything, odd, several tiles of either size, more columns than a block has
@@ -405,7 +416,8 @@ def test_heads_that_share_keys(cuda, rng, H, Hk, dtype):
     check_backward(case, rng)
 
 
-def test_what_may_not_be_attended_to_is_never_seen(cuda, rng):
+@pytest.mark.parametrize("whole_heads", [False, True])
+def test_what_may_not_be_attended_to_is_never_seen(cuda, rng, whole_heads):
     """NaN and infinity in masked keys and values."""
     q, k, v = (normal(rng, (1, 2, n, 4), np.float32) for n in (6, 7, 7))
     k[:, :, 4:] = np.nan
@@ -414,6 +426,7 @@ def test_what_may_not_be_attended_to_is_never_seen(cuda, rng):
         case = Attention(cuda, q, k, v, **options)
         values, attention, lse = case.forward()
         clean = Attention(cuda, q, k[:, :, :4], v[:, :, :4])
+        case.whole_heads = clean.whole_heads = whole_heads
         assert np.array_equal(values, clean.forward()[0]), options
         assert np.isfinite(lse).all() and (attention[..., 4:] == 0).all()
         dvalues = normal(rng, values.shape, case.dtype)
@@ -483,9 +496,11 @@ def test_windows_on_a_joint_projection(cuda, rng, variant):
     assert_close(out.numpy().swapaxes(1, 2), reference.attention(q, k, v)[0], dtype, k=100)
 
 
-def test_same_bits_under_every_schedule(cuda, rng):
+@pytest.mark.parametrize("whole_heads", [False, True])
+def test_same_bits_under_every_schedule(cuda, rng, whole_heads):
     case = make(cuda, rng, np.float32, Tq=40, Tk=70, D=8, causal=True)
     dvalues = normal(rng, (1, 2, 40, 8), case.dtype)
+    case.whole_heads = whole_heads
     results = []
     for schedule in (("round_robin", 0), ("greedy", 5), ("random", 6)):
         cuda.set_schedule(*schedule)
@@ -504,13 +519,15 @@ def test_finite_terms_hide_nothing(cuda, rng, variant):
     assert_close(values, np.repeat(case.inputs[2].astype(np.float64).mean(2, keepdims=True), 5, 2), dtype, k=7, name="values")
 
 
+@pytest.mark.parametrize("whole_heads", [False, True])
 @pytest.mark.parametrize("causal", [False, True])
-def test_a_nan_from_above_stays_with_what_is_seen(cuda, rng, causal):
+def test_a_nan_from_above_stays_with_what_is_seen(cuda, rng, causal, whole_heads):
     """In the gradient of a row that may attend to nothing, or of a hidden weight, it reaches nothing; elsewhere the keys of its row."""
     mask = np.tri(70, dtype=bool)
     mask[3] = False
     case = make(cuda, rng, np.float64, Tq=70, Tk=70, mask=mask, causal=causal)
     case.forward()
+    case.whole_heads = whole_heads
     dvalues, dmap = normal(rng, (1, 2, 70, 4), case.dtype), normal(rng, (1, 2, 70, 70), case.dtype)
     clean = case.backward(dvalues, dmap=dmap)
     dirty = dvalues.copy()
@@ -526,12 +543,12 @@ def test_a_nan_from_above_stays_with_what_is_seen(cuda, rng, causal):
     np.testing.assert_array_equal(np.isnan(dq).any((0, 1, 3)), np.arange(70) == 20)
 
 
-@pytest.mark.parametrize("kernel", ["forward", "segments", "map", "delta", "gradient", "join", "dbias"])
+@pytest.mark.parametrize("kernel", ["forward", "segments", "map", "delta", "gradient", "head", "join", "dbias"])
 def test_an_error_of_any_launch_is_given(cuda, rng, kernel):
     """Not only of the last one: a launch that succeeds after one that was refused does not hide it."""
     term = normal(rng, (5, 7), np.float32)
     case = make(cuda, rng, np.float32, additive=[term])
-    case.shares = (2, 1, 1)
+    case.shares, case.whole_heads = (1, 1, 1) if kernel == "head" else (2, 1, 1), kernel == "head"
     dvalues = np.ones((1, 2, 5, 4), case.dtype)
     if kernel == "segments":
         case = make(cuda, rng, np.float32, Tk=257)
@@ -539,12 +556,14 @@ def test_an_error_of_any_launch_is_given(cuda, rng, kernel):
     if kernel not in ("forward", "segments", "map"):
         case.forward()
     if case.variant == "mma":
-        kernel = {"forward": "mma", "map": "map_mma", "gradient": "backward_mma"}.get(kernel, kernel)
+        kernel = {"forward": "mma", "map": "map_mma", "gradient": "backward_mma", "head": "backward_head"}.get(kernel, kernel)
+    elif kernel == "head":
+        pytest.skip("of tensor cores")
     with cuda.refusing(f"attention_{kernel}_kernel"):
         if kernel in ("forward", "mma", "segments", "map", "map_mma"):
             with pytest.raises(CudaError, match=kernel):
                 case.forward()
-        if kernel in ("delta", "gradient", "backward_mma", "join"):
+        if kernel in ("delta", "gradient", "backward_mma", "backward_head", "join"):
             with pytest.raises(CudaError, match=kernel):
                 case.backward(dvalues)
         if kernel in ("delta", "dbias"):
@@ -636,8 +655,91 @@ def test_tiles_of_gradients(cuda, rng, name):
         check_backward(case, rng)
 
 
+# Of heads that a block takes whole: one tile of 16 and its edges, several, as many as there may be, and the first that are too long; in the widths
+# that a kernel is compiled for, and others.
+HEAD_SIZES = [
+    small((1, 1, 8)),
+    (15, 16, 8),
+    small((16, 16, 64)),
+    (17, 1, 40),
+    (1, 33, 32),
+    (63, 64, 72),
+    (64, 65, 128),
+    (65, 17, 33),
+    (127, 128, 64),
+    (128, 129, 64),
+    (64, 64, 128),
+]
+HEAD_OPTIONS = {
+    "all": {},
+    "causal": {"causal": True},
+    "window": {"window": (20, 3), "offset": 4},
+    "lengths": {"key_lengths": [9, 0]},
+    "lengths, uniform": {"key_lengths": [9, 0], "empty_rows": "uniform"},
+    "dropout": {"dropout": 0.3},
+    "softcap": {"softcap": 1.5},
+}
+
+
+def sizes_with_options():
+    """Every size, and every option with sizes of one tile and of several."""
+    for size in HEAD_SIZES:
+        sizes = size.values[0] if hasattr(size, "values") else size
+        for name in HEAD_OPTIONS:
+            if name in ("all", "causal") or sizes in ((17, 1, 40), (63, 64, 72), (16, 16, 64)):
+                yield pytest.param(sizes, name, marks=getattr(size, "marks", ()), id=f"{'x'.join(map(str, sizes))}-{name}")
+
+
+@pytest.mark.parametrize("size, name", sizes_with_options())
+def test_gradients_of_whole_heads(cuda, rng, size, name, schedule):
+    """Two heads that read the same keys, in two batch elements: the same bits as of each alone, and again."""
+    if Attention.variant == "plain":
+        pytest.skip("of tensor cores")
+    Tq, Tk, D = size
+    dtype = ml_dtypes.bfloat16 if name == "causal" else np.float16
+    options = {"causal": True, "offset": Tk - Tq} if name == "causal" else HEAD_OPTIONS[name]
+    case = make(cuda, rng, dtype, B=2, H=2, Hk=1, Tq=Tq, Tk=Tk, D=D, Dv=max(D - 8, 1) if name == "window" else D, **options)
+    case.forward(want_map=False)
+    assert case.takes_heads() == (max(Tq, Tk) <= (128 if D <= 64 else 64))
+    check_backward(case, rng)
+    if not case.takes_heads():
+        return
+    dvalues = normal(rng, (*case.shape[:3], case.Dv), case.dtype)
+    case.whole_heads = True
+    whole = case.backward(dvalues)
+    for one, other in zip(case.backward(dvalues), whole, strict=True):
+        np.testing.assert_array_equal(one, other)
+    if name == "dropout":  # of which each row has its own
+        return
+    for b in range(2):
+        own = {key: [x[b]] if isinstance(x, list) else x for key, x in options.items()}
+        alone = Attention(cuda, *(x[b : b + 1] for x in case.inputs), **own)
+        alone.forward(want_map=False)
+        alone.whole_heads = True
+        for one, other in zip(alone.backward(dvalues[b : b + 1]), whole, strict=True):
+            np.testing.assert_array_equal(one, other[b : b + 1])
+
+
+def test_gradients_of_heads_as_long_as_others_in_the_batch(cuda, rng, variant):
+    """A short head has the same bits alone and padded, beside one that is longer."""
+    if variant == "plain":
+        pytest.skip("of tensor cores")
+    q, k, v, dvalues = (normal(rng, (1, 2, 90, 24), np.float16) for _ in range(4))
+    results = []
+    for rows, options in ((20, {}), (90, {"key_lengths": [20]})):
+        case = Attention(cuda, *(x[:, :, :rows] for x in (q, k, v)), **options)
+        case.forward(want_map=False)
+        case.whole_heads = True
+        of_rows = dvalues[:, :, :rows].copy()
+        of_rows[:, :, 20:] = 0
+        results.append([x[:, :, :20] for x in case.backward(of_rows)])
+    for one, other in zip(*results, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.parametrize("whole_heads", [False, True])
 @pytest.mark.parametrize("hidden_by", ["causal", "mask"])
-def test_what_is_not_finite_reaches_the_gradients_of_who_sees_it(cuda, rng, hidden_by):
+def test_what_is_not_finite_reaches_the_gradients_of_who_sees_it(cuda, rng, hidden_by, whole_heads):
     """A query, a key and a gradient of values that are infinite or NaN, in tiles of which some pairs are hidden: the gradients of all that does
     not see them are as without."""
     q, k, v, dvalues = (normal(rng, (1, 1, 100, 8), np.float16) for _ in range(4))
@@ -649,6 +751,7 @@ def test_what_is_not_finite_reaches_the_gradients_of_who_sees_it(cuda, rng, hidd
     def gradients(*inputs):
         case = Attention(cuda, *inputs[:3], **options)
         case.forward(want_map=False)
+        case.whole_heads = whole_heads
         return case.backward(inputs[3])
 
     clean = gradients(q, k, v, dvalues)

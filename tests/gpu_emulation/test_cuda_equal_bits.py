@@ -21,6 +21,13 @@ def attend(gpu, q, k, v, **options):
     return [host(x) for x in results]
 
 
+def gradients(gpu, q, k, v, dvalues, **options):
+    """Of q, k and v."""
+    tensors = [tc.tensor(x, device=gpu, requires_grad=True) for x in (q, k, v)]
+    F.scaled_dot_product_attention(*tensors, enable_gqa=True, **options).backward(tc.tensor(dvalues, device=gpu))
+    return [host(x.grad) for x in tensors]
+
+
 def same_bits(actual, expected):
     for one, other in zip(actual, expected, strict=True):
         np.testing.assert_array_equal(np.ascontiguousarray(one).view(np.uint8), np.ascontiguousarray(other).view(np.uint8))
@@ -41,6 +48,32 @@ def test_in_any_batch(emulated_gpu, rng, dtype, shape):
         assert tc.cuda.last_variants()["attention_forward"] == VARIANTS[dtype]
         for rows in (slice(0, 1), slice(1, 3)):
             same_bits(attend(emulated_gpu, q[rows], k[rows], v[rows], **own(rows)), [x[rows] for x in whole])
+
+
+@pytest.mark.parametrize("shape", [(16, 16, 4), (20, 70, 2), (128, 100, 4)], ids=str)
+def test_gradients_in_any_batch(emulated_gpu, rng, dtype, shape):
+    """Of heads that a block takes whole, whatever the number of blocks."""
+    if dtype == "float32":
+        pytest.skip("the plain kernel shares the sums of few heads among blocks")
+    Tq, Tk, Hk = shape
+    arrays = [*operands(rng, dtype, 3, Tq, Tk, Hk), array(rng, (3, 4, Tq, 24), dtype)]
+    for options in ({}, {"is_causal": True}):
+        whole = gradients(emulated_gpu, *arrays, **options)
+        for rows in (slice(0, 1), slice(1, 3)):
+            same_bits(gradients(emulated_gpu, *(x[rows] for x in arrays), **options), [x[rows] for x in whole])
+
+
+def test_gradients_whatever_it_is_packed_with(emulated_gpu, rng, dtype):
+    if dtype == "float32":
+        pytest.skip("the plain kernel shares the sums of few heads among blocks")
+    lengths = [100, 1, 64, 17, 16]
+    N = sum(lengths)
+    arrays = [*operands(rng, dtype, 1, N, N, 2), array(rng, (1, 4, N, 24), dtype)]
+    packed = gradients(emulated_gpu, *arrays, sequence_lengths=lengths, is_causal=True)
+    for end, length in zip(np.cumsum(lengths), lengths, strict=True):
+        rows = slice(end - length, end)
+        alone = gradients(emulated_gpu, *(x[:, :, rows] for x in arrays), sequence_lengths=[length], is_causal=True)
+        same_bits(alone, [x[:, :, rows] for x in packed])
 
 
 def test_however_far_it_is_padded(emulated_gpu, rng, dtype):

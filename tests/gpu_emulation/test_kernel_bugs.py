@@ -15,6 +15,7 @@ MAINS = {
     "attention_mma.cu": "attention_main.h",
     "attention_backward_mma.cu": "attention_backward_main.h",
     "sum_partials.cu": "sum_partials_main.h",
+    "attention_backward_head.cu": "attention_backward_head_main.h",
     "layer_norm.cu": "norm_main.h",
     "loss.cu": "cross_entropy_main.h",
     "optimizer.cu": "adam_main.h",
@@ -24,7 +25,7 @@ INSTANTIATED = re.compile(
     flags=re.M,
 )
 INCLUDED = re.compile(
-    r'^#include "(attention_mma.cuh|gemm_epilogue.cuh|norm_backward.cuh|vector_rows.cuh)"\n', flags=re.M
+    r'^#include "(attention_mma.cuh|attention_backward_mma.cuh|gemm_epilogue.cuh|norm_backward.cuh|vector_rows.cuh)"\n', flags=re.M
 )  # become part of the file
 
 
@@ -142,6 +143,29 @@ BACKWARD = [
     Bug("hidden_nan_added", "mine.dscores, marks.hidden, weights", "mine.dscores, 0, weights", "plain", "round_robin", "wrong result"),
     Bug("matrices_beside_for_below", "below(Layout::first_stage, false)", "below(Layout::first_stage, true)", "plain", "round_robin", "wrong result"),
 ]  # fmt: skip
+WHOLE_HEADS = [
+    Bug("missing_wait", "copy_async_wait<0>();\n        __syncwarp();\n        TC_UNROLL", "__syncwarp();\n        TC_UNROLL", "plain", "round_robin", "wrong result|never waited for"),
+    Bug("missing_barrier", "__syncthreads();\n        // Only a pair", "__syncwarp();\n        // Only a pair", "access", "random", "race|uninitialised"),
+    Bug("gradients_of_scores_not_ready", "__syncthreads(); // all", "// all", "access", "random", "race|uninitialised"),
+    Bug("results_not_ready", "    __syncwarp();\n    if (wide) {", "    if (wide) {", "access", "random", "race|uninitialised"),
+    Bug("results_over_results", "    }\n    __syncwarp();\n}\n\n// May all rows", "    }\n}\n\n// May all rows", "access", "random", "race"),
+    Bug("not_transposed", "load_matrix_x4_transposed(dscores[0],", "load_matrix_x4(dscores[0],", "plain", "round_robin", "wrong result"),
+    Bug("chunks_not_permuted", "(number ^ key / 4 % 2) * 8", "number * 8", "count", "round_robin", "costly"),
+    Bug("permuted_otherwise_when_read", "ScoreTile::chunk(key, matrix % 2)", "(ScoreTile::chunk(key, matrix % 2) ^ key % 2 * 8)", "plain", "round_robin", "wrong result"),
+    Bug("wrong_matrices", "key = matrix / 2 * 8", "key = matrix % 2 * 8", "plain", "round_robin", "wrong result|race"),
+    Bug("tile_too_few", "query < band.queries; query += warp_rows", "query + warp_rows < band.queries; query += warp_rows", "access", "round_robin", "wrong result|uninitialised"),
+    Bug("keys_too_few", "key < band.reached_keys; key += warp_rows", "key + warp_rows < band.reached_keys; key += warp_rows", "plain", "round_robin", "wrong result"),
+    Bug("queries_of_the_first_head", "band.b, band.first_head + n + 1, vectors", "band.b, band.first_head, vectors", "plain", "round_robin", "wrong result"),
+    Bug("gradients_of_the_first_head", "band.b, band.first_head + n) + own", "band.b, band.first_head) + own", "plain", "round_robin", "wrong result"),
+    Bug("heads_not_added", "    TC_ROLLED\n    for (int n = 0;; n++) {", "    for (int n = 0;; n++) {\n        clear_sums(dv);", "plain", "round_robin", "wrong result"),
+    Bug("sums_of_two_lanes_of_eight", "int distance = chunks / 2; distance", "int distance = 1; distance", "plain", "round_robin", "wrong result"),
+    Bug("shares_for_shifts", "load_vector<2>(at + rows)", "load_vector<2>(at)", "plain", "round_robin", "wrong result"),
+    Bug("hidden_key_too_many", "(apart <= hi)", "(apart <= hi + 1)", "plain", "round_robin", "wrong result"),
+    Bug("rows_beyond_the_keys", "key + warp_rows <= keys && query", "query", "plain", "round_robin", "wrong result"),
+    Bug("hidden_nan_in_the_product", "(pair & low) == low ? 0", "(pair & low) == low + 1 ? 0", "plain", "round_robin", "wrong result"),
+    Bug("hidden_nan_added", "pairs.dscores, marks.hidden, ", "pairs.dscores, 0, ", "plain", "round_robin", "wrong result"),
+    Bug("hidden_nan_of_keys_added", "of.find_hidden();", "", "plain", "round_robin", "wrong result"),
+]  # fmt: skip
 NORM = [
     Bug("one_vector_too_far", "if (i < C) f(i, at[k]);", "if (i <= C) f(i, at[k]);", "access", "round_robin", "out of bounds|race|uninitialised"),
     Bug("rest_read_from_elsewhere", "+ before * threads) * N", "+ before) * N", "plain", "round_robin", "wrong result"),
@@ -170,7 +194,7 @@ OPTIMIZER = [
     Bug("blocks_overlap", "chunk.n ? first + TC_OPTIMIZER_BLOCK : chunk.n;", "chunk.n ? first + TC_OPTIMIZER_BLOCK + 1 : chunk.n;", "access", "random", "race|wrong result"),
     Bug("state_not_stored", "if (chunk.state[s]) store_global", "if (chunk.state[s] && s) store_global", "plain", "round_robin", "wrong result"),
 ]  # fmt: skip
-FILES = dict(zip(MAINS, (PRODUCT, FLOAT, ATTENTION, BACKWARD, JOIN, NORM, CROSS_ENTROPY, OPTIMIZER), strict=True))
+FILES = dict(zip(MAINS, (PRODUCT, FLOAT, ATTENTION, BACKWARD, JOIN, WHOLE_HEADS, NORM, CROSS_ENTROPY, OPTIMIZER), strict=True))
 BUGS = [(file, bug) for file, bugs in FILES.items() for bug in bugs]
 
 pytestmark = pytest.mark.minutes  # of compiling

@@ -280,6 +280,14 @@ int mma_gradients(const tc_attention_backward_args &a, const QueryNumbers<float>
     return join_shares<T>(a, dv, stream);
 }
 
+// All of them together.
+template <class T> int whole_heads(const tc_attention_backward_args &a, void *stream)
+{
+    for (const Gradient gradient : gradients)
+        if (is_wanted(a, wanted_of(a, gradient))) return attention_head_backward<T>(a, stream);
+    return 0;
+}
+
 } // namespace
 
 // The numbers of each query, and the shares of the gradients that are computed at a time.
@@ -287,6 +295,7 @@ template <class T> size_t tc_cuda_attention_backward_scratch(const void *args)
 {
     const auto &a = *static_cast<const tc_attention_backward_args *>(args);
     const bool together = a.variant == TC_ATTENTION_MMA;
+    if (together && a.whole_heads) return 0;
     int64_t most = 0, elements = 0;
     for (const Gradient gradient : gradients) {
         const bool is_beside = together && gradient == Gradient::value;
@@ -305,6 +314,9 @@ template <class T> int tc_cuda_attention_backward(const void *args, int64_t, voi
     const int64_t rows = rows_of_heads(p);
     const bool on_tensor_cores = sizeof(T) == 2 && a.variant == TC_ATTENTION_MMA;
     if (!on_tensor_cores && a.variant != TC_ATTENTION_PLAIN) return cudaErrorInvalidValue;
+    if constexpr (sizeof(T) == 2) {
+        if (on_tensor_cores && a.whole_heads) return whole_heads<T>(a, stream);
+    }
     Real *const delta = static_cast<Real *>(scratch), *const further = on_tensor_cores ? delta : nullptr;
     const QueryNumbers<Real> of_queries = {delta, further ? further + rows : nullptr, further ? further + 2 * rows : nullptr};
     if (p.B * p.H * p.Tq > 0) {

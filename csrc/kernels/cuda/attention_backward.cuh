@@ -11,6 +11,12 @@ template <class Real> struct QueryNumbers {
     Real *delta, *share, *shift; // share: 1 / sum, 0 in an empty row; shift: -shift log2(e)
 };
 
+// The weight of a score, of halves that are computed on tensor cores. share: 1 / sum.
+__device__ __forceinline__ float approximate_weight(float score, float shift, float share)
+{
+    return exp2_approximate((score - shift) * log2_e) * share;
+}
+
 // One head of the backward: values of query (b,h,i) and of pairs of query and key.
 template <class T> struct BackwardHead {
     using Real = compute<T>;
@@ -36,8 +42,8 @@ template <class T> struct BackwardHead {
         Real weight, dbias, dscore; // weight: after dropout
         bool hidden;
     };
-    // From the products q . k and dvalues . v of a pair and its factor of dropout.
-    __device__ __forceinline__ Pair pair(int64_t query, int64_t key, Real qk, Real dv, Real kept) const
+    // From the products q . k and dvalues . v of a pair and its factor of dropout. approximate: with the bits of approximate_weight().
+    template <bool approximate = false> __device__ __forceinline__ Pair pair(int64_t query, int64_t key, Real qk, Real dv, Real kept) const
     {
         const tc_attention_problem &p = a.problem;
         const Score<Real> score = finish_score(p, head, query, key, qk);
@@ -49,7 +55,11 @@ template <class T> struct BackwardHead {
             return out;
         }
         if (score.hidden) return out;
-        const Real weight = real_exp(score.value - shift[query]) / share;
+        Real weight;
+        if constexpr (approximate)
+            weight = approximate_weight(score.value, shift[query], 1 / share);
+        else
+            weight = real_exp(score.value - shift[query]) / share;
         out.weight = weight * kept;
         if (score.filled) return out;
         const Real dp = dv * kept + (dmap ? widen(dmap[query * p.Tk + key]) : Real(0));
@@ -84,5 +94,9 @@ struct Wanted {
 template <class T>
 int attention_mma_backward(const tc_attention_backward_args &a, const Wanted &first, const Wanted &second,
                            const QueryNumbers<float> &of_queries, void *stream);
+
+// dq, dk and dv in one launch (attention_backward_head.cu), likewise, where tc_attention_backward_takes_heads(). It needs no numbers of the
+// queries.
+template <class T> int attention_head_backward(const tc_attention_backward_args &a, void *stream);
 
 } // namespace tc

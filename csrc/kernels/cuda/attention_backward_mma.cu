@@ -5,8 +5,7 @@
 // A warp has 16 rows of its own, queries or keys, whose gradients stay in its registers; tiles of 32 of the others come through shared
 // memory. As in the forward, a tile that no row of a warp sees is skipped, and one that all see pays for no mask, bias, soft cap or
 // dropout; of all others each pair goes through BackwardHead::pair(), as in the plain kernel.
-#include "attention_backward.cuh"
-#include "attention_mma.cuh"
+#include "attention_backward_mma.cuh"
 
 namespace
 {
@@ -19,8 +18,8 @@ static_assert(block_rows == backward_threads / warp_lanes * warp_rows, "16 rows 
 
 // What a kernel is compiled for: the block's own rows are queries, for dq, or keys, for dk and dv; D and Dv are at most `size`.
 template <bool queries_, int size_> struct Shape {
-    static constexpr bool queries = queries_;
-    static constexpr int size = size_;
+    static constexpr bool queries = queries_, whole_heads = false;
+    static constexpr int size = size_, others = TC_ATTENTION_MMA_OTHERS;
     static constexpr int results = queries ? 1 : 2;
     static constexpr bool keeps_own = queries;        // in registers
     static constexpr int blocks = size <= 64 ? 3 : 2; // of a multiprocessor, which their registers allow
@@ -85,59 +84,15 @@ template <class S, class T> struct Stages {
     __device__ __forceinline__ WarpPlace &place(int warp) const { return reinterpret_cast<WarpPlace *>(begin + places)[warp]; }
 };
 
-// Of a lane's pairs, one bit each: they may not be attended to; and the value gets nothing of it either, as it does from empty rows.
-struct Marks {
-    uint32_t hidden = 0, unreached = 0;
-};
-constexpr uint32_t all_hidden = 0xffffffffu >> (32 - own_pairs<others>);
-
-// The factor of dropout of a pair.
-template <class T>
-__device__ __forceinline__ float dropout_factor(const tc_attention_problem &p, const Head<T> &head, const Draw &draw, int64_t query,
-                                                int64_t key)
-{
-    if (!head.numbers.drops) return 1;
-    const uint64_t row_length = static_cast<uint64_t>(divide_up(p.Tk, TC_PHILOX_GROUP) * TC_PHILOX_GROUP);
-    const uint64_t element = (head.first_row + static_cast<uint64_t>(query)) * row_length + static_cast<uint64_t>(key);
-    const PhiloxWords words = philox_words(draw.seed, draw.call, element);
-    return word_of(words, key) >= head.numbers.threshold ? head.numbers.kept : 0.0f;
-}
-
-// Makes weights and gradients of the scores, without the scale, of a warp's products, each lane its own. Not inlined: it is long, and needs
-// none of the caller's registers.
-template <class S, class T>
-__device__ __noinline__ Marks finish_pairs(const tc_attention_backward_args &a, const Numbers<float> &numbers, const float *delta,
-                                           const WarpPlace &self, int h, float *products, int other)
-{
-    const BackwardHead<T> head(a, numbers, delta, self.b, h);
-    const tc_attention_problem &p = a.problem;
-    const Draw draw = numbers.drops ? draw_of(p.seed, p.call, p.drawn) : Draw{};
-    Marks marks;
-    TC_ROLLED
-    for (int e = 0; e < own_pairs<others>; e++) {
-        float &product = products[e * warp_lanes + lane_of()], &dproduct = products[(own_pairs<others> + e) * warp_lanes + lane_of()];
-        const int mine = self.first + row_of(e), theirs = other + column_of(e), query = S::queries ? mine : theirs,
-                  key = S::queries ? theirs : mine;
-        const float kept = dropout_factor(p, head.head, draw, query, key);
-        const auto pair = head.pair(query, key, product, dproduct, kept);
-        product = pair.weight;
-        dproduct = numbers.scale != 0 ? pair.dscore / numbers.scale : 0.0f;
-        marks.hidden |= static_cast<uint32_t>(pair.hidden) << e;
-        marks.unreached |= static_cast<uint32_t>(pair.hidden && pair.weight == 0) << e;
-    }
-    return marks;
-}
-
 // A lane's numbers of queries: of its own two rows, or of two columns of a fragment.
 struct TwoQueries {
     Vector<float, 2> shift, share, delta;
 };
 
-template <class S, class T> struct Warp {
+template <class S, class T> struct Warp : WarpPairs<S, T> {
     static constexpr int size = S::size;
     WarpSums<size> sums[S::results]; // dq, or dk and dv
-    Weights<others> weights, dscores;
-    TwoQueries own_queries; // S::queries only
+    TwoQueries own_queries;          // S::queries only
 
     // The weights and the gradients of scores that nothing changes. numbers: of the tile's queries.
     __device__ __forceinline__ void weigh(const Products<others> &product, const Products<others> &dproduct, float scale,
@@ -157,31 +112,7 @@ template <class S, class T> struct Warp {
                 weight[i] = exp2_approximate(real_fma(product[n][i], scale, of.shift.at[query])) * of.share.at[query];
                 dscore[i] = weight[i] * (dproduct[n][i] - of.delta.at[query]);
             }
-            pack_fragment(n, weight, dscore);
-        }
-    }
-    // Of what finish_pairs() has made.
-    __device__ __forceinline__ void take(const float *finished)
-    {
-        TC_UNROLL
-        for (int n = 0; n < others / 8; n++) {
-            float weight[4], dscore[4];
-            TC_UNROLL
-            for (int i = 0; i < 4; i++) {
-                weight[i] = finished[(n * 4 + i) * warp_lanes + lane_of()];
-                dscore[i] = finished[(own_pairs<others> + n * 4 + i) * warp_lanes + lane_of()];
-            }
-            pack_fragment(n, weight, dscore);
-        }
-    }
-
-  private:
-    __device__ __forceinline__ void pack_fragment(int n, const float (&weight)[4], const float (&dscore)[4])
-    {
-        TC_UNROLL
-        for (int r = 0; r < 2; r++) {
-            dscores[n / 2][n % 2 * 2 + r] = pack(dscore[2 * r], dscore[2 * r + 1], T());
-            if (!S::queries) weights[n / 2][n % 2 * 2 + r] = pack(weight[2 * r], weight[2 * r + 1], T());
+            this->pack_fragment(n, weight, dscore);
         }
     }
 };
@@ -204,16 +135,6 @@ struct NumberCopies {
         from += rows_on;
     }
 };
-
-// Copies rows of an operand.
-template <int rows, int size, int threads, class T>
-__device__ __forceinline__ void load_some(T *to, const Operand<T> &from, int left, int64_t columns, bool vectors)
-{
-    if (vectors)
-        load_rows<rows, size, threads, true>(to, from, left, static_cast<int>(columns), threadIdx.x % threads);
-    else
-        load_rows<rows, size, threads, false>(to, from, left, static_cast<int>(columns), threadIdx.x % threads);
-}
 
 // Copies a tile of the others. Not inlined, for the sake of registers: the hot loop copies by itself.
 template <class S, class T>
@@ -260,41 +181,40 @@ template <class S, class T> __device__ __forceinline__ bool has_infinite(const S
            (!S::queries && tc::has_infinite<others, S::size, backward_threads>(shared.dy(stage)));
 }
 
-// Saves a gradient of the warp's rows, or its share.
+// Saves a gradient of the warp's rows, or its share, in whose place in shared memory it is put together.
 template <class S, class T>
-__device__ __forceinline__ void save(const tc_attention_backward_args &a, const Wanted &of, const WarpPlace &self,
-                                     const WarpSums<S::size> &sums, float factor)
+__device__ __forceinline__ void save(const tc_attention_backward_args &a, const Wanted &of, const WarpPlace &self, unsigned char *own,
+                                     const WarpSums<S::size> &sums, float factor, bool wide)
 {
     const tc_attention_operand &result = result_of(a, of.gradient);
     if (!result.data) return;
-    const Rows rows(a.problem, self.b);
+    if (of.shares == 1) {
+        T *const out = Rows(a.problem, self.b).template begin<T>(result, self.b, self.own_head) + self.first * result.row;
+        save_rows<S::size>(reinterpret_cast<T *>(own), sums, factor, out, result.row, self.rows - self.first, static_cast<int>(of.width),
+                           wide);
+        return;
+    }
     TC_UNROLL
     for (int r = 0; r < 2; r++) {
         const int row = self.first + lane_group() + 8 * r;
         if (row >= self.rows) continue;
-        T *const out = rows.begin<T>(result, self.b, self.own_head) + row * result.row;
         float *const part = static_cast<float *>(of.partial) + of.row(self.share, a.problem.B, self.b, self.own_head, row) * of.width;
         TC_UNROLL
         for (int d = 0; d < S::size / 8; d++) TC_UNROLL
         for (int i = 0; i < 2; i++) {
             const int at = d * 8 + lane_pair() + i;
-            if (at >= of.width) continue;
-            const float value = sums[d][2 * r + i] * factor;
-            if (of.shares > 1)
-                part[at] = value;
-            else
-                narrow(out[at], value);
+            if (at < of.width) part[at] = sums[d][2 * r + i] * factor;
         }
     }
 }
 
 // Block: own rows of one head, and every shares-th tile of the others. The longest rows of a causal head come first. vectors: rows are
-// aligned to 16 bytes.
+// aligned to 16 bytes; wide: those of the gradients.
 template <class S, class T>
 __global__ void __launch_bounds__(backward_threads, S::blocks)
     attention_backward_mma_kernel(const __grid_constant__ tc_attention_backward_args a, const __grid_constant__ Numbers<float> numbers,
                                   const __grid_constant__ QueryNumbers<float> of_queries, const __grid_constant__ Wanted wanted,
-                                  const __grid_constant__ Wanted second, bool vectors)
+                                  const __grid_constant__ Wanted second, bool vectors, bool wide)
 {
     constexpr int size = S::size;
     TC_DYNAMIC_SHARED(unsigned char, dynamic);
@@ -402,9 +322,9 @@ __global__ void __launch_bounds__(backward_threads, S::blocks)
                         finished[e * warp_lanes + lane_of()] = product[e / 4][e % 4];
                         finished[(own_pairs<others> + e) * warp_lanes + lane_of()] = dproduct[e / 4][e % 4];
                     }
-                    marks = finish_pairs<S, T>(a, numbers, of_queries.delta, self, h, finished, other);
-                    mine.take(finished);
-                    sees = __any_sync(all_lanes, marks.unreached != all_hidden);
+                    marks = finish_pairs<S, T>(a, numbers, of_queries.delta, self.b, h, self.first, other, finished);
+                    mine.take(finished + lane_of(), warp_lanes);
+                    sees = __any_sync(all_lanes, marks.unreached != all_hidden<others>);
                 }
                 if (sees && infinite) {
                     uint32_t *const weights = reinterpret_cast<uint32_t *>(shared.products(warp));
@@ -423,8 +343,9 @@ __global__ void __launch_bounds__(backward_threads, S::blocks)
             change_stage();
         }
     }
-    save<S, T>(a, wanted, self, mine.sums[0], numbers.scale);
-    if (!S::queries) save<S, T>(a, second, self, mine.sums[S::results - 1], 1.0f);
+    unsigned char *const own = dynamic + warp * Layout::warp_own;
+    save<S, T>(a, wanted, self, own, mine.sums[0], numbers.scale, wide);
+    if (!S::queries) save<S, T>(a, second, self, own, mine.sums[S::results - 1], 1.0f, wide);
 }
 
 template <class S, class T>
@@ -436,7 +357,7 @@ int launch_shape(const tc_attention_backward_args &a, const Wanted &first, const
     const int64_t count = p.B * first.heads * divide_up(first.rows, block_rows) * first.shares;
     const Launch grid(blocks(count), dim3(backward_threads), Stages<S, T>::bytes, stream);
     const bool vectors = is_aligned(p.q) && is_aligned(p.k) && is_aligned(p.v) && is_aligned(a.dvalues);
-    return launch<attention_backward_mma_kernel<S, T>>(grid, a, numbers_of<T>(p), of_queries, first, second, vectors);
+    return launch<attention_backward_mma_kernel<S, T>>(grid, a, numbers_of<T>(p), of_queries, first, second, vectors, has_wide_rows(a));
 }
 
 } // namespace

@@ -29,12 +29,13 @@ __device__ __forceinline__ uint32_t exponent_of(float16) { return 0x7c00; }
 __device__ __forceinline__ uint32_t exponent_of(bfloat16) { return 0x7f80; }
 template <class T> __device__ __forceinline__ bool is_finite(T x) { return (x.bits & exponent_of(x)) != exponent_of(x); }
 
-// f(the first of eight elements) for what the thread has copied of a tile.
+// f(the first of eight elements) for what the thread, one of `threads`, has copied of a tile.
 template <int rows, int size, int threads, class T, class F> __device__ __forceinline__ void for_own_copies(T *tile, F f)
 {
     constexpr int chunks = Swizzle<size>::chunks;
     TC_ROLLED
-    for (int e = static_cast<int>(threadIdx.x); e < rows * chunks; e += threads) f(tile + Swizzle<size>::chunk(e / chunks, e % chunks));
+    for (int e = static_cast<int>(threadIdx.x % threads); e < rows * chunks; e += threads)
+        f(tile + Swizzle<size>::chunk(e / chunks, e % chunks));
 }
 template <int rows, int size, int threads, class T> __device__ __forceinline__ bool has_infinite(T *tile)
 {
@@ -97,8 +98,15 @@ __device__ __forceinline__ void multiply_rows(Products<rows> &products, OwnRows<
     }
 }
 
-// sums += weights tile; `tile` takes matrices below each other.
-template <int rows, int size, class T>
+// Two halves, with zeros for what is not finite.
+template <class T> __device__ __forceinline__ uint32_t finite_of(uint32_t pair, T type)
+{
+    const uint32_t low = exponent_of(type), high = low << 16;
+    return ((pair & low) == low ? 0 : pair & 0xffffu) | ((pair & high) == high ? 0 : pair & 0xffff0000u);
+}
+
+// sums += weights tile; `tile` takes matrices below each other. With finite_only its elements that are not finite count as zeros.
+template <int rows, int size, bool finite_only = false, class T>
 __device__ __forceinline__ void weigh_tile(WarpSums<size> &sums, const Weights<rows> &weights, const unsigned char *shared,
                                            const MatrixRows<size> &tile, T type)
 {
@@ -107,6 +115,8 @@ __device__ __forceinline__ void weigh_tile(WarpSums<size> &sums, const Weights<r
     for (int d = 0; d < size / 16; d++) {
         uint32_t four[4];
         load_matrix_x4_transposed(four, shared + tile.at(n, d));
+        if (finite_only) TC_UNROLL
+        for (uint32_t &pair : four) pair = finite_of(pair, type);
         mma(sums[2 * d], weights[n], {four[0], four[1]}, type);
         mma(sums[2 * d + 1], weights[n], {four[2], four[3]}, type);
     }

@@ -101,6 +101,7 @@ __device__ __forceinline__ uint32_t bits_of_float(float x) { return __float_as_u
 __device__ __forceinline__ float float_of_bits(uint32_t bits) { return __uint_as_float(bits); }
 
 // x y, which is rounded before anything is added to it.
+__device__ __forceinline__ float rounded_product(float x, float y) { return __fmul_rn(x, y); }
 __device__ __forceinline__ double rounded_product(double x, double y) { return __dmul_rn(x, y); }
 __device__ __forceinline__ float rounded_product(float x, float y) { return __fmul_rn(x, y); }
 
