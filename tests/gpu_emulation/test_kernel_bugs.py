@@ -62,7 +62,7 @@ PRODUCT = [
     Bug("row_sums_of_other_lanes", "lane % 4 == 0) {", "lane / 8 == 0) {", "plain", "round_robin", "wrong result"),
     Bug("pairs_not_added", "if (residual) WholeSum<compute<T>>::add(", "if (!residual) WholeSum<compute<T>>::add(", "plain", "round_robin", "wrong result"),
     Bug("added_from_another_row", "::add(value, residual + row * residual_row + column)", "::add(value, residual + row * c_row + column)", "plain", "round_robin", "wrong result"),
-    Bug("pairs_begin_between_pairs", "fits(a.residual, written)", "fits(a.residual, read)", "access", "round_robin", "misaligned"),
+    Bug("pairs_begin_between_pairs", "begins(a.residual, written)", "begins(a.residual, whole)", "access", "round_robin", "misaligned"),
 ]  # fmt: skip
 FLOAT = [
     Bug("missing_wait", "copy_async_wait<float_stages - 2>();", "", "plain", "round_robin", "wrong result|never waited for"),
@@ -89,7 +89,7 @@ FLOAT = [
     Bug("results_not_ready", "__syncthreads();\n            if constexpr", "if constexpr", "access", "random", "race|uninitialised"),
     Bug("row_sums_of_others", "stage[i * Tile::row_floats + thread]", "stage[i * Tile::row_floats + thread + 1]", "plain", "round_robin", "wrong result"),
     Bug("odd_columns_not_added", "value += residual[row * residual_row + column];", "value += 0;", "plain", "round_robin", "wrong result"),
-    Bug("first_of_pairs_added_twice", "value.at[i] += widen(pair.at[i]);", "value.at[i] += widen(pair.at[0]);", "plain", "round_robin", "wrong result"),
+    Bug("first_of_pairs_added_twice", "value[i] += widen(run.at[i]);", "value[i] += widen(run.at[0]);", "plain", "round_robin", "wrong result"),
 ]  # fmt: skip
 JOIN = [
     Bug("missing_barrier", "__syncthreads();\n        const int64_t left", "const int64_t left", "access", "greedy", "race|uninitialised"),
