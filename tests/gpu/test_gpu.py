@@ -11,6 +11,7 @@ import pytest
 sys.path.append(str(pathlib.Path(__file__).resolve().parents[1] / "gpu_emulation"))
 import test_cuda_arrays
 import test_cuda_flat
+import test_cuda_gradient_sums
 import test_cuda_graph
 import test_cuda_graph_generators
 import test_cuda_graph_gradients
@@ -75,7 +76,7 @@ def of(module):
 
 Test_tensors, Test_training = of(test_cuda_tensors), of(test_cuda_training)
 Test_modules, Test_halves, Test_flat = of(test_cuda_modules), of(test_cuda_halves), of(test_cuda_flat)
-Test_waits, Test_arrays = of(test_cuda_waits), of(test_cuda_arrays)
+Test_waits, Test_arrays, Test_gradient_sums = of(test_cuda_waits), of(test_cuda_arrays), of(test_cuda_gradient_sums)
 Test_graph, Test_graph_halves, Test_trainer = of(test_cuda_graph), of(test_cuda_graph_halves), of(test_cuda_trainer)
 Test_graph_memory, Test_graph_threads = of(test_cuda_graph_memory), of(test_cuda_graph_threads)
 Test_graph_generators, Test_graph_gradients = of(test_cuda_graph_generators), of(test_cuda_graph_gradients)
