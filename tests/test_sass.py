@@ -69,6 +69,8 @@ LIMITS = {
     ("elementwise.cu", "activation_backward_kernel<bfloat16, 8>"): (128, 32, 16, 0, 0, 0),
     ("elementwise.cu", "dropout_kernel<float>"): (128, 32, 16, 0, 0, 1),
     ("elementwise.cu", "dropout_kernel<bfloat16>"): (128, 32, 16, 0, 0, 1),
+    ("elementwise.cu", "dropout_vectors_kernel<float>"): (128, 40, 12, 0, 0, 1),
+    ("elementwise.cu", "dropout_vectors_kernel<bfloat16>"): (128, 48, 10, 0, 0, 1),
     ("embedding.cu", "rows_kernel<unsigned int>"): (128, 32, 16, 0, 0, 10),
     ("embedding.cu", "backward_kernel<float>"): (128, 40, 12, 0, 0, 1),
     ("embedding.cu", "start_of_sorted_kernel"): (128, 32, 16, 0, 0, 0),
@@ -99,7 +101,7 @@ LIMITS = {
 # At most so many instructions for each operation of tensor cores, itself included, in every loop that has any.
 PER_MMA = {("gemm_tensor.cu", ", 128, "): 2.5, ("gemm_tensor.cu", ", 64, "): 3.8}
 # Kernels whose numbers the host computes: no float64 before their loops either.
-WITHOUT_FLOAT64 = ("gemm_kernel", "gemm_float_kernel", "gemm_tensor_kernel", "attention_", "dropout_kernel")
+WITHOUT_FLOAT64 = ("gemm_kernel", "gemm_float_kernel", "gemm_tensor_kernel", "attention_", "dropout_kernel", "dropout_vectors_kernel")
 
 
 def named_calls(loop):

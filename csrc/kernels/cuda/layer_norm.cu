@@ -70,8 +70,9 @@ __global__ void __launch_bounds__(row_block_threads, 1)
     normalise_row<T, threads, N>(a, rows, KeepAll(), scratch);
 }
 
+// Two blocks per multiprocessor: while one draws or adds up, the other's rows are on their way.
 template <class T, int threads, int N>
-__global__ void __launch_bounds__(row_block_threads, 1)
+__global__ void __launch_bounds__(row_block_threads, 2)
     dropout_layer_norm_kernel(const __grid_constant__ tc_layer_norm_forward_args a, const __grid_constant__ Keep<compute<T>> keep,
                               int64_t rows)
 {
