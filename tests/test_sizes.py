@@ -35,12 +35,15 @@ BLOCK = {"x": X, "qkv_weight": np.ones((12, 4), np.float32), "qkv_bias": np.ones
 BLOCK |= {f"{name}_weight": np.ones((4, 4), np.float32) for name in ("out", "up", "down")}
 BLOCK |= {name: np.ones(4, np.float32) for name in ("out_bias", "up_bias", "down_bias", "gamma1", "beta1", "gamma2", "beta2")}
 CONVOLUTION = {"x": X, "weight": X[:1, :, :2], "stride": (1,), "padding": (0,), "dilation": (1,), "groups": 1}
+DROPPED = {"dropout": 0.5, "seed": 1, "call": 2}
 RANDOM = {"x": X, "dy": X, "p": 0.5, "seed": 1, "call": 2}
 ADAM = dict.fromkeys(("lr", "beta1", "beta2", "eps", "weight_decay"), 0.1)
 
 # A call of each op that takes integers, by names of arguments; each integer in it is replaced.
 CASES = {
-    "layer_norm": NORM, "add_layer_norm": NORM, "rms_norm": NORM,
+    "layer_norm": NORM, "add_layer_norm": {**NORM, **DROPPED}, "rms_norm": NORM,
+    "add_layer_norm_forward": {"x": X, "residual": X, **DROPPED},
+    "add_layer_norm_backward": {"dy": X, "sum": X, "gamma": X[0, 0], "mean": X[..., 0], "rstd": X[..., 0], **DROPPED},
     **{f"{log}softmax{end}": {"x": X, "dim" if end else "axis": 1} for log in ("", "log_") for end in ("", "_forward")},
     **{f"{log}softmax_backward": {"dy": X, "y": X, "dim": 1} for log in ("", "log_")},
     "triu": {"input": X, "diagonal": 1}, "tril": {"input": X, "diagonal": 1},
