@@ -276,7 +276,7 @@ __global__ void __launch_bounds__(backward_threads, S::blocks)
     const bool is_whole = vectors && p.D == size && p.Dv == size;
     const int last = self.block.some_end - step, hot_end = is_whole ? (self.block.all_end < last ? self.block.all_end : last) - others : -1;
     TC_ROLLED
-    for (int h = own_head * query_heads, n = 0; n < query_heads; n++, h++) {
+    for (int h = own_head * query_heads, end = h + query_heads; h < end; h++) {
         int other = self.begin;
         if (other < self.block.some_end) load_tile<S, T>(a, numbers, of_queries, dynamic, self, h, other, stage(), vectors);
         TC_ROLLED
