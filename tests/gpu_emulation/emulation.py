@@ -55,9 +55,10 @@ FLAVOUR = os.environ.get(
 
 
 def _constant(expression, texts):
-    """The value of a product of numbers and `constexpr int` names, looked for in the first text that has them."""
+    """The value of a product of numbers and `constexpr int` names, looked for in the first text that has them. S::threads of the shape that a
+    kernel is compiled for counts as `most_threads`, which no shape exceeds."""
     product = 1
-    for factor in map(str.strip, expression.split("*")):
+    for factor in map(str.strip, expression.replace("S::", "most_").split("*")):
         definitions = (re.search(rf"constexpr int {factor} = (.*?);", text) for text in texts)
         product *= int(factor) if factor.isdigit() else _constant(next(filter(None, definitions))[1], texts)
     return product

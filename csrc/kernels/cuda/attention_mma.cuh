@@ -58,44 +58,56 @@ template <int rows, int size, int threads, class T> __device__ __forceinline__ v
     });
 }
 
-// A warp's own rows as the left operand: in registers, if they are kept there, or else in shared memory.
-template <int size, bool kept> struct OwnRows {
+// A warp's own rows as the left operand, fragments of 16: in registers, if they are kept there, or else in shared memory.
+template <int size, bool kept, int fragments = 1> struct OwnRows {
     static constexpr int depth = size / 16;
     const unsigned char *shared;
     MatrixRows<size> rows;
-    uint32_t own[kept ? depth : 1][4];
+    uint32_t own[fragments][kept ? depth : 1][4];
 
     // begin: where they are, in bytes from there on.
     __device__ __forceinline__ OwnRows(const unsigned char *all, int begin) : shared(all), rows(begin, false)
     {
         TC_UNROLL
-        for (int d = 0; d < (kept ? depth : 0); d++) load_matrix_x4(own[d], shared + rows.at(0, d));
+        for (int f = 0; f < fragments; f++) TC_UNROLL
+        for (int d = 0; d < (kept ? depth : 0); d++) load_matrix_x4(own[f][d], shared + rows.at(f, d));
     }
-    __device__ __forceinline__ const uint32_t (&fragment(int d))[4]
+    __device__ __forceinline__ void load(int d)
     {
-        if (kept) return own[d];
-        load_matrix_x4(own[0], shared + rows.at(0, d));
-        return own[0];
+        TC_UNROLL
+        for (int f = 0; f < (kept ? 0 : fragments); f++) load_matrix_x4(own[f][0], shared + rows.at(f, d));
     }
+    // After load(d).
+    __device__ __forceinline__ const uint32_t (&fragment(int f, int d) const)[4] { return own[f][kept ? d : 0]; }
 };
 
-// products = own rows times the tile's; `tile` takes matrices beside each other.
-template <int rows, int size, bool kept, class T>
-__device__ __forceinline__ void multiply_rows(Products<rows> &products, OwnRows<size, kept> &own, const unsigned char *shared,
+// products = own rows times the tile's, for each fragment; `tile` takes matrices beside each other.
+template <int rows, int size, bool kept, int fragments, class T>
+__device__ __forceinline__ void multiply_rows(Products<rows> *products, OwnRows<size, kept, fragments> &own, const unsigned char *shared,
                                               const MatrixRows<size> &tile, T type)
 {
-    clear_sums(products);
+    TC_UNROLL
+    for (int f = 0; f < fragments; f++) clear_sums(products[f]);
     TC_UNROLL
     for (int d = 0; d < size / 16; d++) {
-        const uint32_t(&left)[4] = own.fragment(d);
+        own.load(d);
         TC_UNROLL
         for (int n = 0; n < rows / 16; n++) {
             uint32_t four[4];
             load_matrix_x4(four, shared + tile.at(n, d));
-            mma(products[2 * n], left, {four[0], four[1]}, type);
-            mma(products[2 * n + 1], left, {four[2], four[3]}, type);
+            TC_UNROLL
+            for (int f = 0; f < fragments; f++) {
+                mma(products[f][2 * n], own.fragment(f, d), {four[0], four[1]}, type);
+                mma(products[f][2 * n + 1], own.fragment(f, d), {four[2], four[3]}, type);
+            }
         }
     }
+}
+template <int rows, int size, bool kept, class T>
+__device__ __forceinline__ void multiply_rows(Products<rows> &products, OwnRows<size, kept> &own, const unsigned char *shared,
+                                              const MatrixRows<size> &tile, T type)
+{
+    multiply_rows<rows>(&products, own, shared, tile, type);
 }
 
 // Two halves, with zeros for what is not finite.
@@ -105,9 +117,9 @@ template <class T> __device__ __forceinline__ uint32_t finite_of(uint32_t pair, 
     return ((pair & low) == low ? 0 : pair & 0xffffu) | ((pair & high) == high ? 0 : pair & 0xffff0000u);
 }
 
-// sums += weights tile; `tile` takes matrices below each other. With finite_only its elements that are not finite count as zeros.
-template <int rows, int size, bool finite_only = false, class T>
-__device__ __forceinline__ void weigh_tile(WarpSums<size> &sums, const Weights<rows> &weights, const unsigned char *shared,
+// sums += weights tile, likewise; `tile` takes matrices below each other. With finite_only its elements that are not finite count as zeros.
+template <int rows, int size, int fragments, bool finite_only = false, class T>
+__device__ __forceinline__ void weigh_tile(WarpSums<size> *sums, const Weights<rows> *weights, const unsigned char *shared,
                                            const MatrixRows<size> &tile, T type)
 {
     TC_UNROLL
@@ -117,9 +129,18 @@ __device__ __forceinline__ void weigh_tile(WarpSums<size> &sums, const Weights<r
         load_matrix_x4_transposed(four, shared + tile.at(n, d));
         if (finite_only) TC_UNROLL
         for (uint32_t &pair : four) pair = finite_of(pair, type);
-        mma(sums[2 * d], weights[n], {four[0], four[1]}, type);
-        mma(sums[2 * d + 1], weights[n], {four[2], four[3]}, type);
+        TC_UNROLL
+        for (int f = 0; f < fragments; f++) {
+            mma(sums[f][2 * d], weights[f][n], {four[0], four[1]}, type);
+            mma(sums[f][2 * d + 1], weights[f][n], {four[2], four[3]}, type);
+        }
     }
+}
+template <int rows, int size, bool finite_only = false, class T>
+__device__ __forceinline__ void weigh_tile(WarpSums<size> &sums, const Weights<rows> &weights, const unsigned char *shared,
+                                           const MatrixRows<size> &tile, T type)
+{
+    weigh_tile<rows, size, 1, finite_only>(&sums, &weights, shared, tile, type);
 }
 
 // Adds weight times value where the value is not finite and the pair not hidden: a weight of zero would let it through. `shared`: for the

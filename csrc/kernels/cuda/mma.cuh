@@ -87,7 +87,8 @@ __device__ __forceinline__ void load_rows(T *tile, const Source &from, int rows,
 // The same of a tile that is all there, for a loop over tiles: where a thread's copies are does not depend on the tile.
 template <int tile_rows, int tile_columns, int threads, class T> struct WholeRows {
     using Layout = Swizzle<tile_columns>;
-    static constexpr int passes = tile_rows * Layout::chunks / threads, group = passes < most_unrolled ? passes : most_unrolled;
+    static constexpr int passes = tile_rows * Layout::chunks / threads;
+    static constexpr int group = passes < most_unrolled ? passes : passes % most_unrolled == 0 ? most_unrolled : passes / 2;
     static constexpr bool regular = Layout::whole && threads % Layout::chunks == 0; // a pass is whole rows
     static constexpr int pass_rows = threads / Layout::chunks;
     static_assert(passes % group == 0 && (!regular || pass_rows % 8 == 0 || (8 % pass_rows == 0 && group * pass_rows % 8 == 0)),
