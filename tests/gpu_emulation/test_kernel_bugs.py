@@ -21,12 +21,15 @@ MAINS = {
     "optimizer.cu": "adam_main.h",
 }
 INSTANTIATED = re.compile(
-    r"^((template int tc::launch_tensor_gemm|INSTANTIATE\(|TC_FOR_EACH_DTYPE\(|TC_OPTIMIZER_KERNEL\().*|int tc::launch_float_gemm\((?:.*\n)*?})\n",
+    r"^((template int tc::launch_tensor_gemm|INSTANTIATE\w*\(|TC_FOR_EACH_DTYPE\(|TC_OPTIMIZER_KERNEL\().*|int tc::launch_float_gemm\((?:.*\n)*?})\n",
     flags=re.M,
 )
+# Become part of the file: each once.
 INCLUDED = re.compile(
-    r'^#include "(attention_mma.cuh|attention_backward_mma.cuh|gemm_epilogue.cuh|norm_backward.cuh|vector_rows.cuh)"\n', flags=re.M
-)  # become part of the file
+    r'^#include "(attention_mma.cuh|attention_mma_forward.cuh|attention_backward_mma.cuh|gemm_epilogue.cuh|norm_backward.cuh|vector_rows.cuh)"\n',
+    flags=re.M,
+)
+AFTER = {"attention_mma.cu": "attention_mma_map.cu"}  # what follows a file, whose main function starts its kernels too
 
 
 @dataclasses.dataclass(frozen=True)
@@ -104,12 +107,12 @@ ATTENTION = [
     Bug("copied_over_what_is_read", "next_keys.load(shared.keys(stage() ^ 1))", "next_keys.load(shared.keys(stage()))", "plain", "round_robin", "wrong result"),
     Bug("stages_not_turned", "T());\n                change_stage();", "T());", "plain", "round_robin", "wrong result"),
     Bug("tile_one_too_far", "end - S::keys) - S::keys;", "end - S::keys);", "plain", "round_robin", "out of bounds|wrong result"),
-    Bug("queries_of_one_block", "own[d], shared + rows.at(0, d)", "own[d], shared + rows.at(0, 0)", "plain", "round_robin", "wrong result"),
+    Bug("queries_of_one_block", "own[f][d], shared + rows.at(f, d)", "own[f][d], shared + rows.at(f, 0)", "plain", "round_robin", "wrong result"),
     Bug("queries_not_ready", "copy_async_wait<0>();\n    __syncwarp();", "copy_async_wait<0>();", "access", "random", "race|uninitialised"),
-    Bug("wrong_fragment", "{four[2], four[3]}, type);\n        }\n    }\n}\n\n// Two", "{four[1], four[3]}, type);\n        }\n    }\n}\n\n// Two", "plain", "round_robin", "wrong result"),
+    Bug("wrong_fragment", "own.fragment(f, d), {four[2], four[3]}", "own.fragment(f, d), {four[1], four[3]}", "plain", "round_robin", "wrong result"),
     Bug("not_transposed", "load_matrix_x4_transposed(", "load_matrix_x4(", "plain", "round_robin", "wrong result"),
     Bug("sum_of_two_lanes_of_four", "sum += __shfl_xor_sync(all_lanes, sum, 2);", "", "plain", "round_robin", "wrong result"),
-    Bug("sum_not_rescaled", "sum[r] *= shrink;", "", "plain", "round_robin", "wrong result"),
+    Bug("sum_not_rescaled", "sum[f][r] *= shrink;", "", "plain", "round_robin", "wrong result"),
     Bug("values_not_rescaled", "fragment[2 * r + 1] *= shrink;", "", "plain", "round_robin", "wrong result"),
     Bug("hidden_nan_in_the_product", "clear_infinite<S::keys, size, S::threads>(shared.values(stage()));", "", "plain", "round_robin", "wrong result"),
     Bug("hidden_nan_added", "hidden >> (e + 1) & 1 ? mark : pair >> 16", "pair >> 16", "plain", "round_robin", "wrong result"),
@@ -123,9 +126,15 @@ ATTENTION = [
     Bug("map_over_scores_in_use", "__syncwarp();\n    }\n    const float scale", "}\n    const float scale", "access", "greedy", "race"),
     Bug("map_not_ready", "__syncwarp();\n    T *const out = static_cast<T *>(a.map)", "T *const out = static_cast<T *>(a.map)", "access", "random", "race|uninit"),
     Bug("map_of_unfinished_scores", "own.sees_all(key, S::keys) ? numbers.scale : 1.0f", "numbers.scale", "plain", "round_robin", "wrong result"),
-    Bug("scores_over_keys_in_use", "if (!S::keeps_queries) __syncthreads();", "", "access", "greedy", "race"),
-    Bug("results_not_ready", "__syncwarp();\n        TC_ROLLED", "TC_ROLLED", "access", "random", "race|uninitialised"),
-    Bug("results_over_results", "__syncwarp();\n        TC_UNROLL", "TC_UNROLL", "access", "random", "race"),
+    Bug("scores_over_keys_in_use", "if (!S::keeps_queries && (infinite || !self.bounds.alone)) __syncthreads();", "", "access", "greedy", "race"),
+    Bug("queries_of_one_fragment", "own[f][0], shared + rows.at(f, d)", "own[f][0], shared + rows.at(0, d)", "plain", "round_robin", "wrong result"),
+    Bug("weights_of_one_fragment", "mma(sums[f][2 * d], weights[f][n]", "mma(sums[f][2 * d], weights[0][n]", "plain", "round_robin", "wrong result"),
+    Bug("bounds_of_one_fragment", "self.first + fragment * warp_rows + row_of(2 * r)", "self.first + row_of(2 * r)", "plain", "round_robin", "wrong result"),
+    Bug("bound_one_too_far", "head.offset + p.right + 1, head", "head.offset + p.right + 2, head", "plain", "round_robin", "wrong result"),
+    Bug("weights_of_a_fragment_that_sees_none", "if (!own_sees) clear_weights<S::keys>(weights[f]);", "", "plain", "round_robin", "wrong result|uninit"),
+    Bug("infinite_of_the_first_of_two", "found & 0x80008000u", "found & 0x8000u", "plain", "round_robin", "wrong result"),
+    Bug("results_not_ready", "__syncwarp();\n    const GroupRows<T> out", "const GroupRows<T> out", "access", "random", "race|uninitialised"),
+    Bug("results_over_weights_in_use", "__syncwarp();\n    TC_UNROLL", "TC_UNROLL", "access", "random", "race"),
 ]  # fmt: skip
 BACKWARD = [
     Bug("missing_wait", "copy_async_wait<0>();\n                    __sync", "__sync", "plain", "round_robin", "wrong result|never waited for"),
@@ -198,13 +207,20 @@ BUGS = [(file, bug) for file, bugs in FILES.items() for bug in bugs]
 pytestmark = pytest.mark.minutes  # of compiling
 
 
-def read(file):
-    return INCLUDED.sub(lambda found: read(found[1]), (emulation.KERNELS / "cuda" / file).read_text().replace("#pragma once\n", ""))
+def read(file, seen=None):
+    """The file's text, with the headers that it includes and that are not in `seen`."""
+    seen = set() if seen is None else seen
+
+    def header(found):
+        return "" if found[1] in seen else seen.add(found[1]) or read(found[1], seen)
+
+    return INCLUDED.sub(header, (emulation.KERNELS / "cuda" / file).read_text().replace("#pragma once\n", ""))
 
 
 def program(folder, file, flavour, place="", changed=""):
     """Of that file, changed in one place, and its main function."""
-    text = read(file)
+    seen = set()
+    text = "".join(read(name, seen) for name in (file, AFTER.get(file)) if name)
     assert not place or text.count(place) == 1, "the kernel has changed: so must the bug"
     source = folder / file
     main = (emulation.HERE / "bugs" / MAINS[file]).read_text()

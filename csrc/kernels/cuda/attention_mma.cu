@@ -10,6 +10,9 @@ namespace
 
 using namespace tc;
 
+// Warps of one fragment have these keys or fewer: three small blocks of a multiprocessor, for what is mostly waiting for the first tile.
+constexpr int few_keys = 128;
+
 // Shared memory, in bytes: two stages of keys and values, and for each warp its queries, which its results replace, and its WarpPlace.
 // Scores for finish_scores() take the place of queries that are in registers, otherwise that of the stage's keys.
 template <class S, class T> struct Stages {
@@ -115,10 +118,11 @@ template <class S> struct WarpRows {
 
 // Copies a tile of keys and one of values. Not inlined, for the sake of registers: the hot loop copies by itself.
 template <class S, class T>
-__device__ __noinline__ void load_tile(const tc_attention_problem &p, const Numbers<float> &numbers, const WarpPlace<S::fragments> &self,
-                                       unsigned char *begin, int key, int stage, bool vectors)
+__device__ __noinline__ void load_tile(const tc_attention_problem &p, const Numbers<float> &numbers, unsigned char *begin, int key,
+                                       int stage, bool vectors)
 {
     const Stages<S, T> shared = {begin};
+    const WarpPlace<S::fragments> &self = shared.place(static_cast<int>(threadIdx.x) / warp_lanes);
     const Head<T> head(p, numbers, self.b, self.group.h);
     const auto k = head.k.at(key, 0), v = head.v.at(key, 0);
     const int rows = self.end - key, D = static_cast<int>(p.D), Dv = static_cast<int>(p.Dv);
@@ -175,9 +179,9 @@ template <class S> __device__ __forceinline__ void save_part(float *part, const 
     }
 }
 
-// Block: rows of one head or of `group` heads, a warp 16 or 32 of them, and all keys or those of a segment. The longest rows of a causal
-// head come first. q (B,H,Tq,D), k (B,Hk,Tk,D), v (B,Hk,Tk,Dv), values (B,H,Tq,Dv); shift,sum,lse (B,H,Tq). Packed sequences: see Rows.
-// vectors: rows of q, k and v are aligned to 16 bytes; wide: those of the values.
+// Block: rows of one head or of `group` heads, a warp 16 or 32 of them, and all keys or those of a segment. q (B,H,Tq,D), k (B,Hk,Tk,D), v
+// (B,Hk,Tk,Dv), values (B,H,Tq,Dv); shift,sum,lse (B,H,Tq). Packed sequences: see Rows. vectors: rows of q, k and v are aligned to 16
+// bytes; wide: those of the values.
 template <class S, class T>
 __global__ void __launch_bounds__(S::threads, S::blocks)
     attention_mma_kernel(const __grid_constant__ tc_attention_forward_args a, const __grid_constant__ Numbers<float> numbers,
@@ -189,8 +193,13 @@ __global__ void __launch_bounds__(S::threads, S::blocks)
     const tc_attention_problem &p = a.problem;
     BlockPlace place;
     const auto take = [&](int64_t count) { return static_cast<int>(place.take(count)); }; // they fit, as grids do
-    const int tiles = static_cast<int>(divide_up(p.Tq * group, S::queries)), first = (tiles - 1 - take(tiles)) * S::queries;
-    const int segment = take(segments.count), h = take(p.H / group) * group, b = static_cast<int>(place.rest);
+    // Neighbours are blocks of one head, whose keys they read from the cache; or, where the last rows see most keys, those rows of all
+    // heads come first, so that none of the longest blocks is left at the end.
+    const int tiles = static_cast<int>(divide_up(p.Tq * group, S::queries));
+    const bool longest_first = p.right < p.Tk;
+    const int turn = longest_first ? 0 : take(tiles), segment = take(segments.count), h = take(p.H / group) * group;
+    const int b = longest_first ? take(p.B) : static_cast<int>(place.rest);
+    const int first = longest_first ? (tiles - 1 - static_cast<int>(place.rest)) * S::queries : turn * S::queries;
     const Group heads = {h, group};
     const Head<T> head(p, numbers, b, h);
     if (heads.query(first) >= head.Tq) return; // a packed sequence that is shorter than the longest
@@ -220,7 +229,7 @@ __global__ void __launch_bounds__(S::threads, S::blocks)
         self.b = b, self.segment = segment, self.first = own_first, self.end = end;
     }
     __syncwarp();
-    if (begin < self.end) load_tile<S, T>(p, numbers, self, dynamic, begin, 0, vectors);
+    if (begin < self.end) load_tile<S, T>(p, numbers, dynamic, begin, 0, vectors);
     copy_async_wait<0>();
     __syncwarp();
     OwnRows<size, S::keeps_queries, fragments> queries(dynamic, shared.queries(warp));
@@ -262,7 +271,7 @@ __global__ void __launch_bounds__(S::threads, S::blocks)
         // Only a pair that is hidden has to be kept from a value that is not finite.
         const bool infinite =
             __syncthreads_or(!self.block.sees_all(key, S::seen_keys) && has_infinite<S::keys, size, S::threads>(shared.values(stage())));
-        if (key + S::keys < self.end) load_tile<S, T>(p, numbers, self, dynamic, key + S::keys, stage() ^ 1, vectors);
+        if (key + S::keys < self.end) load_tile<S, T>(p, numbers, dynamic, key + S::keys, stage() ^ 1, vectors);
         bool sees = false;
         TC_UNROLL
         for (int f = 0; f < fragments; f++) sees = sees || !self.own[f].sees_none(key, S::keys);
@@ -349,7 +358,7 @@ template <class T, int size> int launch_size(const tc_attention_forward_args &a,
     if constexpr (size > 128) {
         if (rows > 64 && a.large_blocks) return launch_shape<Shape<size, 8, 1, keys>, T>(a, segments, stream);
     } else {
-        if (rows > 64 && !changes_scores(a.problem, numbers_of<T>(a.problem)))
+        if (rows > 64 && a.problem.Tk > few_keys && !changes_scores(a.problem, numbers_of<T>(a.problem)))
             return launch_shape<Shape<size, 4, 2, keys>, T>(a, segments, stream);
     }
     return launch_shape<Shape<size, 4, 1, keys>, T>(a, segments, stream);

@@ -22,7 +22,7 @@ template <int size_, int warps_, int fragments_, int keys_> struct Shape {
     static constexpr int scores = own_pairs<keys>; // that a lane has of a fragment's tile; bits of Marks
     // Two fragments are for scores that nothing but bounds hides or changes: finish_scores() would need too many registers.
     static constexpr bool finishes = fragments == 1;
-    static constexpr bool keeps_queries = size * fragments <= 128;                 // in registers; beside more sums there is no room
+    static constexpr bool keeps_queries = finishes && size <= 128;                 // in registers; beside more sums there is no room
     static constexpr int blocks = warps != 4 ? 1 : size == 64 && finishes ? 3 : 2; // of a multiprocessor, which registers allow
 };
 // Number i of the scores in the first (r 0) or second of a lane's rows of a fragment.

@@ -1,7 +1,7 @@
-// attention_main.h: the main function of a program that test_kernel_bugs.py makes of attention_mma.cu, as it is or with a bug. It computes
-// attention and its map by blocks of eight warps, which see whole tiles of keys and a part of one, and causal attention by one of four,
-// where the last key and value, which only the last query may see, are NaN; then the same of heads of 256 features, and of three heads that
-// share keys.
+// attention_main.h: the main function of a program that test_kernel_bugs.py makes of attention_mma.cu and attention_mma_map.cu, as they are or
+// with a bug. It computes attention and its map by warps of two fragments, which see whole tiles of keys and a part of one, and causal attention
+// by these and by warps of one, where the last key and value, which only the last query may see, are NaN; then the same of heads of 256
+// features, and of three heads that share keys.
 #include "bugs/bug.h"
 #include <cmath>
 #include <limits>
@@ -51,7 +51,7 @@ template <class S> int compare(int64_t H, int64_t Tq, int64_t Tk, bool causal)
     a.map = map_to;
     a.values.data = to, a.shift = device_array(statistics), a.sum = device_array(statistics);
     int error = launch_shape<S, bfloat16>(a, {1, nullptr, nullptr, nullptr}, nullptr);
-    if (!error) error = launch_map<Shape<features, 4, 64>, bfloat16>(a, nullptr);
+    if (!error) error = launch_map<Shape<features, 4, 1, 64>, bfloat16>(a, nullptr);
     if (error) {
         printf("error %d: %s\n", error, emulator_report());
         return 1;
@@ -93,9 +93,10 @@ int main(int argc, char **argv)
 {
     if (argc != 3) return 2;
     set_schedule(argv[1], argv[2]);
-    if (const int error = compare<Shape<64, 8, 64>>(1, 130, 200, false)) return error;
-    if (const int error = compare<Shape<64, 4, 64>>(1, 60, 60, true)) return error;
-    if (const int error = compare<Shape<256, 4, 32>>(1, 20, 100, false)) return error;
-    if (const int error = compare<Shape<256, 4, 32>>(1, 40, 40, true)) return error;
-    return compare<Shape<64, 4, 64>>(3, 11, 11, true);
+    if (const int error = compare<Shape<64, 4, 2, 64>>(1, 130, 200, false)) return error;
+    if (const int error = compare<Shape<128, 4, 2, 32>>(1, 150, 150, true)) return error;
+    if (const int error = compare<Shape<64, 4, 1, 64>>(1, 60, 60, true)) return error;
+    if (const int error = compare<Shape<256, 4, 1, 32>>(1, 20, 100, false)) return error;
+    if (const int error = compare<Shape<256, 4, 1, 32>>(1, 40, 40, true)) return error;
+    return compare<Shape<64, 4, 1, 64>>(3, 11, 11, true);
 }
