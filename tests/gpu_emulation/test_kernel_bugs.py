@@ -129,12 +129,11 @@ ATTENTION = [
     Bug("scores_over_keys_in_use", "if (!S::keeps_queries && (infinite || !self.bounds.alone)) __syncthreads();", "", "access", "greedy", "race"),
     Bug("queries_of_one_fragment", "own[f][0], shared + rows.at(f, d)", "own[f][0], shared + rows.at(0, d)", "plain", "round_robin", "wrong result"),
     Bug("weights_of_one_fragment", "mma(sums[f][2 * d], weights[f][n]", "mma(sums[f][2 * d], weights[0][n]", "plain", "round_robin", "wrong result"),
-    Bug("bounds_of_one_fragment", "self.first + fragment * warp_rows + row_of(2 * r)", "self.first + row_of(2 * r)", "plain", "round_robin", "wrong result"),
+    Bug("bounds_of_one_fragment", "fragment * warp_rows + row_of(2 * r)", "fragment * 0 + row_of(2 * r)", "plain", "round_robin", "wrong result"),
     Bug("bound_one_too_far", "head.offset + p.right + 1, head", "head.offset + p.right + 2, head", "plain", "round_robin", "wrong result"),
     Bug("weights_of_a_fragment_that_sees_none", "if (!own_sees) clear_weights<S::keys>(weights[f]);", "", "plain", "round_robin", "wrong result|uninit"),
     Bug("infinite_of_the_first_of_two", "found & 0x80008000u", "found & 0x8000u", "plain", "round_robin", "wrong result"),
     Bug("results_not_ready", "__syncwarp();\n    const GroupRows<T> out", "const GroupRows<T> out", "access", "random", "race|uninitialised"),
-    Bug("results_over_weights_in_use", "__syncwarp();\n    TC_UNROLL", "TC_UNROLL", "access", "random", "race"),
 ]  # fmt: skip
 BACKWARD = [
     Bug("missing_wait", "copy_async_wait<0>();\n                    __sync", "__sync", "plain", "round_robin", "wrong result|never waited for"),

@@ -157,10 +157,10 @@ template <class T> int attention_mean(const tc_attention_forward_args &a, void *
     return launch<attention_mean_kernel<T>>(warp_row_launch(p.Tq, p.B * p.H, stream), a, numbers_of<T>(p));
 }
 
-#define INSTANTIATE(T)                                                                                                                     \
+#define INSTANTIATE_MAP(T)                                                                                                                 \
     template int attention_mma_map<T>(const tc_attention_forward_args &, void *);                                                          \
     template int attention_mean<T>(const tc_attention_forward_args &, void *);
-INSTANTIATE(float16)
-INSTANTIATE(bfloat16)
+INSTANTIATE_MAP(float16)
+INSTANTIATE_MAP(bfloat16)
 
 } // namespace tc
