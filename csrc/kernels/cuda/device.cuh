@@ -103,7 +103,6 @@ __device__ __forceinline__ float float_of_bits(uint32_t bits) { return __uint_as
 // x y, which is rounded before anything is added to it.
 __device__ __forceinline__ float rounded_product(float x, float y) { return __fmul_rn(x, y); }
 __device__ __forceinline__ double rounded_product(double x, double y) { return __dmul_rn(x, y); }
-__device__ __forceinline__ float rounded_product(float x, float y) { return __fmul_rn(x, y); }
 
 // 2^x, good to 2 units in the last place; denormals become zero.
 __device__ __forceinline__ float exp2_approximate(float x)
