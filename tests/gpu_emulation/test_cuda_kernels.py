@@ -167,7 +167,9 @@ def test_add_layer_norm_with_dropout(cuda, rng, shape, share, dtype, schedule):
     kept = dropped(x, factors, compute)
     np.testing.assert_array_equal(total.numpy(), (kept.astype(compute) + residual.astype(compute)).astype(dtype))
     alone = cuda.empty(shape, dtype)
-    cuda.run("layer_norm_forward", dtype, N, y=alone, mean=mean, rstd=rstd, x=total, gamma=inputs["gamma"], beta=inputs["beta"], C=C, eps=1e-5)
+    cuda.run(
+        "layer_norm_forward", dtype, N, y=alone, mean=mean, rstd=rstd, x=total, gamma=inputs["gamma"], beta=inputs["beta"], C=C, eps=1e-5
+    )
     np.testing.assert_array_equal(y.numpy(), alone.numpy())
     assert_close(y.numpy(), reference.layer_norm(total.numpy(), gamma, beta)[0], dtype, k=C, name="y")
     cuda.run("layer_norm_forward", dtype, N, y=y, sum=y, mean=mean, rstd=rstd, **inputs, C=C, eps=1e-5, mask=mask_of(C, *share))
@@ -215,7 +217,9 @@ def test_a_graph_draws_for_add_layer_norm(cuda, rng):
         mean, rstd, partial = cuda.empty((3,), np.float32), cuda.empty((3,), np.float32), cuda.empty((1, 128), np.float32)
         given = cuda.array(x)
         mask = mask_of(x.size, seed=seed, call=call, drawn=cuda.array(np.array(drawn, np.uint64)) if drawn else None)
-        cuda.run("layer_norm_forward", np.float32, 3, y=y, sum=total, mean=mean, rstd=rstd, x=given, residual=given, C=128, eps=1e-5, mask=mask)
+        cuda.run(
+            "layer_norm_forward", np.float32, 3, y=y, sum=total, mean=mean, rstd=rstd, x=given, residual=given, C=128, eps=1e-5, mask=mask
+        )
         sizes = {"N": 3, "C": 128, "rows_per_chunk": 8, "mask": mask}
         saved = {"x": total, "dy": cuda.array(dy), "mean": mean, "rstd": rstd, "dgamma_partial": partial}
         cuda.run("layer_norm_backward", np.float32, 1, ddropped=dx, **saved, **sizes)

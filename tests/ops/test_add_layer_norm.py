@@ -200,7 +200,7 @@ def test_dropout_and_each_gradient_alone(isa, dtype, rng):
         for i, tensor in enumerate(tensors):
             assert tensor.grad is None if i not in wanted else tensor.grad.numpy().tobytes() == whole[i].tobytes(), (wanted, i)
     for weights in ((None, None), (arrays[2], None)):
-        y, total, mean, rstd = _core.add_layer_norm_forward(*arrays[:2], *weights, **options)
+        _, total, mean, rstd = _core.add_layer_norm_forward(*arrays[:2], *weights, **options)
         dx, dresidual = _core.add_layer_norm_backward(dy, total, weights[0], mean, rstd, **options)[:2]
         same = _core.add_layer_norm_backward(dy, total, weights[0], mean, rstd)
         assert same[0].tobytes() == same[1].tobytes() == dresidual.tobytes()
@@ -237,9 +237,7 @@ def test_dropout_for_any_threads(isa, threads):
     arrays = operands(np.random.default_rng(4), (900, 130), "float32")
 
     def run():
-        return with_gradients(
-            lambda *t: _core.add_layer_norm(*t[:2], 130, *t[2:], dropout=0.2, seed=7, call=8), arrays[:4], arrays[4]
-        )
+        return with_gradients(lambda *t: _core.add_layer_norm(*t[:2], 130, *t[2:], dropout=0.2, seed=7, call=8), arrays[:4], arrays[4])
 
     many = run()
     _core.set_num_threads(1)

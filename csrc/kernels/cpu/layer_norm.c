@@ -71,7 +71,7 @@ TC_INLINE void drop_rows(const tc_layer_norm_forward_args *a, const tc_stored st
 TC_INLINE void normalise_rows(const tc_layer_norm_forward_args *a, const tc_stored stored, bool with_residual, int64_t first, int rows)
 {
     const int64_t C = a->C;
-    const void *const added = with_residual && a->mask.p > 0.0 ? a->y : a->x; /* to the residual */
+    const void *const added = with_residual && a->mask.p > 0.0 ? a->y : a->x;  /* to the residual */
     const tc_stored x_stored = with_residual ? TC_STORED_AS_COMPUTED : stored; /* of the rows that are normalised */
     const void *x = with_residual ? stored_at(a->sum, x_stored, first * C) : stored_at(a->x, stored, first * C);
     real *mean = (real *)a->mean + first, *rstd = (real *)a->rstd + first;
