@@ -100,28 +100,29 @@ def attention(case: str, times: int, kind: str = "attention") -> list[Row]:
 
 
 def attention_of_halves(heads: int, d: int) -> Row:
-    """Forward, with 512 queries and keys: a block of 8 warps for 128 queries. For each score the machine code has 6.5 instructions beside those for
-    tensor cores, their operands and the exponential (`python tools/sass.py`, sm_80, heads of 64)."""
-    tiles = 2 * 2 * (64 if d <= 128 else 32) * d * 2  # two stages of keys and values
-    of_a_warp = 16 * max(64 * 4, 2 * d) + 64  # scores, or queries, and where the warp is
+    """Forward, with 512 queries and keys: a block of 128 queries, of 4 warps or, of heads of 256, 8. For each score the machine code has 6.3
+    instructions beside those for tensor cores, their operands and the exponential (`python tools/sass.py`, sm_80, heads of 64)."""
+    tiles = 2 * 2 * (64 if d == 64 else 32) * d * 2  # two stages of keys and values
+    warps = 4 if d <= 128 else 8
     case, scores = f"attention_forward bfloat16 1x1x512x{d}", 512 * 512
-    shared = tiles + 8 * of_a_warp
+    shared = tiles + 128 * d * 2 + warps * 92  # queries, and where a warp is
     kernel = "attention_mma_kernel"
-    return Row("attention, bfloat16", f"{heads} heads of 512 x {d}", case, kernel, heads, 2 * scores * d, None, shared, 6.5 * scores)
+    return Row("attention, bfloat16", f"{heads} heads of 512 x {d}", case, kernel, heads, 2 * scores * d, None, shared, 6.3 * scores)
 
 
 def short_attention_of_halves(heads: int) -> Row:
-    """Of 16 queries and keys: a block of one warp. Each score goes through finish_score(), which is a hundred instructions (`python tools/sass.py`)."""
-    shared, scores = 2 * 2 * 16 * 64 * 2 + 16 * 64 * 2 + 64, 16 * 16
+    """Of 16 queries and keys: a block of one warp. Each score is compared with the bounds of its row, some twenty instructions
+    (`python tools/sass.py`)."""
+    shared, scores = 2 * 2 * 16 * 64 * 2 + 16 * 64 * 2 + 76, 16 * 16
     case, kernel = "attention_forward bfloat16 2x4x16x8", "attention_mma_kernel"
     return Row(
-        "attention, bfloat16", f"{heads} heads of 16 x 8", case, kernel, heads // 8, 2 * 8 * scores * 64, None, shared, 8 * 100 * scores
+        "attention, bfloat16", f"{heads} heads of 16 x 8", case, kernel, heads // 8, 2 * 8 * scores * 64, None, shared, 8 * 20 * scores
     )
 
 
 def decoding_of_halves(batch: int) -> Row:
     """One query of each of eight heads that share 4096 keys: a block of one warp for 256 keys."""
-    shared, scores = 2 * 2 * 64 * 128 * 2 + 16 * 128 * 2 + 64, 16 * 4096
+    shared, scores = 2 * 2 * 32 * 128 * 2 + 16 * 128 * 2 + 76, 16 * 4096
     case, kernel, shape = "decoding bfloat16 8x4096x128", "attention_mma_kernel", f"{batch} of 8 heads of 1 by 4096 x 128"
     return Row("a step, one key head, bfloat16", shape, case, kernel, batch, 2 * scores * 128, None, shared, 6.5 * scores)
 

@@ -572,7 +572,8 @@ def test_an_error_of_any_launch_is_given(cuda, rng, kernel):
                 case.dbias(term, dvalues)
 
 
-# Tiles of 64 keys: all seen, some hidden, none; queries of one, four and eight warps, of which the last ones may have none.
+# Tiles of 64 or 32 keys: all seen, some hidden, none; queries of one, four and eight warps with one fragment of rows or two, of which the last ones may
+# have none.
 TILES = {
     "one warp": {"Tq": 16, "Tk": 192},
     "causal": {"Tq": 150, "Tk": 150, "causal": True},
@@ -628,6 +629,19 @@ def test_small_blocks_have_the_bits_of_large_ones(cuda, rng, options):
     large = case.values.numpy()
     case.large_blocks = False
     np.testing.assert_array_equal(case.forward(want_map=False)[0], large)
+
+
+@pytest.mark.parametrize("width", [64, 96, 128])
+@pytest.mark.parametrize("options", [{"causal": True, "offset": 21}, {"window": (70, 30), "offset": 9}, {"key_lengths": [163]}], ids=str)
+def test_few_rows_have_the_bits_of_many(cuda, rng, options, width):
+    """Blocks of few rows have one fragment a warp, those of many two."""
+    many = make(cuda, rng, ml_dtypes.bfloat16, H=1, Tq=150, Tk=171, D=width, **options)
+    q, k, v = many.inputs
+    values, _, lse = many.forward(want_map=False)
+    for rows in (48, 16):
+        few = Attention(cuda, q[:, :, :rows], k, v, **options).forward(want_map=False)
+        np.testing.assert_array_equal(few[0], values[:, :, :rows])
+        np.testing.assert_array_equal(few[2], lse[:, :, :rows])
 
 
 # Of gradients: tiles of 32 for blocks of 64 queries or keys, all seen, some hidden, none; blocks of which the last warps have no rows; heads of
@@ -775,11 +789,12 @@ def test_what_is_not_finite_reaches_the_gradients_of_who_sees_it(cuda, rng, hidd
         np.testing.assert_array_equal(np.isfinite(changed[0]).all((0, 1, 3)), ~queries)
 
 
+@pytest.mark.parametrize("rows", [70, 150])
 @pytest.mark.parametrize("hidden_by", ["causal", "mask"])
-def test_values_that_are_not_finite_reach_who_sees_them(cuda, rng, hidden_by):
+def test_values_that_are_not_finite_reach_who_sees_them(cuda, rng, hidden_by, rows):
     """NaN and infinities in a tile that some rows see in part, and each row gets what it sees: the others are as without."""
-    q, k, v = (normal(rng, (1, 1, 70, 8), np.float16) for _ in range(3))
-    mask = np.tri(70, dtype=bool)
+    q, k, v = (normal(rng, (1, 1, rows, 8), np.float16) for _ in range(3))
+    mask = np.tri(rows, dtype=bool)
     mask[66:, 5] = False
     options = {"causal": True} if hidden_by == "causal" else {"mask": mask}
     clean = Attention(cuda, q, k, v, **options).forward()[0]
@@ -787,7 +802,7 @@ def test_values_that_are_not_finite_reach_who_sees_them(cuda, rng, hidden_by):
     dirty[0, 0, 5, 2], dirty[0, 0, 20, 3], dirty[0, 0, 40, 3], dirty[0, 0, 65, 7] = np.nan, np.inf, -np.inf, -np.inf
     values = Attention(cuda, q, k, dirty, **options).forward()[0]
     expected = clean.copy()
-    expected[0, 0, (mask if hidden_by == "mask" else np.tri(70, dtype=bool))[:, 5], 2] = np.nan
+    expected[0, 0, (mask if hidden_by == "mask" else np.tri(rows, dtype=bool))[:, 5], 2] = np.nan
     expected[0, 0, 20:40, 3], expected[0, 0, 40:, 3], expected[0, 0, 65:, 7] = np.inf, np.nan, -np.inf
     np.testing.assert_array_equal(values, expected)
 

@@ -197,7 +197,8 @@ __global__ void __launch_bounds__(S::threads, S::blocks)
     // heads come first, so that none of the longest blocks is left at the end.
     const int tiles = static_cast<int>(divide_up(p.Tq * group, S::queries));
     const bool longest_first = p.right < p.Tk;
-    const int turn = longest_first ? 0 : take(tiles), segment = take(segments.count), h = take(p.H / group) * group;
+    const int turn = longest_first ? 0 : take(tiles), segment = take(segments.count);
+    const int h = take(static_cast<uint32_t>(p.H) / static_cast<uint32_t>(group)) * group; // by a division of 32 bits
     const int b = longest_first ? take(p.B) : static_cast<int>(place.rest);
     const int first = longest_first ? (tiles - 1 - static_cast<int>(place.rest)) * S::queries : turn * S::queries;
     const Group heads = {h, group};
