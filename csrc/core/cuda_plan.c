@@ -80,7 +80,7 @@ static void share_plain_gradients(tc_attention_backward_args *a, bool is_float64
     a->shares[1] = tc_attention_plain_shares(p, p->Hk, p->Tk, p->D, p->Tq, is_float64, multiprocessors);
     a->shares[2] = tc_attention_plain_shares(p, p->Hk, p->Tk, p->Dv, p->Tq, is_float64, multiprocessors);
 }
-static void share_tensor_gradients(tc_attention_backward_args *a, int64_t multiprocessors)
+static void share_joint_gradients(tc_attention_backward_args *a, int64_t multiprocessors)
 {
     const tc_attention_problem *p = &a->problem;
     a->whole_heads = tc_attention_backward_takes_heads(p);
@@ -97,8 +97,8 @@ static void plan_attention_backward(tc_plan *plan, void *args)
     tc_attention_backward_args *a = args;
     const int64_t multiprocessors = tc_cuda_multiprocessors(plan->device.index);
     a->splits = 1;
-    if (a->variant == TC_ATTENTION_MMA)
-        share_tensor_gradients(a, multiprocessors);
+    if (a->variant != TC_ATTENTION_PLAIN)
+        share_joint_gradients(a, multiprocessors);
     else
         share_plain_gradients(a, plan->compute == TC_FLOAT64, multiprocessors);
     for (int i = 0; i < 3; i++)
@@ -159,8 +159,18 @@ static bool tensor_attention_is_usable(const tc_plan *plan, const void *args)
     const tc_attention_forward_args *a = args;
     return are_halves_for_tensor_cores(plan) && tc_attention_fits_mma(&a->problem);
 }
+static bool is_float32_for_copies(const tc_plan *plan)
+{
+    return plan->compute == TC_FLOAT32 && tc_cuda_capability(plan->device.index) >= 80;
+}
+static bool float_attention_is_usable(const tc_plan *plan, const void *args)
+{
+    const tc_attention_forward_args *a = args;
+    return is_float32_for_copies(plan) && tc_attention_fits_float(&a->problem);
+}
 static const variant attention_variants[] = {
     {"tensor_cores", TC_ATTENTION_MMA, tensor_attention_is_usable, "halves, heads of at most 256 features, and capability 8.0"},
+    {"float32", TC_ATTENTION_FLOAT, float_attention_is_usable, "float32, heads of at most 128 features, and capability 8.0"},
     {"plain", TC_ATTENTION_PLAIN, NULL, NULL},
     {NULL},
 };
@@ -169,8 +179,17 @@ static bool tensor_attention_backward_is_usable(const tc_plan *plan, const void 
     const tc_attention_backward_args *a = args;
     return are_halves_for_tensor_cores(plan) && tc_attention_backward_fits_mma(&a->problem);
 }
+static bool float_attention_backward_is_usable(const tc_plan *plan, const void *args)
+{
+    const tc_attention_problem *p = &((const tc_attention_backward_args *)args)->problem;
+    const bool is_small = p->D <= 64 && p->Dv <= 64;
+    return is_float32_for_copies(plan) && tc_attention_fits_float(p) &&
+           (is_small || tc_cuda_block_shared_bytes(plan->device.index) >= TC_ATTENTION_LARGE_BLOCK);
+}
 static const variant attention_backward_variants[] = {
     {"tensor_cores", TC_ATTENTION_MMA, tensor_attention_backward_is_usable, "halves, heads of at most 128 features, and capability 8.0"},
+    {"float32", TC_ATTENTION_FLOAT, float_attention_backward_is_usable,
+     "float32, heads of at most 64 features, or of 128 and 132 KiB of shared memory for a block, and capability 8.0"},
     {"plain", TC_ATTENTION_PLAIN, NULL, NULL},
     {NULL},
 };

@@ -48,7 +48,8 @@ typedef enum tc_attention_empty_rows {
 /* On GPUs: which kernel computes it. */
 typedef enum tc_attention_variant {
     TC_ATTENTION_PLAIN, /* every dtype, shape and option, in the compute dtype */
-    TC_ATTENTION_MMA    /* halves and heads of tc_attention_fits_mma(), on tensor cores */
+    TC_ATTENTION_MMA,   /* halves and heads of tc_attention_fits_mma(), on tensor cores */
+    TC_ATTENTION_FLOAT  /* float32 and heads of tc_attention_fits_float(), by multiply-adds with large tiles in registers */
 } tc_attention_variant;
 
 /* Shared by forward and backward. */
@@ -90,7 +91,7 @@ typedef struct tc_attention_forward_args {
     void *shift, *sum, *lse, *map;
     bool splits_keys; /* on GPUs: each segment of the keys has blocks of its own, whose results are joined in scratch memory */
     tc_attention_variant variant;
-    bool large_blocks; /* on tensor cores: a block may have TC_ATTENTION_LARGE_BLOCK bytes of shared memory, which changes no bit */
+    bool large_blocks; /* a block may have TC_ATTENTION_LARGE_BLOCK bytes of shared memory, which changes no bit */
 } tc_attention_forward_args;
 extern const tc_kernel tc_kernel_attention_forward;
 
@@ -106,8 +107,8 @@ typedef struct tc_attention_backward_args {
     void *dk_partial, *dv_partial;
     int64_t splits;
     int64_t shares[3]; /* on GPUs, where splits is 1: of the keys for dq, of the queries for dk and for dv, joined in scratch memory */
-    tc_attention_variant variant; /* TC_ATTENTION_MMA: dk and dv are computed together, in shares[1] */
-    bool whole_heads;             /* then: one block computes all gradients of a key head, and nothing is shared */
+    tc_attention_variant variant; /* but for TC_ATTENTION_PLAIN dk and dv are computed together, in shares[1] */
+    bool whole_heads;             /* TC_ATTENTION_MMA: one block computes all gradients of a key head, and nothing is shared */
 } tc_attention_backward_args;
 extern const tc_kernel tc_kernel_attention_backward;
 extern const tc_kernel tc_kernel_attention_sum_splits;
@@ -184,6 +185,15 @@ static inline int64_t tc_attention_mma_group(const tc_attention_problem *p)
 static inline bool tc_attention_mma_splits_keys(const tc_attention_problem *p)
 {
     return p->Tq <= TC_ATTENTION_FEW_QUERIES && tc_attention_segments(p) > 1;
+}
+
+/* In float32: heads of this size, filled up to 64 or 128 features, by tiles of so many keys (or, for dk and dv, queries). */
+#define TC_ATTENTION_FLOAT_SIZE 128
+#define TC_ATTENTION_FLOAT_BACKWARD_SIZE 128 /* beyond 64, where a block may have TC_ATTENTION_LARGE_BLOCK bytes of shared memory */
+#define TC_ATTENTION_FLOAT_OTHERS 32
+static inline bool tc_attention_fits_float(const tc_attention_problem *p)
+{
+    return p->D <= TC_ATTENTION_FLOAT_SIZE && p->Dv <= TC_ATTENTION_FLOAT_SIZE && p->Tq <= INT32_MAX / 4 && p->Tk <= INT32_MAX / 4;
 }
 
 /* The gradients on tensor cores: a block has so many queries, of which it computes dq, or keys, and tiles of the others. */

@@ -22,13 +22,14 @@ SCHEDULES = [("round_robin", 0), ("greedy", 1), ("random", 2)][: 1 if ON_HARDWAR
 def pytest_generate_tests(metafunc):
     own = {name for mark in metafunc.definition.iter_markers("parametrize") for name in np.atleast_1d(mark.args[0])}
     every_dtype = "dtype" in metafunc.fixturenames and "dtype" not in own
-    if "variant" in metafunc.fixturenames:  # of kernels on tensor cores or plain; without a dtype of its own a test has the case in halves
+    if "variant" in metafunc.fixturenames:  # of attention; without a dtype of its own a test has the case in one of the variant's
         halves = [name for name, dtype in cuda_library.DTYPES.items() if np.dtype(dtype).itemsize == 2]
-        pairs = [(name, variant) for variant in ("plain", "mma") for name in (halves if variant == "mma" else cuda_library.DTYPES)]
+        dtypes = {"plain": cuda_library.DTYPES, "mma": halves, "float": ["float32"]}
+        pairs = [(name, variant) for variant, names in dtypes.items() for name in names]
         if every_dtype:
             metafunc.parametrize("dtype, variant", [(cuda_library.DTYPES[name], v) for name, v in pairs], ids=["-".join(p) for p in pairs])
         else:
-            metafunc.parametrize("variant", ["plain", "mma"])
+            metafunc.parametrize("variant", dtypes)
     elif every_dtype:
         metafunc.parametrize("dtype", cuda_library.DTYPES.values(), ids=cuda_library.DTYPES.keys())
     if "schedule" in metafunc.fixturenames:  # set in the fixture `cuda`

@@ -6,7 +6,7 @@ import transformer_c as tc
 from device_cases import array, host
 
 F = tc.functional
-VARIANTS = {"float32": "plain", "bfloat16": "tensor_cores", "float16": "tensor_cores"}
+VARIANTS = {"float32": "float32", "bfloat16": "tensor_cores", "float16": "tensor_cores"}
 pytestmark = [pytest.mark.usefixtures("nothing_is_left"), pytest.mark.parametrize("dtype", VARIANTS)]
 # Tq, Tk, heads of the keys of four: one query and few of long sequences, whose keys are split; several tiles of rows and of keys
 SHAPES = [(1, 300, 1), (5, 300, 2), (20, 70, 2), (66, 70, 4)]

@@ -121,7 +121,7 @@ ATTENTION = [
     Bug("rows_of_one_head", "h + static_cast<int>(unsigned(row) % unsigned(group))", "h + (row & 0)", "plain", "round_robin", "wrong result"),
     Bug("queries_of_one_head", "+ (group.head(first + i) - group.h) * head", "", "plain", "round_robin", "wrong result"),
     Bug("rows_of_one_query", "int>(unsigned(row) / unsigned(group))", "int>(unsigned(row) / unsigned(group) / 2)", "plain", "round_robin", "wrong result|out of bounds"),
-    Bug("reach_of_the_first_head", "group.query(first_row + rows - 1)", "group.query(first_row + rows - rows)", "plain", "round_robin", "wrong result"),
+    Bug("reach_of_the_first_head", "group.query(first + rows - 1)", "group.query(first + rows - rows)", "plain", "round_robin", "wrong result"),
     Bug("map_of_keys_on_their_way", "__syncthreads();\n    if (first >= p.Tq)", "if (first >= p.Tq)", "access", "greedy", "race|uninitialised"),
     Bug("map_over_scores_in_use", "__syncwarp();\n    }\n    const float scale", "}\n    const float scale", "access", "greedy", "race"),
     Bug("map_not_ready", "__syncwarp();\n    T *const out = static_cast<T *>(a.map)", "T *const out = static_cast<T *>(a.map)", "access", "random", "race|uninit"),

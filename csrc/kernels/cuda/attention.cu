@@ -9,21 +9,7 @@ namespace
 
 using namespace tc;
 
-// Of a row over some keys the largest score, and the sums of its weights e^(score - largest) and of these times the values. Other keys are
-// joined to them by factors; rounded once, whichever kernel does it.
-template <class Real> struct Factors {
-    Real largest, own, other;
-    __device__ __forceinline__ Factors(Real own_largest, Real other_largest)
-        : largest(other_largest > own_largest ? other_largest : own_largest)
-    {
-        const Real shift = largest == -infinity<Real> ? Real(0) : largest;
-        own = real_exp(own_largest - shift);
-        other = real_exp(other_largest - shift);
-    }
-    __device__ __forceinline__ void join(Real &sum, Real other_sum) const { sum = real_fma(other_sum, other, sum * own); }
-};
-
-// Those of a thread's rows and columns.
+// The largest scores, and the sums of weights and of weighed values, of a thread's rows and columns.
 template <class Real, int tile, int chunks> struct Weighed {
     static constexpr int n = tile / tile_side;
     Real largest[n], sum[n];
@@ -269,6 +255,9 @@ template <class T> int launch_forward(const tc_attention_forward_args &a, const 
     if constexpr (sizeof(T) == 2) {
         if (a.variant == TC_ATTENTION_MMA) return attention_mma_forward<T>(a, segments, stream);
     }
+    if constexpr (sizeof(T) == 4) {
+        if (a.variant == TC_ATTENTION_FLOAT) return attention_float_forward(a, segments, stream);
+    }
     if (a.variant != TC_ATTENTION_PLAIN) return cudaErrorInvalidValue;
     return with_block_shape<T>(p, p.Dv, [&](auto shape) {
         constexpr int tile = decltype(shape)::tile, chunks = decltype(shape)::chunks;
@@ -301,8 +290,9 @@ template <class T> int tc_cuda_attention_forward(const void *args, int64_t, void
         const int second = launch<attention_segments_kernel<T>>(warp_row_launch(p.Tq, heads, stream), a, segments);
         if (second) return second;
     }
-    if constexpr (sizeof(T) == 2) {
-        const int third = a.variant == TC_ATTENTION_MMA && p.empty_rows == TC_ATTENTION_EMPTY_UNIFORM ? attention_mean<T>(a, stream) : 0;
+    if constexpr (sizeof(T) <= 4) {
+        const bool wants_mean = a.variant != TC_ATTENTION_PLAIN && p.empty_rows == TC_ATTENTION_EMPTY_UNIFORM;
+        const int third = wants_mean ? attention_mean<T>(a, stream) : 0;
         if (third) return third;
     }
     if (!a.map || p.Tk == 0) return 0;

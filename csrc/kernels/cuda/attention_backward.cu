@@ -44,7 +44,7 @@ __global__ void __launch_bounds__(warp_lanes *rows_per_block)
     if (!out.share) return;
     const Real total = static_cast<const Real *>(a.sum)[statistic];
     out.share[statistic] = total == 0 ? Real(0) : 1 / total;
-    out.shift[statistic] = -static_cast<const Real *>(a.shift)[statistic] * log2_e;
+    if (out.shift) out.shift[statistic] = -static_cast<const Real *>(a.shift)[statistic] * log2_e;
 }
 
 // Block: one tile of rows (of one query head for dq, otherwise of one key head), one group of columns, and every shares-th tile of the
@@ -220,7 +220,7 @@ Wanted wanted_of(const tc_attention_backward_args &a, Gradient gradient)
     switch (gradient) {
     case Gradient::query: return {gradient, p.H, p.Tq, p.D, a.shares[0], nullptr};
     case Gradient::key: return {gradient, p.Hk, p.Tk, p.D, a.shares[1], nullptr};
-    default: return {gradient, p.Hk, p.Tk, p.Dv, a.shares[a.variant == TC_ATTENTION_MMA ? 1 : 2], nullptr};
+    default: return {gradient, p.Hk, p.Tk, p.Dv, a.shares[a.variant == TC_ATTENTION_PLAIN ? 2 : 1], nullptr};
     }
 }
 bool is_wanted(const tc_attention_backward_args &a, const Wanted &of)
@@ -265,17 +265,18 @@ int plain_gradients(const tc_attention_backward_args &a, const QueryNumbers<comp
     return 0;
 }
 
-// dq, and then dk and dv together.
-template <class T>
-int mma_gradients(const tc_attention_backward_args &a, const QueryNumbers<float> &of_queries, float *shares, void *stream)
+// By `backward`: dq, and then dk and dv together.
+template <class T, class Backward>
+int joint_gradients(const tc_attention_backward_args &a, const QueryNumbers<float> &of_queries, float *shares, void *stream,
+                    Backward backward)
 {
     Wanted dq = wanted_of(a, Gradient::query), dk = wanted_of(a, Gradient::key), dv = wanted_of(a, Gradient::value);
     dq.partial = dk.partial = shares;
     dv.partial = shares + elements_of_shares(a, dk);
     const bool wants_dq = is_wanted(a, dq), wants_others = is_wanted(a, dk) || is_wanted(a, dv);
-    if (const int error = wants_dq ? attention_mma_backward<T>(a, dq, dq, of_queries, stream) : 0) return error;
+    if (const int error = wants_dq ? backward(a, dq, dq, of_queries, stream) : 0) return error;
     if (const int error = join_shares<T>(a, dq, stream)) return error;
-    if (const int error = wants_others ? attention_mma_backward<T>(a, dk, dv, of_queries, stream) : 0) return error;
+    if (const int error = wants_others ? backward(a, dk, dv, of_queries, stream) : 0) return error;
     if (const int error = join_shares<T>(a, dk, stream)) return error;
     return join_shares<T>(a, dv, stream);
 }
@@ -288,21 +289,24 @@ template <class T> int whole_heads(const tc_attention_backward_args &a, void *st
     return 0;
 }
 
+// Numbers that are kept of each query, for the gradients of a variant.
+int numbers_of_query(tc_attention_variant variant) { return variant == TC_ATTENTION_MMA ? 3 : variant == TC_ATTENTION_FLOAT ? 2 : 1; }
+
 } // namespace
 
 // The numbers of each query, and the shares of the gradients that are computed at a time.
 template <class T> size_t tc_cuda_attention_backward_scratch(const void *args)
 {
     const auto &a = *static_cast<const tc_attention_backward_args *>(args);
-    const bool together = a.variant == TC_ATTENTION_MMA;
-    if (together && a.whole_heads) return 0;
+    const bool together = a.variant != TC_ATTENTION_PLAIN;
+    if (a.variant == TC_ATTENTION_MMA && a.whole_heads) return 0;
     int64_t most = 0, elements = 0;
     for (const Gradient gradient : gradients) {
         const bool is_beside = together && gradient == Gradient::value;
         elements = (is_beside ? elements : 0) + elements_of_shares(a, wanted_of(a, gradient));
         if (elements > most) most = elements;
     }
-    return static_cast<size_t>(rows_of_heads(a.problem) * (together ? 3 : 1) + most) * sizeof(compute<T>);
+    return static_cast<size_t>(rows_of_heads(a.problem) * numbers_of_query(a.variant) + most) * sizeof(compute<T>);
 }
 
 // Writes all of dk and dv: no partial sums remain for the op.
@@ -312,21 +316,25 @@ template <class T> int tc_cuda_attention_backward(const void *args, int64_t, voi
     const auto &a = *static_cast<const tc_attention_backward_args *>(args);
     const tc_attention_problem &p = a.problem;
     const int64_t rows = rows_of_heads(p);
-    const bool on_tensor_cores = sizeof(T) == 2 && a.variant == TC_ATTENTION_MMA;
-    if (!on_tensor_cores && a.variant != TC_ATTENTION_PLAIN) return cudaErrorInvalidValue;
+    const bool fits = a.variant == TC_ATTENTION_PLAIN || sizeof(T) == (a.variant == TC_ATTENTION_MMA ? 2 : 4);
+    if (!fits) return cudaErrorInvalidValue;
     if constexpr (sizeof(T) == 2) {
-        if (on_tensor_cores && a.whole_heads) return whole_heads<T>(a, stream);
+        if (a.variant == TC_ATTENTION_MMA && a.whole_heads) return whole_heads<T>(a, stream);
     }
-    Real *const delta = static_cast<Real *>(scratch), *const further = on_tensor_cores ? delta : nullptr;
-    const QueryNumbers<Real> of_queries = {delta, further ? further + rows : nullptr, further ? further + 2 * rows : nullptr};
+    const int numbers = numbers_of_query(a.variant);
+    Real *const delta = static_cast<Real *>(scratch), *const shares = delta + numbers * rows;
+    const QueryNumbers<Real> of_queries = {delta, numbers > 1 ? delta + rows : nullptr, numbers > 2 ? delta + 2 * rows : nullptr};
     if (p.B * p.H * p.Tq > 0) {
         const int error = launch_delta<T>(a, of_queries, stream);
         if (error) return error;
     }
     if constexpr (sizeof(T) == 2) {
-        if (on_tensor_cores) return mma_gradients<T>(a, of_queries, delta + 3 * rows, stream);
+        if (a.variant == TC_ATTENTION_MMA) return joint_gradients<T>(a, of_queries, shares, stream, attention_mma_backward<T>);
     }
-    return plain_gradients<T>(a, of_queries, delta + rows, stream);
+    if constexpr (sizeof(T) == 4) {
+        if (a.variant == TC_ATTENTION_FLOAT) return joint_gradients<T>(a, of_queries, shares, stream, attention_float_backward);
+    }
+    return plain_gradients<T>(a, of_queries, shares, stream);
 }
 
 template <class T> size_t tc_cuda_attention_dbias_scratch(const void *args)

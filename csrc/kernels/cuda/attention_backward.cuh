@@ -6,7 +6,8 @@
 namespace tc
 {
 
-// Numbers of each query, (B,H,Tq) or (H,tokens); those after delta for tensor cores only, otherwise null.
+// Numbers of each query, (B,H,Tq) or (H,tokens); those after delta not for the plain kernel, and shift for tensor cores
+// only: otherwise null.
 template <class Real> struct QueryNumbers {
     Real *delta, *share, *shift; // share: 1 / sum, 0 in an empty row; shift: -shift log2(e)
 };
@@ -94,6 +95,9 @@ struct Wanted {
 template <class T>
 int attention_mma_backward(const tc_attention_backward_args &a, const Wanted &first, const Wanted &second,
                            const QueryNumbers<float> &of_queries, void *stream);
+// The same in float32 by large tiles of registers (attention_backward_float.cu), where tc_attention_fits_float().
+int attention_float_backward(const tc_attention_backward_args &a, const Wanted &first, const Wanted &second,
+                             const QueryNumbers<float> &of_queries, void *stream);
 
 // dq, dk and dv in one launch (attention_backward_head.cu), likewise, where tc_attention_backward_takes_heads(). It needs no numbers of the
 // queries.

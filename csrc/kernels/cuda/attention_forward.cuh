@@ -26,6 +26,40 @@ template <class Real> __device__ __forceinline__ Real share_of(Real largest, Rea
     return is_empty(largest, sum) ? Real(1) : Real(1) / sum;
 }
 
+// Of a row over some keys the largest score, and the sums of its weights e^(score - largest) and of these times the values. Other keys are
+// joined to them by factors; rounded once, whichever kernel does it.
+template <class Real> struct Factors {
+    Real largest, own, other;
+    __device__ __forceinline__ Factors(Real own_largest, Real other_largest)
+        : largest(other_largest > own_largest ? other_largest : own_largest)
+    {
+        const Real shift = largest == -infinity<Real> ? Real(0) : largest;
+        own = real_exp(own_largest - shift);
+        other = real_exp(other_largest - shift);
+    }
+    __device__ __forceinline__ void join(Real &sum, Real other_sum) const { sum = real_fma(other_sum, other, sum * own); }
+};
+
+// Of queries [first, end): they see no key outside [some, some_end), and all of [all, all_end) without any change of a score.
+struct Reach {
+    int some, some_end, all, all_end;
+
+    template <class T>
+    __device__ __forceinline__ Reach(const tc_attention_problem &p, const Head<T> &head, int64_t first, int64_t end, bool changes)
+        : some(0), some_end(0), all(0), all_end(0)
+    {
+        if (first >= head.Tq) return;
+        const int64_t last = (end < head.Tq ? end : head.Tq) - 1;
+        some = static_cast<int>(head.first_key(p, first));
+        some_end = static_cast<int>(head.end_key(p, last, 1));
+        if (changes) return;
+        all = static_cast<int>(head.first_key(p, last));
+        all_end = static_cast<int>(head.end_key(p, first, 1));
+    }
+    __device__ __forceinline__ bool sees_none(int key, int keys) const { return key + keys <= some || key >= some_end; }
+    __device__ __forceinline__ bool sees_all(int key, int keys) const { return key >= all && key + keys <= all_end; }
+};
+
 // The rows of each segment, before they are joined: values (segments,B,H,Tq,Dv), largest,sum (segments,B,H,Tq).
 template <class Real> struct Segments {
     int64_t count; // 1: there are none, a block computes all
@@ -49,7 +83,10 @@ template <class Real> Segments<Real> segments_of(const tc_attention_forward_args
 template <class T> int attention_mma_forward(const tc_attention_forward_args &a, const Segments<float> &segments, void *stream);
 // Then: the map, from the saved shift and sum.
 template <class T> int attention_mma_map(const tc_attention_forward_args &a, void *stream);
-// And values for the rows that have seen no key, where they take the mean of all values.
+// Values for the rows that have seen no key, where they take the mean of all values; float32 too.
 template <class T> int attention_mean(const tc_attention_forward_args &a, void *stream);
+
+// The values, shift, sum and lse in float32 by large tiles of registers (attention_float.cu), where tc_attention_fits_float().
+int attention_float_forward(const tc_attention_forward_args &a, const Segments<float> &segments, void *stream);
 
 } // namespace tc

@@ -216,7 +216,7 @@ __global__ void __launch_bounds__(S::threads, S::blocks)
 
     // While they are on their way:
     WarpPlace<fragments> &self = shared.place(warp);
-    const Reach block(p, head, heads, first, S::queries);
+    const Reach block = reach_of(p, head, heads, first, S::queries);
     int begin = block.some / S::keys * S::keys, end = block.some_end;
     if (segments.count > 1) {
         const int from = segment * TC_ATTENTION_SEGMENT, to = from + TC_ATTENTION_SEGMENT;
@@ -224,7 +224,7 @@ __global__ void __launch_bounds__(S::threads, S::blocks)
         end = end < to ? end : to;
     }
     const int lane = lane_of();
-    if (lane < fragments) self.own[lane] = Reach(p, head, heads, own_first + lane * warp_rows, warp_rows);
+    if (lane < fragments) self.own[lane] = reach_of(p, head, heads, own_first + lane * warp_rows, warp_rows);
     if (lane == 0) {
         self.block = block, self.bounds = Bounds(p, head), self.group = heads;
         self.b = b, self.segment = segment, self.first = own_first, self.end = end;

@@ -178,17 +178,4 @@ __device__ __forceinline__ void add_infinite(WarpSums<size> &sums, const Weights
     __syncwarp();
 }
 
-// The random word of a key among the four of its block.
-__device__ __forceinline__ uint32_t word_of(const PhiloxWords &words, int64_t key)
-{
-    const int64_t n = key / TC_PHILOX_BLOCKS % 4;
-    return n == 0 ? words.at[0] : n == 1 ? words.at[1] : n == 2 ? words.at[2] : words.at[3];
-}
-
-// May all rows be copied 16 bytes at a time?
-inline bool is_aligned(const tc_attention_operand &x)
-{
-    return reinterpret_cast<uintptr_t>(x.data) % 16 == 0 && x.batch % 8 == 0 && x.head % 8 == 0 && x.row % 8 == 0;
-}
-
 } // namespace tc

@@ -49,32 +49,19 @@ template <class T> struct GroupRows {
     }
 };
 
-// Does anything but bounds hide a score or change it?
+// Does anything but bounds hide a score or change it, or drop its weight?
 __host__ __device__ __forceinline__ bool changes_scores(const tc_attention_problem &p, const Numbers<float> &numbers)
 {
     return p.mask.data || p.additive[0].data || p.additive[1].data || numbers.cap > 0 || numbers.drops;
 }
 
-// Of `rows` rows from `first` on: they see no key outside [some, some_end), and all of [all, all_end) without any change of a score.
-struct Reach {
-    int some, some_end, all, all_end;
-
-    template <class T>
-    __device__ __forceinline__ Reach(const tc_attention_problem &p, const Head<T> &head, const Group &group, int first_row, int rows)
-        : some(0), some_end(0), all(0), all_end(0)
-    {
-        const int64_t first = group.query(first_row), end = group.query(first_row + rows - 1) + 1;
-        if (first >= head.Tq) return;
-        const int64_t last = (end < head.Tq ? end : head.Tq) - 1;
-        some = static_cast<int>(head.first_key(p, first));
-        some_end = static_cast<int>(head.end_key(p, last, 1));
-        if (changes_scores(p, head.numbers) || !(head.numbers.scale > 0)) return;
-        all = static_cast<int>(head.first_key(p, last));
-        all_end = static_cast<int>(head.end_key(p, first, 1));
-    }
-    __device__ __forceinline__ bool sees_none(int key, int keys) const { return key + keys <= some || key >= some_end; }
-    __device__ __forceinline__ bool sees_all(int key, int keys) const { return key >= all && key + keys <= all_end; }
-};
+// Of `rows` rows from `first` on.
+template <class T>
+__device__ __forceinline__ Reach reach_of(const tc_attention_problem &p, const Head<T> &head, const Group &group, int first, int rows)
+{
+    const bool changes = changes_scores(p, head.numbers) || !(head.numbers.scale > 0);
+    return Reach(p, head, group.query(first), group.query(first + rows - 1) + 1, changes);
+}
 
 // The same for each row: query i sees the keys from i + low on, before i + high, of `keys`. They fit 32 bits as lengths do.
 struct Bounds {

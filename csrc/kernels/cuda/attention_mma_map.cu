@@ -40,7 +40,7 @@ __global__ void __launch_bounds__(S::threads)
     const Head<T> head(p, numbers, b, h);
     WarpPlace<1> &self = *reinterpret_cast<WarpPlace<1> *>(dynamic + Tiles::place(warp));
     const Group heads = {h, 1};
-    const Reach own(p, head, heads, first, warp_rows);
+    const Reach own = reach_of(p, head, heads, first, warp_rows);
     if (lane_of() == 0) self = {own, {own}, Bounds(p, head), heads, b, 0, first, 0};
     T *const queries = reinterpret_cast<T *>(dynamic + Tiles::queries(warp)), *const keys = reinterpret_cast<T *>(dynamic);
     const int rows = static_cast<int>(head.Tq) - first, others = static_cast<int>(head.Tk) - key, D = static_cast<int>(p.D);

@@ -119,6 +119,12 @@ template <class T> struct Head : Rows {
     static __device__ __forceinline__ int64_t clamp(int64_t i, int64_t end) { return i < 0 ? 0 : i < end ? i : end; }
 };
 
+// Does anything but its reach change a score of this head?
+template <class T> __device__ __forceinline__ bool changes_scores(const Head<T> &head)
+{
+    return head.mask || head.additive[0] || head.additive[1] || head.numbers.cap > 0;
+}
+
 // The score from the product of query i and key j.
 template <class Real> struct Score {
     Real value; // -inf when hidden
@@ -168,6 +174,19 @@ __device__ __forceinline__ Score<compute<T>> finish_score(const tc_attention_pro
         score.filled = true;
     }
     return score;
+}
+
+// The random word of a key among the four of its block.
+__device__ __forceinline__ uint32_t word_of(const PhiloxWords &words, int64_t key)
+{
+    const int64_t n = key / TC_PHILOX_BLOCKS % 4;
+    return n == 0 ? words.at[0] : n == 1 ? words.at[1] : n == 2 ? words.at[2] : words.at[3];
+}
+
+// May all rows be moved 16 bytes at a time? width: elements in these.
+inline bool is_aligned(const tc_attention_operand &x, int width = 8)
+{
+    return reinterpret_cast<uintptr_t>(x.data) % 16 == 0 && x.batch % width == 0 && x.head % width == 0 && x.row % width == 0;
 }
 
 // The factors of dropout for a thread's part of a tile, whose first row and column are `row` and `column`. The rows are queries and the
