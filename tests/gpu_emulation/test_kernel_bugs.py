@@ -16,17 +16,19 @@ MAINS = {
     "attention_backward_mma.cu": "attention_backward_main.h",
     "sum_partials.cu": "sum_partials_main.h",
     "attention_backward_head.cu": "attention_backward_head_main.h",
+    "attention_float.cu": "attention_float_main.h",
+    "attention_backward_float.cu": "attention_backward_float_main.h",
     "layer_norm.cu": "norm_main.h",
     "loss.cu": "cross_entropy_main.h",
     "optimizer.cu": "adam_main.h",
 }
 INSTANTIATED = re.compile(
-    r"^((template int tc::launch_tensor_gemm|INSTANTIATE\w*\(|TC_FOR_EACH_DTYPE\(|TC_OPTIMIZER_KERNEL\().*|int tc::launch_float_gemm\((?:.*\n)*?})\n",
+    r"^((template int tc::launch_tensor_gemm|INSTANTIATE\w*\(|TC_FOR_EACH_DTYPE\(|TC_OPTIMIZER_KERNEL\().*|int tc::(launch_float_gemm|attention_float_\w+)\((?:.*\n)*?})\n",
     flags=re.M,
 )
 # Become part of the file: each once.
 INCLUDED = re.compile(
-    r'^#include "(attention_mma.cuh|attention_mma_forward.cuh|attention_backward_mma.cuh|gemm_epilogue.cuh|norm_backward.cuh|vector_rows.cuh)"\n',
+    r'^#include "(attention_float.cuh|attention_mma.cuh|attention_mma_forward.cuh|attention_backward_mma.cuh|gemm_epilogue.cuh|norm_backward.cuh|vector_rows.cuh)"\n',
     flags=re.M,
 )
 AFTER = {"attention_mma.cu": "attention_mma_map.cu"}  # what follows a file, whose main function starts its kernels too
@@ -171,6 +173,31 @@ WHOLE_HEADS = [
     Bug("hidden_nan_in_the_product", "(pair & low) == low ? 0", "(pair & low) == low + 1 ? 0", "plain", "round_robin", "wrong result"),
     Bug("hidden_nan_added", "pairs.dscores, marks.hidden, ", "pairs.dscores, 0, ", "plain", "round_robin", "wrong result"),
     Bug("hidden_nan_of_keys_added", "of.find_hidden();", "", "plain", "round_robin", "wrong result"),
+FLOAT_ATTENTION = [
+    Bug("missing_wait", "copy_async_wait<0>();\n        __sync", "__sync", "plain", "round_robin", "wrong result|never waited for"),
+    Bug("missing_barrier", "__syncthreads(); // also", "// also", "access", "random", "race|uninitialised"),
+    Bug("values_not_waited_for", "copy_async_wait<0>();\n        // Only", "// Only", "plain", "round_robin", "wrong result|never waited for"),
+    Bug("the_same_keys_again", "copy_keys(key + tile_others);", "copy_keys(key);", "plain", "round_robin", "wrong result"),
+    Bug("weights_not_ready", "put_weights(weights, score);\n            __syncwarp();", "put_weights(weights, score);", "access", "random", "race|uninitialised"),
+    Bug("sum_of_four_lanes_of_eight", "for (int distance = 4; distance > 0; distance /= 2) one +=", "for (int distance = 2; distance > 0; distance /= 2) one +=", "plain", "round_robin", "wrong result"),
+    Bug("values_not_rescaled", "for (float &value : values[i]) value *= shrink;", "(void)0;", "plain", "round_robin", "wrong result"),
+    Bug("vectors_not_permuted", "(first ^ column ^ chunk) * 4", "(first + chunk) * 4", "count", "round_robin", "wrong result|costly"),
+    Bug("weights_in_the_same_banks", "(number ^ row % 4 * 2) * 4", "(number ^ row % 4) * 4", "count", "round_robin", "wrong result|costly"),
+    Bug("hidden_nan_added", "if (bits_of_float(weight) == hidden_weight) continue;", "", "plain", "round_robin", "wrong result"),
+    Bug("segments_not_joined", "joins = true;", "", "plain", "round_robin", "wrong result"),
+    Bug("queries_for_keys", "cut.sees(4 * i, 8 * j)", "cut.sees(8 * j, 4 * i)", "plain", "round_robin", "wrong result"),
+    Bug("rows_after_the_last_copied", "count = row < left ? whole : 0;", "count = row < left + rows ? whole : 0;", "plain", "round_robin", "out of bounds|wrong result"),
+]  # fmt: skip
+FLOAT_BACKWARD = [
+    Bug("missing_wait", "copy_async_wait<0>();\n            // Only", "// Only", "plain", "round_robin", "wrong result|never waited for"),
+    Bug("missing_barrier", "__syncthreads(); // everybody", "// everybody", "access", "random", "race|uninitialised"),
+    Bug("weights_not_ready", "put_weights(weights, factors);\n                __syncwarp();", "put_weights(weights, factors);", "access", "random", "race|uninitialised"),
+    Bug("weights_over_those_in_use", "__syncwarp(); // those before", "// those before", "access", "random", "race"),
+    Bug("numbers_of_other_queries", "warp * S::warp_rows + lane_row_of(i) : lane_other_of(j);", "lane_row_of(i) : lane_other_of(j);", "plain", "round_robin", "wrong result"),
+    Bug("queries_for_keys", "cut.sees(8 * j, 4 * i) &&", "cut.sees(4 * i, 8 * j) &&", "plain", "round_robin", "wrong result"),
+    Bug("reach_of_the_first_key", "set(all, all_end, head.first_query(p, end - 1)", "set(all, all_end, head.first_query(p, first)", "plain", "round_robin", "wrong result"),
+    Bug("hidden_nan_added", "if (in_pairs(hidden, i, j)) factors", "if (hidden == 1) factors", "plain", "round_robin", "wrong result"),
+    Bug("weights_for_gradients", "add(sums[0], dscore, marks.hidden, y);", "add(sums[0], weight, marks.hidden, y);", "plain", "round_robin", "wrong result"),
 ]  # fmt: skip
 NORM = [
     Bug("one_vector_too_far", "if (i < C) f(i, at[k]);", "if (i <= C) f(i, at[k]);", "access", "round_robin", "out of bounds|race|uninitialised"),
@@ -200,7 +227,13 @@ OPTIMIZER = [
     Bug("blocks_overlap", "chunk.n ? first + TC_OPTIMIZER_BLOCK : chunk.n;", "chunk.n ? first + TC_OPTIMIZER_BLOCK + 1 : chunk.n;", "access", "random", "race|wrong result"),
     Bug("state_not_stored", "if (chunk.state[s]) store_global", "if (chunk.state[s] && s) store_global", "plain", "round_robin", "wrong result"),
 ]  # fmt: skip
-FILES = dict(zip(MAINS, (PRODUCT, FLOAT, ATTENTION, BACKWARD, JOIN, WHOLE_HEADS, NORM, CROSS_ENTROPY, OPTIMIZER), strict=True))
+FILES = dict(
+    zip(
+        MAINS,
+        (PRODUCT, FLOAT, ATTENTION, BACKWARD, JOIN, WHOLE_HEADS, FLOAT_ATTENTION, FLOAT_BACKWARD, NORM, CROSS_ENTROPY, OPTIMIZER),
+        strict=True,
+    )
+)
 BUGS = [(file, bug) for file, bugs in FILES.items() for bug in bugs]
 
 pytestmark = pytest.mark.minutes  # of compiling

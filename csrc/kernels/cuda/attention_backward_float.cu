@@ -252,7 +252,6 @@ __global__ void __launch_bounds__(most_threads, 2)
                 TC_UNROLL
                 for (int half = 0; half < 2; half++) {
                     constexpr int pairs = n / 2 * own_others;
-                    __syncwarp();
                     TC_UNROLL
                     for (int i = 0; i < pairs; i++) {
                         weights[i * warp_lanes + lane_in_warp()] = weight[half * n / 2 + i / own_others][i % own_others];

@@ -265,7 +265,6 @@ __global__ void __launch_bounds__(most_threads, S::blocks)
         if (sees) {
             uint32_t hidden = 0;
             if (self.changes) {
-                __syncwarp();
                 TC_UNROLL
                 for (int i = 0; i < n; i++) TC_UNROLL
                 for (int j = 0; j < own_others; j++) weights[(i * own_others + j) * warp_lanes + lane_in_warp()] = score[i][j];
@@ -273,6 +272,7 @@ __global__ void __launch_bounds__(most_threads, S::blocks)
                 TC_UNROLL
                 for (int i = 0; i < n; i++) TC_UNROLL
                 for (int j = 0; j < own_others; j++) score[i][j] = weights[(i * own_others + j) * warp_lanes + lane_in_warp()];
+                __syncwarp(); // before weights take their place
             } else {
                 TC_UNROLL
                 for (auto &row : score) TC_UNROLL
@@ -300,7 +300,6 @@ __global__ void __launch_bounds__(most_threads, S::blocks)
                 for (int j = 0; j < own_others; j++)
                     if (in_pairs(hidden, i, j)) score[i][j] = float_of_bits(hidden_weight);
             }
-            __syncwarp(); // the weights before these have been read
             put_weights(weights, score);
             __syncwarp();
         }
