@@ -1,7 +1,7 @@
 """The measured times of kernels and steps in docs/gpu.md: tables from the newest results of tools/gpu_test.py.
 
-    python tools/measured_kernels.py            # prints them
-    python tools/measured_kernels.py --write    # puts them there
+python tools/measured_kernels.py            # prints them
+python tools/measured_kernels.py --write    # puts them there
 """
 
 from __future__ import annotations

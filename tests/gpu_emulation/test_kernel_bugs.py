@@ -173,6 +173,7 @@ WHOLE_HEADS = [
     Bug("hidden_nan_in_the_product", "(pair & low) == low ? 0", "(pair & low) == low + 1 ? 0", "plain", "round_robin", "wrong result"),
     Bug("hidden_nan_added", "pairs.dscores, marks.hidden, ", "pairs.dscores, 0, ", "plain", "round_robin", "wrong result"),
     Bug("hidden_nan_of_keys_added", "of.find_hidden();", "", "plain", "round_robin", "wrong result"),
+]  # fmt: skip
 FLOAT_ATTENTION = [
     Bug("missing_wait", "copy_async_wait<0>();\n        __sync", "__sync", "plain", "round_robin", "wrong result|never waited for"),
     Bug("missing_barrier", "__syncthreads(); // also", "// also", "access", "random", "race|uninitialised"),
