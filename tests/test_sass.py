@@ -40,7 +40,7 @@ LIMITS = {
     ("attention_mma.cu", "attention_mma_kernel<Shape<128, 1, 1, "): (32, 255, 8, 1, 0, 0),
     ("attention_mma.cu", "attention_mma_kernel<Shape<64, 1, 1, "): (32, 184, 10, 1, 0, 0),
     ("attention_mma.cu", "attention_mma_kernel<Shape<256, "): (256, 255, 1, 1, 0, 0),
-    ("attention_mma_map.cu", "attention_map_mma_kernel<"): (128, 128, 4, 1, 0, 0),
+    ("attention_mma_map.cu", "attention_map_mma_kernel<"): (128, 112, 4, 1, 0, 0),
     ("attention_backward_mma.cu", "attention_backward_mma_kernel<Shape<true, 64>, bfloat16>"): (128, 168, 3, 2, 0, 0),
     ("attention_backward_mma.cu", "attention_backward_mma_kernel<Shape<false, 64>, bfloat16>"): (128, 168, 3, 2, 0, 0),
     ("attention_backward_mma.cu", "attention_backward_mma_kernel<Shape<true, 128>, bfloat16>"): (128, 255, 2, 2, 0, 0),

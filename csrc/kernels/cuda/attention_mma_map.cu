@@ -26,7 +26,7 @@ template <class S> __device__ __forceinline__ int eighth_at(int row, int number)
 // The weights of a tile of queries and keys of one head, from the saved shift and sum. map (B,H,Tq,Tk), contiguous.
 // vectors: rows are aligned to 16 bytes; those of the map too, with wide_rows.
 template <class S, class T>
-__global__ void __launch_bounds__(S::threads)
+__global__ void __launch_bounds__(S::threads, 4)
     attention_map_mma_kernel(const __grid_constant__ tc_attention_forward_args a, const __grid_constant__ Numbers<float> numbers,
                              bool vectors, bool wide_rows)
 {
