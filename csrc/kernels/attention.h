@@ -91,7 +91,7 @@ typedef struct tc_attention_forward_args {
     void *shift, *sum, *lse, *map;
     bool splits_keys; /* on GPUs: each segment of the keys has blocks of its own, whose results are joined in scratch memory */
     tc_attention_variant variant;
-    bool large_blocks; /* a block may have TC_ATTENTION_LARGE_BLOCK bytes of shared memory, which changes no bit */
+    bool large_blocks; /* on tensor cores: a block may have TC_ATTENTION_LARGE_BLOCK bytes of shared memory, which changes no bit */
 } tc_attention_forward_args;
 extern const tc_kernel tc_kernel_attention_forward;
 

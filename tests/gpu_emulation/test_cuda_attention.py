@@ -582,6 +582,24 @@ def test_an_error_of_any_launch_is_given(cuda, rng, kernel):
                 case.dbias(term, dvalues)
 
 
+# Queries of one warp, one block and one more; keys of one tile, one segment and one more; features of either width, and filled up.
+BORDERS = {
+    "one more key than a segment": {"Tq": 33, "Tk": 257, "D": 64, "causal": True, "offset": 224},
+    "one more query than a block": {"Tq": 129, "Tk": 289, "D": 20, "window": (200, 30), "offset": 100},
+    "wide, five queries": {"Tq": 5, "Tk": 600, "D": 70, "Dv": 100, "key_lengths": [590]},
+    "wide, dropout": {"Tq": 70, "Tk": 300, "D": 128, "causal": True, "offset": 230, "dropout": 0.2},
+    "wide, four queries": {"Tq": 4, "Tk": 520, "D": 128, "Dv": 33},
+}
+
+
+@pytest.mark.parametrize("options", BORDERS.values(), ids=BORDERS.keys())
+def test_borders_of_tiles_and_segments(cuda, rng, options):
+    case = make(cuda, rng, np.float32, H=1, **options)
+    check_forward(case, k_terms=options["Tk"])
+    for case.shares in ((1, 1, 1), (2, 3, 3)):
+        check_backward(case, rng)
+
+
 # Tiles of 64 or 32 keys: all seen, some hidden, none; queries of one, four and eight warps with one fragment of rows or two, of which the last ones may
 # have none.
 TILES = {

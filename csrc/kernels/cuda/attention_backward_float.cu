@@ -325,22 +325,18 @@ int launch_shape(const tc_attention_backward_args &a, const Wanted &first, const
                                                       is_wide(first) && is_wide(second));
 }
 
-template <bool queries>
-int launch_gradient(const tc_attention_backward_args &a, const Wanted &first, const Wanted &second, const QueryNumbers<float> &of_queries,
-                    void *stream)
-{
-    const tc_attention_problem &p = a.problem;
-    if (p.D > 64 || p.Dv > 64) return launch_shape<Shape<queries, 128, 4, 4>>(a, first, second, of_queries, stream);
-    if (first.rows <= 32) return launch_shape<Shape<queries, 64, 8, 1>>(a, first, second, of_queries, stream);
-    return launch_shape<Shape<queries, 64, 8, 4>>(a, first, second, of_queries, stream);
-}
-
 } // namespace
 
 int tc::attention_float_backward(const tc_attention_backward_args &a, const Wanted &first, const Wanted &second,
                                  const QueryNumbers<float> &of_queries, void *stream)
 {
     if (!tc_attention_fits_float(&a.problem)) return cudaErrorInvalidValue;
-    return first.gradient == Gradient::query ? launch_gradient<true>(a, first, second, of_queries, stream)
-                                             : launch_gradient<false>(a, first, second, of_queries, stream);
+    const auto launch_it = [&](auto shape) { return launch_shape<decltype(shape)>(a, first, second, of_queries, stream); };
+    const bool small = a.problem.D <= 64 && a.problem.Dv <= 64, few = first.rows <= 32;
+    if (first.gradient == Gradient::query) {
+        if (!small) return launch_it(Shape<true, 128, 4, 4>());
+        return few ? launch_it(Shape<true, 64, 8, 1>()) : launch_it(Shape<true, 64, 8, 4>());
+    }
+    if (!small) return launch_it(Shape<false, 128, 4, 4>());
+    return few ? launch_it(Shape<false, 64, 4, 2>()) : launch_it(Shape<false, 64, 4, 4>());
 }

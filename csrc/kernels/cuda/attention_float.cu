@@ -1,5 +1,6 @@
 // attention_float.cu: attention's forward in float32 by multiply-adds, for heads of at most 128 features. As in the plain kernel keys come
-// by tiles, with a running maximum and sum; a thread has 8 x 4 scores and 8 x 8 or 8 x 16 sums of values, and reads operands as vectors.
+// by tiles, with a running maximum and sum; a thread has 8 x 4 scores and 8 x 8 sums of values, or 4 x 4 and 4 x 16 of wide heads, and
+// reads operands as vectors.
 //
 // A tile of keys that no row of a warp sees is skipped. Of one that all rows see, scores are scaled and no more; where causal attention, a
 // window or lengths cut it, and nothing else changes scores, keys are compared with each row's bounds; of all others each score goes
@@ -15,9 +16,8 @@ using namespace tc;
 constexpr int most_threads = 128;
 
 // What a kernel is compiled for: D and Dv are at most `size`; a lane has n rows.
-template <int size_, int n_, int warps_, int blocks_> struct Shape {
+template <int size_, int n_, int warps_> struct Shape {
     static constexpr int size = size_, n = n_, warps = warps_;
-    static constexpr int blocks = blocks_; // of a multiprocessor, which their registers allow
     static constexpr int threads = warps * warp_lanes, rows = 4 * n, queries = warps * rows;
 };
 
@@ -195,7 +195,7 @@ __device__ __noinline__ void put_row(const tc_attention_forward_args &a, const S
 // q (B,H,Tq,D), k (B,Hk,Tk,D), v (B,Hk,Tk,Dv), values (B,H,Tq,Dv); shift,sum,lse (B,H,Tq). Packed sequences: see Rows. vectors: rows are
 // aligned to 16 bytes; wide: those of the values are, which are whole vectors.
 template <class S>
-__global__ void __launch_bounds__(most_threads, S::blocks)
+__global__ void __launch_bounds__(most_threads, 2)
     attention_forward_float_kernel(const __grid_constant__ tc_attention_forward_args a, const __grid_constant__ Numbers<float> numbers,
                                    const __grid_constant__ Segments<float> segments, bool vectors, bool wide)
 {
@@ -324,7 +324,7 @@ __global__ void __launch_bounds__(most_threads, S::blocks)
 
 template <class S> int launch_shape(const tc_attention_forward_args &a, const Segments<float> &segments, void *stream)
 {
-    static_assert(Layout<S>::bytes <= (S::size > 64 && S::warps > 2 ? TC_ATTENTION_LARGE_BLOCK : 99 * 1024), "as GPUs have from sm_80 on");
+    static_assert(Layout<S>::bytes <= 99 * 1024, "as all GPUs have from sm_80 on");
     const tc_attention_problem &p = a.problem;
     const int64_t count = p.B * p.H * divide_up(p.Tq, S::queries) * segments.count;
     const Launch grid(blocks(count), dim3(S::threads), Layout<S>::bytes, stream);
@@ -339,10 +339,7 @@ int tc::attention_float_forward(const tc_attention_forward_args &a, const Segmen
     const tc_attention_problem &p = a.problem;
     if (!tc_attention_fits_float(&p)) return cudaErrorInvalidValue;
     const bool small = p.D <= 64 && p.Dv <= 64;
-    if (p.Tq <= 4)
-        return small ? launch_shape<Shape<64, 1, 1, 1>>(a, segments, stream) : launch_shape<Shape<128, 1, 1, 1>>(a, segments, stream);
-    if (p.Tq <= 32)
-        return small ? launch_shape<Shape<64, 8, 1, 1>>(a, segments, stream) : launch_shape<Shape<128, 8, 1, 1>>(a, segments, stream);
-    if (small) return launch_shape<Shape<64, 8, 4, 3>>(a, segments, stream);
-    return a.large_blocks ? launch_shape<Shape<128, 8, 4, 2>>(a, segments, stream) : launch_shape<Shape<128, 8, 2, 2>>(a, segments, stream);
+    if (p.Tq <= 4) return small ? launch_shape<Shape<64, 1, 1>>(a, segments, stream) : launch_shape<Shape<128, 1, 1>>(a, segments, stream);
+    if (small && p.Tq <= 32) return launch_shape<Shape<64, 8, 1>>(a, segments, stream);
+    return small ? launch_shape<Shape<64, 8, 4>>(a, segments, stream) : launch_shape<Shape<128, 4, 4>>(a, segments, stream);
 }

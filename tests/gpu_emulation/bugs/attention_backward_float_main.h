@@ -63,7 +63,7 @@ int compare_all(int64_t Tq, int64_t Tk, bool causal)
     const Wanted of_q = {Gradient::query, 1, Tq, features, 1, nullptr}, of_k = {Gradient::key, 1, Tk, features, 1, nullptr},
                  of_v = {Gradient::value, 1, Tk, features, 1, nullptr};
     int error = launch_shape<Shape<true, features, 8, 4>>(a, of_q, of_q, of_queries, nullptr);
-    error = error ? error : launch_shape<Shape<false, features, 8, 4>>(a, of_k, of_v, of_queries, nullptr);
+    error = error ? error : launch_shape<Shape<false, features, 4, 4>>(a, of_k, of_v, of_queries, nullptr);
     if (error) {
         printf("error %d: %s\n", error, emulator_report());
         return 1;

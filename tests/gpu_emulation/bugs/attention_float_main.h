@@ -46,8 +46,8 @@ int main(int argc, char **argv)
 {
     if (argc != 3) return 2;
     set_schedule(argv[1], argv[2]);
-    if (const int error = compare<Shape<64, 8, 4, 3>>(140, 300, false)) return error;
+    if (const int error = compare<Shape<64, 8, 4>>(140, 300, false)) return error;
     if (is_costly()) return 1;
-    if (const int error = compare<Shape<64, 8, 4, 3>>(70, 70, true)) return error;
-    return compare<Shape<128, 8, 4, 2>>(40, 100, false);
+    if (const int error = compare<Shape<64, 8, 4>>(70, 70, true)) return error;
+    return compare<Shape<128, 4, 4>>(40, 100, false);
 }
