@@ -147,7 +147,7 @@ def build(output: Path, targets: list[str], jobs: int) -> Path | None:
     output.mkdir(parents=True, exist_ok=True)
     library = output / LIBRARY
     temporary = library.with_suffix(f".{os.getpid()}.so")
-    link = [nvcc, "-shared", "-cudart=static", *code_flags(targets), "-o", str(temporary), *map(str, objects)]
+    link = [nvcc, "-shared", "-cudart=static", "-Xlinker", "--no-undefined", *code_flags(targets), "-o", str(temporary), *map(str, objects)]
     done = subprocess.run(link, capture_output=True, text=True)
     if done.returncode:
         raise SystemExit(f"nvcc could not link the CUDA library:\n{done.stdout}{done.stderr}")

@@ -162,5 +162,6 @@ template <class T> int attention_mean(const tc_attention_forward_args &a, void *
     template int attention_mean<T>(const tc_attention_forward_args &, void *);
 INSTANTIATE_MAP(float16)
 INSTANTIATE_MAP(bfloat16)
+template int attention_mean<float>(const tc_attention_forward_args &, void *); // for attention_float.cu
 
 } // namespace tc
