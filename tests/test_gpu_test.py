@@ -15,6 +15,7 @@ TOOLS = Path(__file__).resolve().parents[1] / "tools"
 sys.path.append(str(TOOLS))
 import gpu_test  # noqa: E402
 import gpu_workloads  # noqa: E402
+import measured_kernels  # noqa: E402
 
 FAKES = f"""
 import signal, sys, time
@@ -117,6 +118,11 @@ def test_the_minutes_of_the_parts():
         gpu_test.__doc__.index(f"  {name}") if name != "racecheck" else gpu_test.__doc__.index("racecheck") for name in gpu_test.PARTS
     ]
     assert listed == sorted(listed)
+
+
+def test_the_page_has_what_was_measured():
+    """Otherwise: python tools/measured_kernels.py --write."""
+    assert measured_kernels.page_with(*measured_kernels.tables()) == measured_kernels.PAGE.read_text()
 
 
 def test_without_a_gpu_nothing_is_run(tmp_path, monkeypatch, capsys):

@@ -22,7 +22,7 @@ def wanted(name, words):
     x = words.view(np.float32)
     with np.errstate(all="ignore"):
         if name == "float_to_tf32":
-            return np.where(np.isnan(x), np.uint32(0x7FFFFFFF), (words + np.uint32(0x1000)) & np.uint32(0xFFFFE000))
+            return np.where(np.isnan(x), words, words + np.uint32(0x1000)) & np.uint32(0xFFFFE000)
         if name == "float16":
             return x.astype(np.float16).astype(np.float32).view(np.uint32)
         if name == "bfloat16":

@@ -12,7 +12,7 @@ namespace
 
 using namespace tc;
 
-constexpr int most_threads = 128;
+constexpr int attention_float_threads = 128;
 
 // What a kernel is compiled for: the block's own rows are queries, for dq, or keys, for dk and dv; D and Dv are at most `size`; a lane has
 // n rows.
@@ -175,7 +175,7 @@ __device__ __forceinline__ void save(const tc_attention_backward_args &a, const 
 // Block: own rows of one head, and every shares-th tile of the others. The longest rows of a causal head come first. vectors: rows are
 // aligned to 16 bytes; wide: those of the gradients are, which are whole vectors.
 template <class S>
-__global__ void __launch_bounds__(most_threads, 2)
+__global__ void __launch_bounds__(attention_float_threads, 2)
     attention_gradient_float_kernel(const __grid_constant__ tc_attention_backward_args a, const __grid_constant__ Numbers<float> numbers,
                                     const __grid_constant__ QueryNumbers<float> of_queries, const __grid_constant__ Wanted wanted,
                                     const __grid_constant__ Wanted second, bool vectors, bool wide)

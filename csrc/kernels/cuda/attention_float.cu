@@ -13,7 +13,7 @@ namespace
 
 using namespace tc;
 
-constexpr int most_threads = 128;
+constexpr int attention_float_threads = 128;
 
 // What a kernel is compiled for: D and Dv are at most `size`; a lane has n rows.
 template <int size_, int n_, int warps_> struct Shape {
@@ -195,7 +195,7 @@ __device__ __noinline__ void put_row(const tc_attention_forward_args &a, const S
 // q (B,H,Tq,D), k (B,Hk,Tk,D), v (B,Hk,Tk,Dv), values (B,H,Tq,Dv); shift,sum,lse (B,H,Tq). Packed sequences: see Rows. vectors: rows are
 // aligned to 16 bytes; wide: those of the values are, which are whole vectors.
 template <class S>
-__global__ void __launch_bounds__(most_threads, 2)
+__global__ void __launch_bounds__(attention_float_threads, 2)
     attention_forward_float_kernel(const __grid_constant__ tc_attention_forward_args a, const __grid_constant__ Numbers<float> numbers,
                                    const __grid_constant__ Segments<float> segments, bool vectors, bool wide)
 {
