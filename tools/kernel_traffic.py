@@ -59,7 +59,8 @@ ROWS = [
     Row("GELU", "unary float32 65536", "flat_kernel<float, UnaryForward>", 2, 1.01, 1.01, 1.01),
     Row("x + bias", "bias float32 32x128", "elementwise_kernel", 2, 1.04, 1.51, 6.1),
     Row("squared error", "losses float32 32x128", "loss_kernel", 3, 1.01, 1.01, 4.1),
-    Row("softmax", "softmax float32 16x100", "softmax_kernel", 2, 1.01, 2.4, 10.3),
+    Row("softmax", "softmax float32 16x100", "softmax_rows_kernel", 2, 1.01, 1.3, 2.3),
+    Row("its gradient", "softmax float32 16x100", "softmax_rows_backward_kernel", 3, 1.01, 1.3, 2.3),
 ]
 # fmt: on
 

@@ -87,16 +87,26 @@ def weight_gradient(dtype: str, case: str, N: int, M: int) -> Row:
     )
 
 
+# In float32, heads of up to 64 features: the kernel, its products, its shared memory in bytes.
+FLOAT_ATTENTION = (
+    ("attention_forward_float_kernel", 2, 65 * 1024),
+    ("attention_gradient_float_kernel<Shape<true", 3, 98 * 1024),
+    ("attention_gradient_float_kernel<Shape<false", 4, 57 * 1024),
+)
+
+
 def attention(case: str, times: int, kind: str = "attention") -> list[Row]:
     B, H, T, d = map(int, case.split("x"))
     heads, pairs = times * B * H, B * H * T * T * d
     shape = f"{heads} heads of {T} x {d}" if heads > 1 else f"a head of {T} x {d}"
-    names = {"attention": ("attention_forward", 2), "attention, backward (dQ, dK, dV)": ("attention_gradient", 9 / 3)}
+    forward, of_queries, of_keys = FLOAT_ATTENTION
+    names = {"attention": forward, "attention, backward (dQ)": of_queries, "attention, backward (dK, dV)": of_keys}
     if kind == "few_heads":
-        forward, backward = names.values()
-        names = {"the same, in segments": forward, "and joining the segments": ("attention_segments", 0)}
-        names |= {"its backward, in shares": backward, "and joining the shares": ("attention_join", 0)}
-    return [Row(name, shape, f"{kind} float32 {case}", kernel, times, n * pairs) for name, (kernel, n) in names.items()]
+        names = {"the same, in segments": forward, "and joining the segments": ("attention_segments", 0, 0)}
+        names |= {"its backward (dQ), in shares": of_queries, "and (dK, dV)": of_keys, "and joining the shares": ("attention_join", 0, 0)}
+    return [
+        Row(name, shape, f"{kind} float32 {case}", kernel, times, n * pairs, None, shared) for name, (kernel, n, shared) in names.items()
+    ]
 
 
 def attention_of_halves(heads: int, d: int) -> Row:
@@ -155,7 +165,7 @@ def attention_backward_of_halves(heads: int, d: int) -> list[Row]:
 def one_query(kind: str, segments: str) -> list[Row]:
     """A decoding step of 8 heads with 4096 keys; a block computes a whole tile of 64 queries."""
     shape, case, products = "8 heads of 1 by 4096 x 64", f"{kind} float32 1x1x4096x64", 2 * 64 * 4096 * 64
-    rows = [Row(f"attention of one query{segments}", shape, case, "attention_forward", 8, products)]
+    rows = [Row(f"attention of one query{segments}", shape, case, "attention_forward_float_kernel", 8, products, None, 34 * 1024)]
     return [*rows, Row("and joining the segments", shape, case, "attention_segments", 8, 0)] if segments else rows
 
 

@@ -97,6 +97,10 @@ def softmax(tc, tensor, N, C):
     tc.functional.softmax(tensor(N, C)).backward(tensor(N, C, grad=False))
 
 
+def softmax_of_columns(tc, tensor, N, C):
+    tc.functional.softmax(tensor(N, C), 0).backward(tensor(N, C, grad=False))
+
+
 def unary(tc, tensor, n):
     tc.functional.gelu(tensor(n)).backward(tensor(n, grad=False))
 
@@ -246,6 +250,7 @@ CASES = [
     (linear, BOTH, [(128, 96, 64), (33, 48, 32)]),
     (qkv_projection, BOTH, [(2, 24, 32, 4)]),
     (attention, BOTH, [(1, 2, 48, 32), (1, 1, 40, 64)]),
+    (attention, ["float32"], [(1, 1, 40, 160)]),  # by the plain kernel
     (causal_attention, ["float32"], [(1, 2, 48, 32)]),
     (uniform_attention, ["bfloat16"], [(1, 2, 16, 8)]),
     (add_layer_norm, BOTH, [(16, 256), (9, 33), (3, 1032)]),
@@ -253,6 +258,7 @@ CASES = [
     (rms_norm, BOTH, [(16, 256)]),
     (cross_entropy, BOTH, [(16, 100), (4, 1000)]),
     (softmax, BOTH, [(16, 100), (64, 16)]),
+    (softmax_of_columns, ["float32"], [(16, 100)]),
     (unary, BOTH, [(4096,), (1001,)]),
     (binary, BOTH, [(32, 128), (7, 33)]),
     (bias, BOTH, [(32, 128)]),

@@ -147,14 +147,17 @@ __device__ __forceinline__ void write_runs(const Epilogue &epilogue, const float
         const int64_t r = row + at / columns, c = column + at % columns;
         const float *const run = sums + at / columns * row_floats + at % columns;
         if (r >= a.M || c >= a.N) continue;
+        float value[n];
+        load_sums(value, run);
         if (whole && c + n <= a.N) {
-            float value[n];
-            load_sums(value, run);
             epilogue.run(r, c, value);
-            continue;
+        } else if constexpr (n == 2) {
+            epilogue(r, c, value[0]);
+            if (c + 1 < a.N) epilogue(r, c + 1, value[1]);
+        } else {
+            TC_ROLLED
+            for (int i = 0; i < n && c + i < a.N; i++) epilogue(r, c + i, run[i]);
         }
-        TC_ROLLED
-        for (int i = 0; i < n && c + i < a.N; i++) epilogue(r, c + i, run[i]);
     }
 }
 // The same; run: columns_of_runs().
