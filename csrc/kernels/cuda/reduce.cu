@@ -111,8 +111,7 @@ template <class Real> __device__ __forceinline__ Real softmax_slope(bool logarit
 
 // Rows of neighbours, each read once; blockDim (threads of a row, rows).
 template <class T, int threads, int N>
-__global__ void __launch_bounds__(row_block_threads, 1)
-    softmax_rows_kernel(const __grid_constant__ tc_softmax_forward_args a, int64_t rows)
+__global__ void __launch_bounds__(row_block_threads, 1) softmax_rows_kernel(const __grid_constant__ tc_softmax_forward_args a, int64_t rows)
 {
     using Real = compute<T>;
     TC_SHARED(Real, scratch, [row_block_threads / warp_lanes]);

@@ -1,6 +1,6 @@
 // product_main.h: the main function of a program that test_kernel_bugs.py makes of a product's kernel, as it is or with a bug. It computes
-// products in tiles of 64, whose operands run along k, across it, or neither way, adds them to a matrix that is there before, and compares all
-// sums, which are whole numbers. What includes this has the type Stored and start<along>().
+// products in tiles of 64, whose operands run along k, across it, or neither way, adds them to a matrix that is there before, and compares
+// all sums, which are whole numbers. What includes this has the type Stored and start<along>().
 #include "bugs/bug.h"
 
 namespace

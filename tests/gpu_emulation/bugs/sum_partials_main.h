@@ -1,5 +1,5 @@
-// sum_partials_main.h: the main function of a program that test_kernel_bugs.py makes of sum_partials.cu, as it is or with a bug. It adds chunks
-// to what is there before, fewer than a block reads at a time and more, and compares all sums, which are whole numbers.
+// sum_partials_main.h: the main function of a program that test_kernel_bugs.py makes of sum_partials.cu, as it is or with a bug. It adds
+// chunks to what is there before, fewer than a block reads at a time and more, and compares all sums, which are whole numbers.
 #include "bugs/bug.h"
 
 namespace
