@@ -65,8 +65,8 @@ PRODUCT = [
     Bug("results_over_stages_in_use", "__syncthreads();\n            if (warp_row == top)", "if (warp_row == top)", "access", "greedy", "race"),
     Bug("results_not_ready", "__syncthreads();\n            write_rows", "write_rows", "access", "random", "race|uninitialised"),
     Bug("row_sums_of_other_lanes", "lane % 4 == 0) {", "lane / 8 == 0) {", "plain", "round_robin", "wrong result"),
-    Bug("pairs_not_added", "if (residual) WholeSum<compute<T>>::add(", "if (!residual) WholeSum<compute<T>>::add(", "plain", "round_robin", "wrong result"),
-    Bug("added_from_another_row", "::add(value, residual + row * residual_row + column)", "::add(value, residual + row * c_row + column)", "plain", "round_robin", "wrong result"),
+    Bug("pairs_not_added", "residual ? value[i + j] + more.at[j] : value[i + j]", "value[i + j]", "plain", "round_robin", "wrong result"),
+    Bug("added_from_another_row", "load_vector<lanes>(residual + row * residual_row + at)", "load_vector<lanes>(residual + row * c_row + at)", "plain", "round_robin", "wrong result"),
     Bug("pairs_begin_between_pairs", "begins(a.residual, written)", "begins(a.residual, whole)", "access", "round_robin", "misaligned"),
 ]  # fmt: skip
 FLOAT = [
@@ -94,7 +94,7 @@ FLOAT = [
     Bug("results_not_ready", "__syncthreads();\n            if constexpr", "if constexpr", "access", "random", "race|uninitialised"),
     Bug("row_sums_of_others", "stage[i * Tile::row_floats + thread]", "stage[i * Tile::row_floats + thread + 1]", "plain", "round_robin", "wrong result"),
     Bug("odd_columns_not_added", "value += residual[row * residual_row + column];", "value += 0;", "plain", "round_robin", "wrong result"),
-    Bug("first_of_pairs_added_twice", "value[i] += widen(run.at[i]);", "value[i] += widen(run.at[0]);", "plain", "round_robin", "wrong result"),
+    Bug("first_of_pairs_added_twice", "value[i + j] + more.at[j]", "value[i + j] + more.at[0]", "plain", "round_robin", "wrong result"),
 ]  # fmt: skip
 JOIN = [
     Bug("missing_barrier", "__syncthreads();\n        const int64_t left", "const int64_t left", "access", "greedy", "race|uninitialised"),
@@ -206,8 +206,8 @@ NORM = [
     Bug("rest_not_of_the_sum", "row = total;", "", "plain", "round_robin", "wrong result"),
     Bug("rows_left_out", "row += together)", "row += together + 1)", "plain", "round_robin", "wrong result"),
     Bug("chunk_too_long", "last = first + a.rows_per_chunk < a.N ? first + a.rows_per_chunk : a.N", "last = a.N", "plain", "round_robin", "wrong result"),
-    Bug("sums_not_ready", "__syncthreads();\n        for (int i = threadIdx.y", "for (int i = threadIdx.y", "access", "random", "race|uninitialised"),
-    Bug("sums_overwritten", "= sum;\n        }\n        __syncthreads();", "= sum;\n        }", "access", "random", "race"),
+    Bug("sums_not_ready", "__syncthreads();\n            for (int i = threadIdx.y", "for (int i = threadIdx.y", "access", "random", "race|uninitialised"),
+    Bug("sums_overwritten", "= sum;\n            }\n            __syncthreads();", "= sum;\n            }", "access", "random", "race"),
     Bug("sums_of_a_row_left_out", "for (int y = 1; y < together; y++)", "for (int y = 2; y < together; y++)", "plain", "round_robin", "wrong result"),
     Bug("sums_of_other_columns", "(threadIdx.x * N + j) / 4", "(threadIdx.x + j) / 4", "access", "random", "race|wrong result"),
     Bug("sums_beyond_the_row", "if (partial && begin + column < a.C)", "if (partial)", "plain", "round_robin", "wrong result|out of bounds"),
