@@ -83,7 +83,7 @@ static void share_plain_gradients(tc_attention_backward_args *a, bool is_float64
 static void share_joint_gradients(tc_attention_backward_args *a, int64_t multiprocessors)
 {
     const tc_attention_problem *p = &a->problem;
-    a->whole_heads = tc_attention_backward_takes_heads(p);
+    a->whole_heads = a->variant == TC_ATTENTION_MMA && tc_attention_backward_takes_heads(p);
     if (a->whole_heads) {
         for (int i = 0; i < 3; i++) a->shares[i] = 1;
         return;
