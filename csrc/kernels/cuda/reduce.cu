@@ -11,16 +11,12 @@ namespace
 
 using namespace tc;
 
-template <class Real> __device__ __forceinline__ Real prepare(int step, Real x, Real center)
+// What is combined of an element.
+template <class Real, class X> __device__ __forceinline__ Real prepare(int step, X stored, Real center)
 {
+    const Real x = static_cast<Real>(element(stored));
     if (step == TC_STEP_any || step == TC_STEP_all) return x != 0 ? Real(1) : Real(0);
     return step == TC_STEP_square_difference ? (x - center) * (x - center) : x;
-}
-
-// Element i of a result.
-template <class Real, class X> __device__ __forceinline__ Real reduced_element(const tc_reduce_args &a, const X *x, int64_t i, Real center)
-{
-    return prepare(a.step, static_cast<Real>(element(x[reduced_offset(a, i)])), center);
 }
 
 template <class Real> __device__ __forceinline__ void write_result(const tc_reduce_args &a, int64_t item, Real sum)
@@ -47,7 +43,7 @@ __global__ void __launch_bounds__(row_block_threads, 1) reduce_rows_kernel(const
     const X *x = static_cast<const X *>(a.x) + offset_of(kept, a.kept_ndim, a.kept_shape, a.kept_strides);
     const Real center = a.center ? static_cast<const Real *>(a.center)[kept] : Real(0);
     Real sum = identity<Real>(a.step);
-    const auto add = [&](X value) { sum = combine(a.step, sum, prepare(a.step, static_cast<Real>(element(value)), center)); };
+    const auto add = [&](X value) { sum = combine(a.step, sum, prepare(a.step, value, center)); };
     constexpr int several = 8;
     int64_t i = segment.first + threadIdx.x;
     if (a.reduced_ndim == 1) {
@@ -82,7 +78,7 @@ __global__ void __launch_bounds__(warp_lanes *column_rows, 2) reduce_columns_ker
         const X *x = static_cast<const X *>(a.x) + offset_of(kept, a.kept_ndim, a.kept_shape, a.kept_strides);
         const Real center = a.center ? static_cast<const Real *>(a.center)[kept] : Real(0);
         for (int64_t i = segment.first + threadIdx.y; i < segment.last; i += column_rows)
-            sum = combine(a.step, sum, reduced_element(a, x, i, center));
+            sum = combine(a.step, sum, prepare(a.step, x[reduced_offset(a, i)], center));
     }
     partial[threadIdx.y][threadIdx.x] = sum;
     __syncthreads();
