@@ -214,6 +214,16 @@ def test_few_instructions_go_with_each_operation_of_tf32(measured, how, target):
     check_loop_of_a_stage(measured, how, target, "HMMA", 32 if how[1] == 1 else 96, PER_TF32[how])
 
 
+def loops_on_tensor_cores(measured, file, target, name):
+    """Those of the one kernel whose name begins so."""
+    (kernel,) = [one for one in measured[file, target] if one.name.startswith(name)]
+    return [loop for loop in kernel.loops() if operations_in(loop)]
+
+
+def operations_in(loop):
+    return sum(one.code.startswith("HMMA") for one in loop)
+
+
 # Instructions for each operation of tensor cores, itself included, in the shortest loop that has any: tiles that all queries see.
 HOT = {"64, 4, 2, 64": 5.1, "96, 4, 2, 32": 5.1, "128, 4, 2, 32": 4.5, "256, 8, 1, 32": 3.9}
 
@@ -222,14 +232,11 @@ HOT = {"64, 4, 2, 64": 5.1, "96, 4, 2, 32": 5.1, "128, 4, 2, 32": 4.5, "256, 8, 
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("shape", HOT)
 def test_a_tile_of_keys_that_all_queries_see_takes_few_instructions(measured, shape, target):
-    (kernel,) = [
-        one for one in measured["attention_mma.cu", target] if one.name.startswith(f"attention_mma_kernel<Shape<{shape}>, bfloat16")
-    ]
-    loop = min((loop for loop in kernel.loops() if any(one.code.startswith("HMMA") for one in loop)), key=len)
-    operations = sum(one.code.startswith("HMMA") for one in loop)
+    loop = min(loops_on_tensor_cores(measured, "attention_mma.cu", target, f"attention_mma_kernel<Shape<{shape}>, bfloat16"), key=len)
+    operations = operations_in(loop)
     size, _, fragments, keys = map(int, shape.split(", "))
     assert operations == fragments * size * keys // 64, "all of a tile, once"
-    assert len(loop) <= HOT[shape] * operations, f"{kernel.name}: {len(loop)} instructions, {operations} operations"
+    assert len(loop) <= HOT[shape] * operations, f"{len(loop)} instructions, {operations} operations"
 
 
 # The same of gradients, whose own rows are queries or keys: its operations are all of a tile of 32, once.
@@ -241,11 +248,10 @@ HOT_GRADIENTS = {"true, 64": (48, 4.3), "false, 64": (64, 4.3), "true, 128": (96
 @pytest.mark.parametrize("shape", HOT_GRADIENTS)
 def test_a_tile_of_gradients_without_hidden_pairs_takes_few_instructions(measured, shape, target):
     name = f"attention_backward_mma_kernel<Shape<{shape}>, bfloat16>"
-    (kernel,) = [kernel for kernel in measured["attention_backward_mma.cu", target] if kernel.name.startswith(name)]
-    loop = min((loop for loop in kernel.loops() if any(one.code.startswith("HMMA") for one in loop)), key=len)
+    loop = min(loops_on_tensor_cores(measured, "attention_backward_mma.cu", target, name), key=len)
     operations, most = HOT_GRADIENTS[shape]
-    assert sum(one.code.startswith("HMMA") for one in loop) == operations
-    assert len(loop) <= most * operations, f"{kernel.name}: {len(loop)} instructions, {operations} operations"
+    assert operations_in(loop) == operations
+    assert len(loop) <= most * operations, f"{len(loop)} instructions, {operations} operations"
 
 
 # The same of gradients of whole heads, for 16 queries of 16 keys, in part of the loop only where pairs are hidden; and of their dq for 16 keys.
@@ -257,11 +263,10 @@ HOT_HEADS = {32: (16.5, 12.8), 64: (9.8, 7.2), 128: (5.8, 4.2)}
 @pytest.mark.parametrize("size", HOT_HEADS)
 def test_a_tile_of_whole_heads_takes_few_instructions(measured, size, target):
     name = f"attention_backward_head_kernel<Shape<{size}>, bfloat16>"
-    (kernel,) = [kernel for kernel in measured["attention_backward_head.cu", target] if kernel.name.startswith(name)]
-    loops = [loop for loop in kernel.loops() if any(one.code.startswith("HMMA") for one in loop)]
+    loops = loops_on_tensor_cores(measured, "attention_backward_head.cu", target, name)
     for operations, most in zip((size // 2, size // 8), HOT_HEADS[size], strict=True):
-        loop = min((one for one in loops if sum(i.code.startswith("HMMA") for i in one) == operations), key=len)
-        assert len(loop) <= most * operations, f"{kernel.name}: {len(loop)} instructions, {operations} operations"
+        loop = min((one for one in loops if operations_in(one) == operations), key=len)
+        assert len(loop) <= most * operations, f"{len(loop)} instructions, {operations} operations"
 
 
 # Of kernels that move vectors of 16 bytes: loads and stores of global memory by 16 bytes at least, and at most so many narrower ones. Those are of
