@@ -141,7 +141,7 @@ class DeviceArray:
     """Device memory of a shape and dtype, released with the object."""
 
     def __init__(self, cuda, shape, dtype):
-        self.cuda, self.shape, self.dtype = cuda, tuple(shape), np.dtype(dtype)
+        self.cuda, self.shape, self.dtype, self.pointer = cuda, tuple(shape), np.dtype(dtype), None
         self.nbytes = int(np.prod(self.shape, dtype=np.int64)) * self.dtype.itemsize
         pointer = ctypes.c_void_p()
         cuda.check(cuda.api.allocate(ctypes.byref(pointer), max(self.nbytes, 1)))
@@ -158,7 +158,8 @@ class DeviceArray:
         return [int(np.prod(self.shape[i + 1 :], dtype=np.int64)) for i in range(len(self.shape))]
 
     def __del__(self):
-        self.cuda.api.release(self.pointer)
+        if self.pointer:  # none where there was no memory
+            self.cuda.api.release(self.pointer)
 
 
 class CudaLibrary:
