@@ -224,7 +224,10 @@ __global__ void __launch_bounds__(S::threads, S::blocks)
         end = end < to ? end : to;
     }
     const int lane = lane_of();
-    if (lane < fragments) self.own[lane] = reach_of(p, head, heads, own_first + lane * warp_rows, warp_rows);
+    if (lane < fragments) {
+        const Reach own_reach = reach_of(p, head, heads, own_first + lane * warp_rows, warp_rows);
+        self.own[lane] = own_reach; // the emulator sees no store of what a call returns
+    }
     if (lane == 0) {
         self.block = block, self.bounds = Bounds(p, head), self.group = heads;
         self.b = b, self.segment = segment, self.first = own_first, self.end = end;
