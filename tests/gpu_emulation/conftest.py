@@ -3,6 +3,7 @@
 With EMULATION_FLAVOUR=hardware the tests of single kernels, those that take `cuda`, run on the first GPU, in the order that it has.
 """
 
+import gc
 import os
 import pathlib
 
@@ -67,8 +68,20 @@ def cuda(emulated_library, request):
     return emulated_library
 
 
+EMULATED_GPU = pytest.StashKey[str]()  # once a test has used it
+
+
+@pytest.fixture(scope="module", autouse=True)
+def nothing_is_cached(pytestconfig):
+    """After each file, so that the emulated GPU uses the same addresses again."""
+    yield
+    if EMULATED_GPU in pytestconfig.stash:
+        gc.collect()
+        tc.cuda.empty_cache(pytestconfig.stash[EMULATED_GPU])
+
+
 @pytest.fixture(scope="session")
-def emulated_gpu(emulated_library):
+def emulated_gpu(emulated_library, pytestconfig):
     """The name of the device of the emulated library; its memory faults when the host accesses it."""
     before = os.environ.get("TRANSFORMER_C_CUDA_LIBRARY")
     os.environ["TRANSFORMER_C_CUDA_LIBRARY"] = emulated_library.library._name
@@ -86,4 +99,5 @@ def emulated_gpu(emulated_library):
         else:
             os.environ["TRANSFORMER_C_CUDA_LIBRARY"] = before
     emulated_library.hide_device_memory()
+    pytestconfig.stash[EMULATED_GPU] = "cuda:emulated"
     return "cuda:emulated"

@@ -125,14 +125,6 @@ struct Arena {
         used = 0;
         arrays.clear();
     }
-    // Makes room behind the last array that is not freed: there, a use after the free is no longer seen.
-    void reuse_freed()
-    {
-        while (!arrays.empty() && !arrays.back().name) arrays.pop_back();
-        const size_t end = arrays.empty() ? 0 : static_cast<size_t>(arrays.back().start - base) + arrays.back().bytes + guard_bytes;
-        poison(base + end, used - end);
-        used = end;
-    }
     // The first array whose guard bytes are not as they were. Where many were freed, as by long trainings, those are looked at by every
     // 64th call.
     const Array *overwritten()
@@ -253,20 +245,15 @@ void *device_allocate(size_t bytes)
     reserve_arenas();
     const DeviceMemoryAccess access;
     if (hidden) show(global_arena.used + bytes + 4 * alignment + 2 * guard_bytes);
-    const auto allocate = [&] { return global_arena.allocate(nullptr, "a global array", bytes, alignment, {nullptr, 0}); };
-    void *pointer = allocate();
-    if (!pointer) {
-        global_arena.reuse_freed();
-        pointer = allocate();
-    }
+    void *pointer = global_arena.allocate(nullptr, "a global array", bytes, alignment, {nullptr, 0});
     if (!pointer) return nullptr;
     live_global++;
     live_bytes += bytes;
     return pointer;
 }
 
-// The arena starts afresh when nothing is left in it; until then addresses are used again only where it is full, so that a use after
-// the free is seen.
+// The arena starts afresh when nothing is left in it; until then addresses are not used again, so that a use after the
+// free is seen.
 bool device_free(void *pointer)
 {
     const Array *array = global_arena.find(pointer);
