@@ -166,6 +166,7 @@ static inline int64_t tc_gemm_item_k_block(const tc_gemm_args *a) { return tc_ge
 
 /* Columns that are computed together, at most: of strips as many as have STRIP_BYTES of sums, which then stay in a cache near the core. */
 #define TC_GEMM_GROUP_PANELS 4
+#define TC_GEMM_WIDEST_PANELS 8 /* at most those of a tile of one row */
 #define TC_GEMM_STRIP_BYTES 32768
 static inline int64_t tc_gemm_group(const tc_gemm_args *a, size_t element)
 {
@@ -195,7 +196,8 @@ static inline tc_gemm_scratch tc_gemm_scratch_of(const tc_gemm_args *a, size_t e
     if (a->b_form == TC_GEMM_B_STRIDED || a->b_stored != TC_STORED_AS_COMPUTED) s.sums += (size_t)(kc * group) * element;
     s.carried = s.sums;
     if (a->c_stored != TC_STORED_AS_COMPUTED) {
-        s.sums_row = a->by_columns || kc == tc_gemm_longest_item(a) ? group : tc_divide_up(cols, group) * group;
+        const int64_t widest = TC_GEMM_WIDEST_PANELS * tc_gemm_panel_width(element), together = group > widest ? group : widest;
+        s.sums_row = a->by_columns || kc == tc_gemm_longest_item(a) ? together : tc_divide_up(cols, group) * group;
         s.carried += (size_t)(rows * s.sums_row) * element;
     }
     s.bias = s.carried;

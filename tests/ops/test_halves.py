@@ -12,8 +12,8 @@ from transformer_c import _core
 
 F = tc.functional
 ROWS = [1, 2, 3, 4, 5, 8, 9, 13, 16, 17, 28, 29, 32, 100, 168, 170, 337]
-# (K, N): one block of k and several; columns within a vector, a panel, a group; beyond the columns whose sums are kept together
-WIDTHS = [(1, 1), (5, 3), (16, 16), (64, 33), (384, 100), (385, 64), (513, 7), (1024, 600), (800, 1100)]
+# (K, N): one block of k and several; columns within a vector, a panel, a group, eight vectors; beyond the columns whose sums are kept together
+WIDTHS = [(1, 1), (5, 3), (16, 16), (64, 33), (384, 100), (385, 64), (385, 124), (513, 7), (1024, 600), (800, 1100)]
 
 
 @pytest.fixture(params=["bfloat16", "float16"])

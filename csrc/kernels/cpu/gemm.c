@@ -6,6 +6,7 @@
  * by strips: some rows from end to end at a time, while sums wait in scratch. */
 #include "activation.h"
 #include "gemm_pack.h"
+#include "gemm_tiles.h"
 #include "sum_rows.h"
 
 TC_DEFINE_KERNEL(gemm_pack)(const void *args, int64_t begin, int64_t end, void *scratch)
@@ -21,252 +22,6 @@ TC_DEFINE_KERNEL(gemm_pack)(const void *args, int64_t begin, int64_t end, void *
         pack_panel(stored_to(a->panels, a->panels_stored, item * tc_gemm_panel_rows(a->K, a->panels_stored) * PANEL), a->panels_stored,
                    a->K, cols, stored_at(a->b, a->b_stored, offset), a->b_stored, a->b_row, a->b_col);
     }
-}
-
-/* ---- one tile -------------------------------------------------------------------------------------------------- */
-
-/* The vectors of a group, in pairs: vector j of b begins (j & 1) * b_vector + (j >> 1) * b_pair elements after b. */
-typedef struct tile_work {
-    int64_t K;
-    const real *a, *bias, *carried, *residual; /* all but a: NULL unless the sums begin with it, or it is added here */
-    const void *b;
-    real *c;
-    int64_t a_row, a_col, b_row, b_vector, b_pair, c_row, carried_row, residual_row;
-    int lanes, b_lanes; /* of the last vector: columns of C that exist, and that b has */
-    bool add_c, relu;
-    const char *fetch;   /* what to prefetch meanwhile, or NULL: fetch_lines cache lines of each panel for every FETCH_ROWS rows of b */
-    int64_t fetch_panel; /* bytes from one panel to the next */
-    int fetch_lines;
-} tile_work;
-
-TC_INLINE int panels_of(int vectors) { return (vectors + PANEL_VECTORS - 1) / PANEL_VECTORS; }
-
-/* At most FETCH_TILES tiles a panel share in prefetching the next panels. */
-#define FETCH_ROWS 8
-#define FETCH_TILES 4
-/* The lines of C are prefetched for writing by tiles of at least so many rows of b: shorter ones would lose more than they gain. */
-#define FETCH_C_ROWS 128
-#define CACHE_LINE_VECTORS (64 / (int)sizeof(vreal))
-
-/* How b is stored: as tc_stored, or in pairs of bfloat16. */
-typedef enum b_kind {
-    B_REAL = TC_STORED_AS_COMPUTED,
-    B_FLOAT16 = TC_STORED_FLOAT16,
-    B_BFLOAT16 = TC_STORED_BFLOAT16,
-    B_PAIRS,
-    B_KINDS
-} b_kind;
-TC_INLINE tc_stored stored_of(const b_kind kind) { return kind == B_PAIRS ? TC_STORED_BFLOAT16 : (tc_stored)kind; }
-
-typedef void (*tile_function)(const tile_work *w);
-
-/* One step of k, b widened in registers. */
-TC_INLINE void tile_step_stored(const int rows, const int vectors, const tc_stored stored, tc_tile c, const real *a, int64_t a_row,
-                                const char *b, int64_t vector, int64_t pair, const int lanes)
-{
-    vreal bk[TC_TILE_VECTORS];
-    TC_UNROLL
-    for (int j = 0; j < vectors; j++)
-        bk[j] = v_load_stored(b + (j & 1) * vector + (j >> 1) * pair, stored, j == vectors - 1 ? lanes : TC_LANES);
-    TC_UNROLL
-    for (int i = 0; i < rows; i++) {
-        const vreal x = v_set1(a[i * a_row]);
-        TC_UNROLL
-        for (int j = 0; j < vectors; j++) c[i][j] = v_fma(x, bk[j], c[i][j]);
-    }
-}
-
-/* Any b, widened in registers. Steps of one k are unrolled where they are short: not in tall tiles, nor where the baseline widens. */
-TC_INLINE void tile_of_stored(const int rows, const int vectors, const tc_stored stored, tc_tile c, int64_t K, const real *a, int64_t a_row,
-                              int64_t a_col, const char *b, const tile_work *w, const int lanes)
-{
-    const bool is_long = rows > TC_TILE_SHORT_ROWS || (TC_TILE_ROWS == 4 && stored == TC_STORED_FLOAT16);
-    const int64_t size = stored_size(stored), step = w->b_row * size, vector = w->b_vector * size, pair = w->b_pair * size;
-    if (lanes == TC_LANES && !is_long) {
-        _Pragma("GCC unroll 4") for (int64_t k = 0; k < K; k++, b += step, a += a_col)
-            tile_step_stored(rows, vectors, stored, c, a, a_row, b, vector, pair, TC_LANES);
-    } else if (lanes == TC_LANES) {
-        for (int64_t k = 0; k < K; k++, b += step, a += a_col)
-            tile_step_stored(rows, vectors, stored, c, a, a_row, b, vector, pair, TC_LANES);
-    } else {
-        for (int64_t k = 0; k < K; k++, b += step, a += a_col) tile_step_stored(rows, vectors, stored, c, a, a_row, b, vector, pair, lanes);
-    }
-}
-
-#if TC_PRECISION == 32
-/* Hides from the compiler what it would otherwise hold in more registers than there are: addresses of later rows, the words of b, a mask.
- */
-#if TC_TILE_ROWS <= 6
-#define FEW_REGISTERS(a, b, mask) __asm__("" : "+r"(a), "+r"(b), "+m"(mask))
-#else
-#define FEW_REGISTERS(a, b, mask) __asm__("" : "+r"(a), "+r"(b))
-#endif
-
-/* One step of k with b as words of two bfloat16, their lower halves or those that `upper` masks. */
-TC_INLINE void tile_of_halves(const int rows, const int vectors, const vwords *upper, tc_tile c, const real *a, int64_t a_row,
-                              const float *b, const tile_work *w)
-{
-    vreal bk[TC_TILE_VECTORS];
-    TC_UNROLL
-    for (int j = 0; j < vectors; j++) {
-        const vreal words = v_load(b + (j & 1) * (w->b_vector / 2) + (j >> 1) * (w->b_pair / 2));
-        bk[j] = upper ? (vreal)((vwords)words & *upper) : v_lower_bfloat16(words);
-    }
-    TC_UNROLL
-    for (int i = 0; i < rows; i++) {
-        const vreal x = v_set1(a[i * a_row]);
-        TC_UNROLL
-        for (int j = 0; j < vectors; j++) c[i][j] = v_fma(x, bk[j], c[i][j]);
-    }
-}
-
-/* Panels of bfloat16, from the first row of a pair on. */
-TC_INLINE void tile_of_pairs(const int rows, const int vectors, tc_tile c, int64_t K, const real *a, int64_t a_row, int64_t a_col,
-                             const float *b, const tile_work *w)
-{
-    vwords upper = {0};
-    upper = ~upper << 16;
-    _Pragma("GCC unroll 2") for (int64_t k = 0; k + 1 < K; k += 2, b += PANEL)
-    {
-        tile_of_halves(rows, vectors, NULL, c, a, a_row, b, w);
-        a += a_col;
-        FEW_REGISTERS(a, b, upper);
-        tile_of_halves(rows, vectors, &upper, c, a, a_row, b, w);
-        a += a_col;
-        FEW_REGISTERS(a, b, upper);
-    }
-    if (K % 2) tile_of_halves(rows, vectors, NULL, c, a, a_row, b, w);
-}
-#endif
-
-/* K rows of b, whose last vector has `lanes`. */
-TC_INLINE void tile_of_rows(const int rows, const int vectors, const b_kind kind, tc_tile c, int64_t K, const real *a, int64_t a_row,
-                            int64_t a_col, const char *b, const tile_work *w, const int lanes)
-{
-    const tc_stored stored = stored_of(kind);
-#if TC_PRECISION == 32
-    if (kind == B_PAIRS) {
-        tile_of_pairs(rows, vectors, c, K, a, a_row, a_col, (const float *)(const void *)b, w);
-        return;
-    }
-#endif
-    if (stored == TC_STORED_AS_COMPUTED && vectors <= 2)
-        tile_multiply_add(rows, vectors, c, K, a, a_row, a_col, (const real *)(const void *)b, w->b_row, w->b_vector, lanes);
-    else
-        tile_of_stored(rows, vectors, stored, c, K, a, a_row, a_col, b, w, lanes);
-}
-
-TC_INLINE void tile_product(const int rows, const int vectors, const b_kind kind, int64_t a_row, int64_t a_col, const tile_work *w)
-{
-    tc_tile c;
-    if (w->add_c || w->K >= FETCH_C_ROWS) {
-        TC_UNROLL
-        for (int i = 0; i < rows; i++) TC_UNROLL
-        for (int j = 0; j < vectors; j += CACHE_LINE_VECTORS) __builtin_prefetch(w->c + i * w->c_row + j * TC_LANES, 1);
-    }
-    if (w->carried)
-        tile_load(rows, vectors, c, w->carried, w->carried_row);
-    else if (w->bias)
-        tile_set_row(rows, vectors, c, w->bias, w->lanes);
-    else
-        tile_zero(rows, vectors, c);
-    const real *a = w->a;
-    const char *b = w->b;
-    int64_t K = w->K;
-    if ((kind == B_REAL ? vectors <= 2 : kind != B_BFLOAT16) && w->fetch) { /* of whole panels, in which bfloat16 are pairs */
-        const char *fetch = w->fetch;
-        for (; K >= FETCH_ROWS; K -= FETCH_ROWS) {
-            for (int i = 0; i < w->fetch_lines; i++, fetch += TC_GEMM_PANEL_BYTES) {
-                TC_UNROLL
-                for (int p = 0; p < panels_of(vectors); p++) __builtin_prefetch(fetch + p * w->fetch_panel, 0, 2);
-            }
-            tile_of_rows(rows, vectors, kind, c, FETCH_ROWS, a, a_row, a_col, b, w, TC_LANES);
-            a += FETCH_ROWS * a_col;
-            b += FETCH_ROWS * w->b_row * stored_size(stored_of(kind));
-        }
-    }
-    tile_of_rows(rows, vectors, kind, c, K, a, a_row, a_col, b, w, w->b_lanes);
-    if (w->add_c) tile_add(rows, vectors, c, w->c, w->c_row, w->lanes);
-    if (w->relu) {
-        TC_UNROLL
-        for (int i = 0; i < rows; i++) TC_UNROLL
-        for (int j = 0; j < vectors; j++) c[i][j] = v_max(v_zero(), c[i][j]);
-    }
-    if (w->residual) tile_add(rows, vectors, c, w->residual, w->residual_row, w->lanes);
-    tile_store(rows, vectors, c, w->c, w->c_row, w->lanes);
-}
-
-/* A tile function for every number of rows, for one and two vectors, and for A with adjacent rows (packed blocks, a transposed A) or with
- * adjacent elements of a row. */
-#define TILE_FUNCTION(name, rows, vectors, kind, a_row, a_col)                                                                             \
-    static void tile_##rows##x##vectors##name(const tile_work *w) { tile_product(rows, vectors, kind, a_row, a_col, w); }
-#define REAL_TILES(rows)                                                                                                                   \
-    TILE_FUNCTION(_packed, rows, 1, B_REAL, 1, w->a_col)                                                                                   \
-    TILE_FUNCTION(_packed, rows, 2, B_REAL, 1, w->a_col)                                                                                   \
-    TILE_FUNCTION(_plain, rows, 1, B_REAL, w->a_row, 1)                                                                                    \
-    TILE_FUNCTION(_plain, rows, 2, B_REAL, w->a_row, 1)
-#define REAL_ROW(rows) {{tile_##rows##x1_packed, tile_##rows##x2_packed}, {tile_##rows##x1_plain, tile_##rows##x2_plain}},
-
-/* With adjacent elements of a row of A: B of halves, for so few rows that widening it for each tile costs less than storing it widened; and
- * four vectors of B for very few rows, whose sums would otherwise wait for one another. */
-#define HALF_TILES_OF(name, rows, kind)                                                                                                    \
-    TILE_FUNCTION(name, rows, 1, kind, w->a_row, 1)                                                                                        \
-    TILE_FUNCTION(name, rows, 2, kind, w->a_row, 1)
-#define HALF_TILES(rows)                                                                                                                   \
-    HALF_TILES_OF(_float16, rows, B_FLOAT16)                                                                                               \
-    HALF_TILES_OF(_bfloat16, rows, B_BFLOAT16)                                                                                             \
-    HALF_TILES_OF(_pairs, rows, B_PAIRS)
-#define HALF_ROW(rows)                                                                                                                     \
-    {{tile_##rows##x1_float16, tile_##rows##x2_float16},                                                                                   \
-     {tile_##rows##x1_bfloat16, tile_##rows##x2_bfloat16},                                                                                 \
-     {tile_##rows##x1_pairs, tile_##rows##x2_pairs}},
-#define WIDE_TILE(rows) TILE_FUNCTION(_plain, rows, 4, B_REAL, w->a_row, 1)
-#define WIDE_HALF_TILES(rows)                                                                                                              \
-    TILE_FUNCTION(_float16, rows, 4, B_FLOAT16, w->a_row, 1)                                                                               \
-    TILE_FUNCTION(_bfloat16, rows, 4, B_BFLOAT16, w->a_row, 1)                                                                             \
-    TILE_FUNCTION(_pairs, rows, 4, B_PAIRS, w->a_row, 1)
-#define WIDE_ROW(rows) {tile_##rows##x4_plain, tile_##rows##x4_float16, tile_##rows##x4_bfloat16, tile_##rows##x4_pairs},
-#define WIDE_REAL_ROW(rows) {tile_##rows##x4_plain},
-
-#define TWO_ROWS(x) x(1) x(2)
-#define FOUR_ROWS(x) TWO_ROWS(x) x(3) x(4)
-/* MOST_HALF_TILES: of an item, which widen B themselves. The baseline widens slowly. */
-#if TC_TILE_ROWS == 14
-#define ALL_ROWS(x) FOUR_ROWS(x) x(5) x(6) x(7) x(8) x(9) x(10) x(11) x(12) x(13) x(14)
-#define WIDE_ROWS(x) FOUR_ROWS(x)
-enum { MOST_WIDE_ROWS = 4, MOST_HALF_TILES = 8 };
-#elif TC_TILE_ROWS == 8
-#define ALL_ROWS(x) FOUR_ROWS(x) x(5) x(6) x(7) x(8)
-#define WIDE_ROWS(x) FOUR_ROWS(x)
-enum { MOST_WIDE_ROWS = 4, MOST_HALF_TILES = 8 };
-#elif TC_TILE_ROWS == 6
-#define ALL_ROWS(x) FOUR_ROWS(x) x(5) x(6)
-#define WIDE_ROWS(x) TWO_ROWS(x)
-enum { MOST_WIDE_ROWS = 2, MOST_HALF_TILES = 8 };
-#else
-#define ALL_ROWS(x) FOUR_ROWS(x)
-#define WIDE_ROWS(x) TWO_ROWS(x)
-enum { MOST_WIDE_ROWS = 2, MOST_HALF_TILES = 3 };
-#endif
-ALL_ROWS(REAL_TILES)
-WIDE_ROWS(WIDE_TILE)
-static const tile_function real_tiles[TC_TILE_ROWS][2][2] = {ALL_ROWS(REAL_ROW)}; /* [rows - 1][plain][vectors - 1] */
-#if TC_PRECISION == 32
-ALL_ROWS(HALF_TILES)
-WIDE_ROWS(WIDE_HALF_TILES)
-static const tile_function half_tiles[TC_TILE_ROWS][3][2] = {ALL_ROWS(HALF_ROW)};       /* [rows - 1][kind - 1][vectors - 1] */
-static const tile_function wide_tiles[MOST_WIDE_ROWS][B_KINDS] = {WIDE_ROWS(WIDE_ROW)}; /* [rows - 1][kind] */
-#else
-static const tile_function wide_tiles[MOST_WIDE_ROWS][B_KINDS] = {WIDE_ROWS(WIDE_REAL_ROW)};
-#endif
-
-static tile_function choose_tile(int rows, int vectors, b_kind kind, bool plain)
-{
-    if (vectors > 2) return wide_tiles[rows - 1][kind];
-#if TC_PRECISION == 32
-    if (kind != B_REAL) return half_tiles[rows - 1][kind - 1][vectors - 1];
-#endif
-    return real_tiles[rows - 1][plain][vectors - 1];
 }
 
 /* ---- one item -------------------------------------------------------------------------------------------------- */
@@ -286,15 +41,13 @@ typedef struct gemm_item {
     real *sums; /* where c is stored as halves: (rows, sums_row), the columns of a group, or all of the item */
     int64_t sums_row;
     int group;      /* vectors whose panels are packed together in scratch, a multiple of those of a panel; those of a strip */
-    bool wide;      /* tiles of four vectors */
+    int widest;     /* tile, in vectors */
     bool has_a;     /* the item before copied the same rows of A */
     bool widen;     /* B is halves that are widened into scratch, where several tiles read them */
     int strip_rows; /* of B that are read from end to end of a group, or 0 */
     real *carried;  /* sums of the strips before */
     int64_t carried_row;
 } gemm_item;
-
-static int64_t least_of(int64_t a, int64_t b) { return a < b ? a : b; }
 
 /* Rows of a strip: as many as are read side by side without loss, in tiles of four vectors and of two. */
 #define STRIP_ROWS_WIDE 8
@@ -350,7 +103,7 @@ typedef struct group_of_b {
 static const char *next_panels(const gemm_item *it, const group_of_b *b, int64_t col, int vectors, int64_t k0, int64_t kc)
 {
     const tc_gemm_args *g = it->args;
-    if (!g->fetch_b || it->widen || (it->wide && b->kind == B_REAL)) return NULL;
+    if (!g->fetch_b || it->widen || (it->widest > 2 && b->kind == B_REAL)) return NULL;
     const bool down = g->by_columns && k0 + kc < it->K;
     const int64_t cols = g->by_columns ? it->cols_left : it->cols, up = g->by_columns ? k0 : 0;
     if (!down && col + panels_of(vectors) * PANEL >= cols) return NULL;
@@ -369,8 +122,8 @@ static void point_to_a(tile_work *w, const gemm_item *it, const real *a, int64_t
         w->a = (const real *)it->a + row * g->a_row + k0 * g->a_col, w->a_row = g->a_row, w->a_col = g->a_col;
 }
 
-/* A column group of 1, 2 or 4 vectors, down all rows, for k0 .. k0 + kc. `carried`: how many k of the block come before these; their sums
- * wait in it->carried. */
+/* A column group of 1, 2, 4 or 8 vectors, down all rows, for k0 .. k0 + kc. `carried`: how many k of the block come before these; their
+ * sums wait in it->carried. */
 static void column_of_tiles(const gemm_item *it, const group_of_b *b, const real *a, int64_t col, int vectors, int64_t k0, int64_t kc,
                             int64_t carried)
 {
@@ -461,7 +214,12 @@ static group_of_b choose_group(const gemm_item *it, int64_t col, int64_t k0, int
 }
 
 /* How many vectors of C a tile contains, of the columns that are left. */
-TC_INLINE int tile_vectors(const gemm_item *it, int64_t left) { return it->wide && left > 3 * TC_LANES ? 4 : left > TC_LANES ? 2 : 1; }
+TC_INLINE int tile_vectors(const gemm_item *it, int64_t left)
+{
+    int vectors = it->widest;
+    while (vectors > 1 && left <= (vectors > 2 ? vectors - 1 : 1) * TC_LANES) vectors /= 2;
+    return vectors;
+}
 
 /* Adds it->strip_rows rows of B, from k on, to the sums in it->carried, from end to end of the rows: of a block of k, before which come
  * `carried` others. The same sums in the same order as straight down. */
@@ -537,12 +295,12 @@ static void choose_tiles(gemm_item *it)
 {
     const tc_gemm_args *g = it->args;
     it->tiles = tile_count(it->rows);
-    it->wide = g->by_columns && it->rows <= MOST_WIDE_ROWS;
-    it->group = it->wide || PANEL_VECTORS > 2 ? 4 : 2;
-    const bool few = g->by_columns && it->tiles <= MOST_HALF_TILES;
+    const bool few = g->by_columns && it->tiles <= MOST_HALF_TILES, panels = g->b_form == TC_GEMM_B_PANELS;
+    it->widest = !g->by_columns || it->rows > MOST_WIDE_ROWS ? 2 : panels && is_widest(it->rows, g->b_stored) ? 8 : 4;
+    it->group = it->widest > 2 || PANEL_VECTORS <= 2 ? it->widest : 4;
     it->widen = g->b_stored != TC_STORED_AS_COMPUTED && g->b_form != TC_GEMM_B_STRIDED && !few;
     if (!g->by_strips || it->widen) return;
-    it->strip_rows = it->wide ? STRIP_ROWS_WIDE : STRIP_ROWS;
+    it->strip_rows = it->widest > 2 ? STRIP_ROWS_WIDE : STRIP_ROWS;
     it->group = (int)(tc_gemm_group(g, sizeof(real)) / TC_LANES);
 }
 
