@@ -18,7 +18,7 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-SOURCES := setup.py pyproject.toml $(shell find csrc -name '*.[ch]' -o -name '*.def')
+SOURCES := setup.py pyproject.toml $(shell find csrc -name '*.[ch]' -o -name '*.def' -o -name '*.cu' -o -name '*.cuh')
 PYTEST_ARGS ?= -q
 # One process per core; tests marked `alone` pause the others. PYTEST_ARGS="-q -n 0" runs one process.
 PARALLEL := -n auto --dist worksteal
