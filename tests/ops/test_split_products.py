@@ -190,6 +190,23 @@ def test_gradients_of_packed_sequences(isa, rng):
     np.testing.assert_array_equal(leaf.grad.numpy(), _core.linear_backward(dy, x, weight, sequence_lengths=LENGTHS)[0])
 
 
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
+def test_gradients_of_packed_sequences_that_meet(dtype, isa, rng):
+    """The second of two layers adds its product to the gradient that the first one has left: each row to its own."""
+    x, weight, _, dy = operands(rng, sum(LENGTHS), 400, 390)
+    weights = [tc.tensor(w).to(dtype) for w in (weight, rng.standard_normal(weight.shape).astype(np.float32))]
+
+    def gradient(*weights):
+        leaf = tc.tensor(x).to(dtype).requires_grad_()
+        results = [tc.functional.linear(leaf, w, sequence_lengths=LENGTHS) for w in weights]
+        sum(results).backward(tc.tensor(dy).to(dtype))
+        return leaf.grad.float().numpy()
+
+    both, first, second = gradient(*weights), *(gradient(w) for w in weights)
+    largest = np.abs(first).max() + np.abs(second).max()
+    np.testing.assert_allclose(both, first + second, rtol=0, atol=largest * {"float32": 1e-6, "bfloat16": 2**-8, "float16": 2**-11}[dtype])
+
+
 @pytest.mark.parametrize("lengths", [130, [130, 130]])
 def test_the_tape_knows_the_lengths(isa, rng, lengths):
     given = {"sequence_lengths": lengths}
