@@ -58,6 +58,8 @@ tc_status tc_add_layer_norm(tc_tensor **y, tc_tensor **sum, tc_tensor **mean, tc
     TC_TRY(tc_norm_rows(&s, x, axes, lengths, &N, &C));
     const int lead = x->ndim - axes;
     TC_TRY(tc_check_dropout(dropout, err));
+    if (dropout > 0.0 && !residual)
+        return tc_fail(err, TC_ERROR_VALUE, "dropout is %g and residual is NULL; x is dropped as it is added to a residual", dropout);
     TC_TRY(tc_check_shape(&s, residual, "residual", "x has", x->ndim, x->shape));
     TC_TRY(tc_check_shape(&s, gamma, "weight (gamma)", "x is normalised over its last axes", axes, x->shape + lead));
     TC_TRY(tc_check_shape(&s, beta, "bias (beta)", "x is normalised over its last axes", axes, x->shape + lead));

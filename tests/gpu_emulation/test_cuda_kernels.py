@@ -135,7 +135,7 @@ def dropped(x, factors, compute):
 # Elements, those of a row of the places, the first row and the step: whole groups of random words and rows, a part of a group at the end, groups that
 # rows share, no whole vectors; of a batch that several share.
 PLACES = [(4096, 4096, 0, 1), (1000, 1000, 0, 1), (1001, 1001, 0, 1), (8, 8, 0, 1), (640, 128, 3, 2), (640, 128, 1, 1), (96, 32, 0, 1)]
-PLACES += [(160, 32, 1, 3), (70, 7, 2, 2)]
+PLACES += [(160, 32, 1, 3), (70, 7, 2, 2), (40, 40, 0, 2)]
 
 
 @pytest.mark.parametrize("places", PLACES, ids=str)

@@ -186,7 +186,9 @@ template <class T> int tc_cuda_dropout_forward(const void *args, int64_t, void *
         constexpr int64_t warp_elements = warp_lanes * vector_lanes<T>; // 64 or a multiple of it
         static_assert(warp_elements % TC_PHILOX_GROUP == 0, "a warp takes whole groups");
         const int64_t vectors = divide_up(a.n, warp_elements) * warp_lanes;
-        return launch<dropout_vectors_kernel<T>>(element_launch(vectors, stream), a, keep, vectors);
+        tc_dropout_forward_args of_vectors = a;
+        if (a.n <= a.mask.places.row) of_vectors.mask.places.step = 1; // lanes behind the only row share its last blocks
+        return launch<dropout_vectors_kernel<T>>(element_launch(vectors, stream), of_vectors, keep, vectors);
     }
     return launch<dropout_kernel<T>>(element_launch(tc_dropout_items(&a) * TC_PHILOX_BLOCKS, stream), a, keep, tc_dropout_groups(&a));
 }
