@@ -72,7 +72,8 @@ static void describe(tc_reduce_args *args, const tc_tensor *x, const tc_axis_set
     args->reduced_ndim = tc_layout_merge(args->reduced_ndim, args->reduced_shape, 1, reduced, !ordered);
 }
 
-#define FEW_RESULTS 64 /* with fewer results (or tiles of them), the segments of a long reduction are items; on GPUs they always are */
+/* With fewer results (or tiles of them), the segments of a long reduction are items; on GPUs those of rows always are. */
+#define FEW_RESULTS 64
 
 /* Elements of a segment: on a GPU what a block of threads reads in a few steps. */
 static int64_t row_segment(tc_device device) { return device.type == TC_CUDA ? 4096 : 16384; }

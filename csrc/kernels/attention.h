@@ -173,7 +173,8 @@ static inline bool tc_attention_splits_keys(const tc_attention_problem *p, bool 
 #define TC_ATTENTION_FEW_QUERIES 16 /* of a warp */
 static inline bool tc_attention_fits_mma(const tc_attention_problem *p)
 {
-    return p->D <= TC_ATTENTION_MMA_SIZE && p->Dv <= TC_ATTENTION_MMA_SIZE && p->Tq <= INT32_MAX / 2 && p->Tk <= INT32_MAX / 2;
+    const bool fits = p->D <= TC_ATTENTION_MMA_SIZE && p->Dv <= TC_ATTENTION_MMA_SIZE;
+    return fits && p->H > 0 && p->Tq <= INT32_MAX / 2 && p->Tk <= INT32_MAX / 2; /* H: queries without heads leave gradients of zeros */
 }
 /* Query heads that read the same key head are taken together where a head has few queries: each fills as many rows of a block. Not of
  * packed sequences, of which each may be short or long. */
@@ -193,7 +194,8 @@ static inline bool tc_attention_mma_splits_keys(const tc_attention_problem *p)
 #define TC_ATTENTION_FLOAT_OTHERS 32
 static inline bool tc_attention_fits_float(const tc_attention_problem *p)
 {
-    return p->D <= TC_ATTENTION_FLOAT_SIZE && p->Dv <= TC_ATTENTION_FLOAT_SIZE && p->Tq <= INT32_MAX / 4 && p->Tk <= INT32_MAX / 4;
+    const bool fits = p->D <= TC_ATTENTION_FLOAT_SIZE && p->Dv <= TC_ATTENTION_FLOAT_SIZE;
+    return fits && p->H > 0 && p->Tq <= INT32_MAX / 4 && p->Tk <= INT32_MAX / 4;
 }
 
 /* The gradients on tensor cores: a block has so many queries, of which it computes dq, or keys, and tiles of the others. */

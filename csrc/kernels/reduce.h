@@ -1,7 +1,8 @@
 /* reduce.h: arguments of the reductions: axes that are kept and axes that are reduced, any strides and dtypes.
  *
- * A long reduction is cut into segments, whose length depends on its own alone. Where there are few results, a second pass adds up the
- * segments; otherwise an item adds up its own, on CPUs in the same order: the bits do not depend on how many results there are. */
+ * A long reduction is cut into segments, whose length depends on its own alone. Where there are few results, and for rows on GPUs, a second
+ * pass adds up the segments; otherwise an item adds up its own, on CPUs in the same order: the bits do not depend on how many results there
+ * are. */
 #ifndef TC_KERNELS_REDUCE_H
 #define TC_KERNELS_REDUCE_H
 

@@ -215,6 +215,7 @@ MASKS = {
     "causal-offset": {"causal": True, "offset": 2},
     "offsets-per-batch": {"causal": True, "offset": [1, -3]},
     "window": {"window": (2, 1)},
+    "window without keys": {"window": (-3, 1)},
     "window-left-only": {"window": (1, UNBOUNDED), "causal": True},
     "key-lengths": {"key_lengths": [3, 0]},
     "softcap": {"softcap": 1.5},
@@ -234,6 +235,7 @@ def test_options(cuda, rng, options, empty_rows):
 OVER_TILES = {
     "causal": {"causal": True},
     "window": {"window": (40, 3)},
+    "window without keys": {"window": (-30, 3)},
     "key-lengths": {"key_lengths": [70]},
     "dropout": {"dropout": 0.3},
     "uniform": {"causal": True, "offset": -5, "empty_rows": "uniform"},

@@ -743,3 +743,14 @@ def test_modules_go_to_the_gpu_and_back(emulated_gpu, make, rng):
     assert isinstance(module(x), np.ndarray)  # copied there and back
     module.cpu()
     assert {p.device for p in module.parameters()} == {"cpu"}
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("length", [8, 150])
+def test_keys_without_query_heads_have_gradients_of_zeros(emulated_gpu, rng, length, dtype):
+    q, k, v = leaves(emulated_gpu, *(array(rng, (1, heads, length, 8), dtype) for heads in (0, 2, 2)))
+    y = tc.functional.scaled_dot_product_attention(q, k, v, enable_gqa=True)
+    assert y.shape == (1, 0, length, 8)
+    y.sum().backward()
+    for x in (k, v):
+        assert not host(x.grad).astype(float).any()

@@ -160,6 +160,7 @@ struct Bounds {
     __device__ __forceinline__ Bounds(const tc_attention_problem &p, const Head<float> &head)
         : lower(limited(head.offset - p.left)), upper(limited(head.offset + p.right + 1)), keys(static_cast<int>(head.keys))
     {
+        if (upper < lower) upper = lower; // an empty window
     }
 
   private:

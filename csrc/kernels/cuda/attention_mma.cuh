@@ -1,5 +1,5 @@
-// attention_mma.cuh: what the kernels of attention on tensor cores share. A warp has 16 rows of its own, and computes with them and with
-// tiles of `rows` rows of another operand, which are in shared memory.
+// attention_mma.cuh: what the kernels of attention on tensor cores share. A warp has 16 rows of its own, in the forward also 32, and
+// computes with them and with tiles of `rows` rows of another operand, which are in shared memory.
 #pragma once
 #include "attention_score.cuh"
 #include "mma.cuh"
