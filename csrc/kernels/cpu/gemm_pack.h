@@ -1,4 +1,4 @@
-/* gemm_pack.h: copies of operands in the form that tiles read: panels of B, blocks of A. Of gemm.c. */
+/* gemm_pack.h: copies of operands in the form that tiles read: panels of B, blocks of A. Included by gemm.c and gemm_tiles.h. */
 #ifndef TC_KERNELS_CPU_GEMM_PACK_H
 #define TC_KERNELS_CPU_GEMM_PACK_H
 

@@ -1,5 +1,5 @@
-/* gemm_tiles.h: the register tiles of the product: what one tile computes, and a function for each shape and form of its operands. Of
- * gemm.c. */
+/* gemm_tiles.h: the register tiles of the product: what one tile computes, and a function for each shape and form of its operands.
+ * Included by gemm.c only. */
 #ifndef TC_KERNELS_CPU_GEMM_TILES_H
 #define TC_KERNELS_CPU_GEMM_TILES_H
 

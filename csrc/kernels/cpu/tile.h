@@ -2,7 +2,7 @@
  *
  * A tile is rows x vectors of C kept in registers while k runs:
  *     c[i][j lanes] += a[i * a_row + k * a_col] * b[k * b_row + j * b_vector + lanes],   k = 0 .. K-1 in order.
- * The product (gemm.c) and attention inline it with compile-time `rows` and `vectors`; c is a local array that the
+ * The product (gemm_tiles.h) and attention inline it with compile-time `rows` and `vectors`; c is a local array that the
  * compiler keeps in registers, so every loop over it is unrolled and its indices are constants:
  *
  *     tc_tile c;
