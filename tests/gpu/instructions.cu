@@ -11,6 +11,7 @@ namespace
 enum Instruction {
     TF32,
     EXP2,
+    RECIPROCAL,
     HALF,
     BFLOAT,
     COPY4,
@@ -77,6 +78,9 @@ __global__ void instruction_kernel(int which, const uint32_t *inputs, uint32_t *
         break;
     case EXP2:
         for (int i = 0; i < words; i++) out[i] = as_bits(exp2_approximate(as_float(in[i])));
+        break;
+    case RECIPROCAL:
+        for (int i = 0; i < words; i++) out[i] = as_bits(reciprocal_approximate(as_float(in[i])));
         break;
     case HALF:
         for (int i = 0; i < words; i++) {

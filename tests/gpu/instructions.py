@@ -6,7 +6,7 @@ import numpy as np
 
 LANES, WORDS = 32, 12
 NAMES = [
-    "float_to_tf32", "exp2_approximate", "float16", "bfloat16", "copy_async_4", "copy_async_8", "copy_async_16", "copy_async_partial",
+    "float_to_tf32", "exp2_approximate", "reciprocal_approximate", "float16", "bfloat16", "copy_async_4", "copy_async_8", "copy_async_16", "copy_async_partial",
     "store_global_8", "store_global_16",
     "load_matrix_x2", "load_matrix_x2_transposed", "load_matrix_x4", "load_matrix_x4_transposed", "mma_float16", "mma_bfloat16", "mma_tf32",
 ]  # fmt: skip
@@ -21,6 +21,8 @@ def operands(name, seed=0):
         words[0, 6] = 0x7F800001  # a NaN by its last bit
     if name == "exp2_approximate":
         words = rng.uniform(-130, 128, (LANES, WORDS)).astype(np.float32).view(np.uint32)
+    if name == "reciprocal_approximate":
+        words[0, :7] = np.array([0.0, -0.0, np.inf, -np.inf, np.nan, 1e-40, 3e38], np.float32).view(np.uint32)
     if name.startswith("mma"):
         words[:, :4] = rng.standard_normal((LANES, 4)).astype(np.float32).view(np.uint32)
         values = rng.standard_normal((LANES, 12)).astype(np.float32)
@@ -46,11 +48,13 @@ def run(library, name, seed=0):
 
 def differences(name, one, other):
     """The differences between the results of two machines; "" when they agree."""
-    if name == "exp2_approximate" or name.startswith("mma"):
-        a, b = one.view(np.float32).astype(np.float64), other.view(np.float32).astype(np.float64)
-        # ex2.approx: 2 units in the last place each; mma: 16 products in any order, at least 2^-22 of the largest
-        limit = 2.0**-21 * np.abs(a) if name == "exp2_approximate" else np.full(a.shape, 2.0**-18 * max(1, np.abs(a).max()))
-        good = np.abs(a - b) <= limit + 2.0**-126
+    if name.endswith("_approximate") or name.startswith("mma"):
+        with np.errstate(invalid="ignore"):  # signalling NaN
+            a, b = one.view(np.float32).astype(np.float64), other.view(np.float32).astype(np.float64)
+        # ex2.approx, rcp.approx: 2 and 1 units in the last place each; mma: 16 products in any order, at least 2^-22 of the largest
+        limit = 2.0**-21 * np.abs(a) if name.endswith("_approximate") else np.full(a.shape, 2.0**-18 * max(1, np.abs(a).max()))
+        with np.errstate(invalid="ignore"):
+            good = (np.abs(a - b) <= limit + 2.0**-126) | (a == b) | (np.isnan(a) & np.isnan(b))
     else:
         good = one == other
     if name in ("float_to_tf32", "float16", "bfloat16"):  # any NaN is allowed; of tf32 the first 19 bits count

@@ -232,6 +232,7 @@ template <class Real> Real rounded_product(Real x, Real y)
     return product;
 }
 inline float exp2_approximate(float x) { return emulator::exp2_approximate(x); }
+inline float reciprocal_approximate(float x) { return emulator::reciprocal_approximate(x); }
 
 // ---- asynchronous copies ----
 

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <cstdint>
 #include <cstring>
+#include <limits>
 
 namespace emulator
 {
@@ -67,6 +68,18 @@ inline float exp2_approximate(float x)
     if (std::isinf(exact) || x == std::floor(x)) return exact; // powers of two are exact on the GPU too
     bits = (bits ^ bits >> 15) * 0x2c1b3c6du;
     return bit_cast<float>(bit_cast<uint32_t>(exact) + (bits >> 20) % 5 - 2);
+}
+
+// rcp.approx.ftz.f32: likewise to one unit, and exact for powers of two.
+inline float reciprocal_approximate(float x)
+{
+    uint32_t bits = bit_cast<uint32_t>(x);
+    if (!(std::fabs(x) >= 0x1p-126f)) return x != x ? x : std::copysign(std::numeric_limits<float>::infinity(), x);
+    const float exact = 1 / x;
+    if (!(std::fabs(exact) >= 0x1p-126f)) return std::copysign(0.0f, x);
+    if (std::isinf(exact) || (bits & 0x7fffffu) == 0) return exact;
+    bits = (bits ^ bits >> 15) * 0x2c1b3c6du;
+    return bit_cast<float>(bit_cast<uint32_t>(exact) + (bits >> 20) % 3 - 1);
 }
 
 } // namespace emulator

@@ -42,6 +42,54 @@ def test_element_wise(emulated_gpu, emulated_library, dtype, shape, start, rng):
     assert any("flat_kernel" in kernel for kernel in kernels) == (start == 0 and dtype != "float64" and a.numel() % 8 == 0), kernels
 
 
+# With how many kernels of their own their backward has.
+OWN = {
+    "relu": (tc.functional.relu, 1),
+    "gelu": (tc.functional.gelu, 1),
+    "gelu_tanh": (lambda x: tc.functional.gelu(x, approximate="tanh"), 1),
+    "silu": (tc.functional.silu, 1),
+    "add": (lambda x: x + x, 0),
+    "sub": (lambda x: x.exp() - x, 0),
+    "mul": (lambda x: x * x, 0),
+    "mul by a number": (lambda x: 1.25 * x, 0),
+}
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
+@pytest.mark.parametrize("name", OWN)
+def test_common_functions_have_kernels_of_their_own(emulated_gpu, emulated_library, dtype, name, rng):
+    """With the same bits as the general kernel, which takes what begins anywhere; both ways."""
+    function, backward = OWN[name]
+    values = array(rng, 137, dtype)
+    results = []
+    for start in (0, 1):  # the second array begins between vectors
+        x = tc.zeros(137, dtype=dtype, device=emulated_gpu)[start : start + 136]
+        x.copy_(tc.tensor(values[:136], device=emulated_gpu))
+        x.requires_grad_()
+        made = {}
+        kernels = launched(emulated_library, emulated_gpu, lambda x=x, made=made: made.update(y=function(x)))
+        assert sum("own_flat_kernel" in kernel for kernel in kernels) == (not start), kernels
+        kernels = launched(emulated_library, emulated_gpu, lambda x=x, made=made: made["y"].backward(tc.ones_like(x)))
+        assert start or sum("own_flat_kernel" in kernel for kernel in kernels) >= backward, kernels
+        results.append([t.detach().cpu().float().numpy() for t in (made["y"], x.grad)])
+    np.testing.assert_array_equal(*results)
+    beside_the_cpu(function, emulated_gpu, rng, array(rng, 64, dtype))
+
+
+def test_tails_of_gelu(emulated_gpu):
+    """Beside float64, with errors relative to each value; the largest numbers and NaN as on the CPU."""
+    x = np.concatenate([np.linspace(-13, 13, 1001), [-1e-30, 0, 1e-30, 30, 3e38, -20, -3e38, np.nan]]).astype(np.float32)
+    t = tc.tensor(x, device=emulated_gpu).requires_grad_()
+    y = tc.functional.gelu(t)
+    y.backward(tc.ones_like(t))
+    x = x.astype(float)
+    cumulative = np.array([math.erfc(-value / math.sqrt(2)) / 2 for value in x])
+    np.testing.assert_allclose(y.detach().cpu().numpy(), x * cumulative, rtol=2e-5, atol=1e-37)
+    with np.errstate(over="ignore"):
+        slope = cumulative + x * np.exp(-x * x / 2) / math.sqrt(2 * math.pi)
+    np.testing.assert_allclose(t.grad.cpu().numpy(), slope, rtol=2e-5, atol=2e-7)
+
+
 def test_what_is_not_flat_is_read_by_its_strides(emulated_gpu, emulated_library, rng):
     x = tc.tensor(array(rng, (8, 8), "float32"), device=emulated_gpu)
     for call in (lambda: x * x[:1], lambda: x * x.transpose(0, 1), lambda: x[:, ::2] * 2, lambda: x.half() * x, lambda: x.flip(0) + 1):

@@ -29,6 +29,10 @@ def wanted(name, words):
             import ml_dtypes
 
             return x.astype(ml_dtypes.bfloat16).astype(np.float32).view(np.uint32)
+        if name == "reciprocal_approximate":
+            small = np.abs(x) < np.finfo(np.float32).tiny
+            y = 1 / np.where(small, np.copysign(np.float32(0), x), x)
+            return np.where(np.abs(y) < np.finfo(np.float32).tiny, np.copysign(np.float32(0), x), y).view(np.uint32)
         if name == "exp2_approximate":
             return np.exp2(x.astype(np.float64)).astype(np.float32).view(np.uint32)
     out = np.zeros_like(words)

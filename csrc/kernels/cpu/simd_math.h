@@ -6,6 +6,7 @@
 #ifndef TC_SIMD_MATH_H
 #define TC_SIMD_MATH_H
 
+#include "../normal.h"
 #include "simd.h"
 
 #if TC_PRECISION == 32
@@ -120,22 +121,15 @@ TC_INLINE vreal v_tanh(vreal x)
 }
 
 /* The standard normal distribution at -z for z >= 0: returns the cumulative Phi(-z), and the density in *density. Both are 0 from
- * V_FARTHEST on. Phi(-z) = e^(-z^2/2) P(t) / (z + 4) with t = (z - 4) / (z + 4), where P has the least relative error: 2^-26.7 and 2^-55.
- * The exponential is raised, so that it is never denormal, and P lowered by as much. */
-#define V_FARTHEST (TC_PRECISION == 32 ? R(15.0) : R(39.0))
+ * V_FARTHEST on. The exponential is raised, so that it is never denormal, and P (normal.h) lowered by as much. */
+#define V_FARTHEST (TC_PRECISION == 32 ? (real)TC_NORMAL_FARTHEST_FLOAT32 : (real)TC_NORMAL_FARTHEST_FLOAT64)
 TC_INLINE vreal v_normal_tail(vreal z, vreal *density)
 {
 #if TC_PRECISION == 32
-    static const real P[] = {0.7552851353f,    -0.6078965799f,   0.3871369165f,   -0.1865236563f,   0.06040348984f,
-                             -0.007524004436f, -0.003510212093f, 0.001568407926f, 0.0001746604252f, -0.0001341955978f};
+    static const real P[] = TC_NORMAL_TAIL_FLOAT32;
     const real raised = 64.0f, lowered = 0x1p-64f;
 #else
-    static const real P[] = {0.755285130415751478,    -0.607896641971892049,    0.387137400742219477,    -0.18652185795966542,
-                             0.0603965748906662797,   -0.00754018896643511193,  -0.00347969236160698834, 0.00163081845327915358,
-                             0.000133344248524798693, -0.000231094903711101945, -1.90784397736959366e-6, 0.0000351445696503285283,
-                             7.14975530722088731e-7,  -5.92001121281687558e-6,  -6.25228440397404901e-7, 1.02185712302059817e-6,
-                             2.64154541337441356e-7,  -1.56592024688196542e-7,  -7.72103871794677602e-8, 1.60692073088772091e-8,
-                             1.46189941279167526e-8,  -3.39033400791378188e-10, -1.19653110338579823e-9};
+    static const real P[] = TC_NORMAL_TAIL_FLOAT64;
     const real raised = 512.0, lowered = 0x1p-512;
 #endif
     z = v_min(v_set1(V_FARTHEST), z); /* NaN stays */

@@ -112,6 +112,14 @@ __device__ __forceinline__ float exp2_approximate(float x)
     return y;
 }
 
+// 1 / x, good to one unit in the last place; denormals are zeros.
+__device__ __forceinline__ float reciprocal_approximate(float x)
+{
+    float y;
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+
 // ---- vectors: up to 16 bytes, moved by one instruction; the address is a multiple of them ----
 
 template <class Vector> __device__ __forceinline__ Vector load_whole(const void *p) { return *static_cast<const Vector *>(p); }

@@ -1,7 +1,6 @@
 // elementwise.cu: functions of one, two and three operands, of any strides and dtypes; activations and dropout.
 #include "../activation.h"
 #include "../dropout.h"
-#include "../function_ids.h"
 #include "dropout.cuh"
 #include "elementwise.cuh"
 #include "functions.cuh"
@@ -20,6 +19,7 @@ using namespace tc;
 
 template <class Real> struct UnaryForward {
     static constexpr int inputs = 1;
+    using Own = tc::Own<TC_UNARY_relu, TC_UNARY_gelu, TC_UNARY_gelu_tanh, TC_UNARY_silu>;
     static __device__ __forceinline__ Real apply(int function, const Real (&in)[1])
     {
         const Real x = in[0];
@@ -35,6 +35,7 @@ template <class Real> struct UnaryForward {
 
 template <class Real> struct UnaryBackward { // from dy and the saved tensor
     static constexpr int inputs = 2;
+    using Own = tc::Own<TC_UNARY_relu, TC_UNARY_gelu, TC_UNARY_gelu_tanh, TC_UNARY_silu>;
     static __device__ __forceinline__ Real apply(int function, const Real (&in)[2])
     {
         const Real g = in[0], x = in[1], &y = x;
@@ -50,6 +51,7 @@ template <class Real> struct UnaryBackward { // from dy and the saved tensor
 
 template <class Real> struct BinaryForward {
     static constexpr int inputs = 2;
+    using Own = tc::Own<TC_BINARY_add, TC_BINARY_sub, TC_BINARY_mul>;
     static __device__ __forceinline__ Real apply(int function, const Real (&in)[2])
     {
         const Real a = in[0], b = in[1];
@@ -70,6 +72,7 @@ template <class Real> struct BinaryForward {
 
 template <class Real> struct BinaryBackward {
     static constexpr int inputs = 3;
+    using Own = tc::Own<>;
     static __device__ __forceinline__ Real apply(int function, const Real (&in)[3])
     {
         const Real g = in[0], a = in[1], b = in[2];

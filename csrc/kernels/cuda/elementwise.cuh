@@ -1,6 +1,7 @@
 // elementwise.cuh: a function of up to three operands of any strides and dtypes, element by element.
 #pragma once
 #include "../elementwise.h"
+#include "../function_ids.h"
 #include "elements.cuh"
 
 namespace tc
@@ -21,17 +22,6 @@ template <class Real> __device__ __forceinline__ void write(const tc_operand &ou
 {
     with_dtype(out.dtype, [&](auto type) { convert(static_cast<decltype(type) *>(out.data)[offset], value); });
 }
-
-template <class Real> struct Where {
-    static constexpr int inputs = 3;
-    static __device__ __forceinline__ Real apply(int function, const Real (&in)[3])
-    {
-        if (function == TC_CHOICE_same) return in[1] == in[2] ? in[0] : Real(0);
-        if (function == TC_CHOICE_where) return in[0] != 0 ? in[1] : in[2];
-        const Real risen = in[0] != in[0] || in[0] > in[1] ? in[0] : in[1];
-        return risen != risen || risen < in[2] ? risen : in[2];
-    }
-};
 
 template <class Real, template <class> class Function>
 __global__ void __launch_bounds__(element_threads) elementwise_kernel(const __grid_constant__ tc_elementwise_args a)
@@ -76,6 +66,47 @@ __global__ void __launch_bounds__(element_threads, block_residency) flat_kernel(
     });
 }
 
+// The same of one function, chosen by the compiler and unrolled: of those that are common, the general kernel's arithmetic takes longer
+// than the memory.
+template <class T, template <class> class Function, int function>
+__global__ void __launch_bounds__(element_threads, block_residency) own_flat_kernel(const __grid_constant__ tc_elementwise_args a)
+{
+    using Real = compute<T>;
+    constexpr int inputs = Function<Real>::inputs, N = vector_lanes<T>;
+    for_own_elements(a.numel / N, [&](int64_t i) {
+        Vector<T, N> in[inputs] = {}, out;
+        TC_UNROLL
+        for (int k = 0; k < inputs; k++)
+            if (a.in[k].data) in[k] = load_vector<N>(static_cast<const T *>(a.in[k].data) + i * N);
+        TC_UNROLL
+        for (int lane = 0; lane < N; lane++) {
+            Real x[inputs];
+            TC_UNROLL
+            for (int k = 0; k < inputs; k++) x[k] = inputs == 1 || a.in[k].data ? widen(in[k].at[lane]) : number(a.in[k], Real());
+            narrow(out.at[lane], Function<Real>::apply(function, x));
+        }
+        store_vector<N>(static_cast<T *>(a.out.data) + i * N, out);
+    });
+}
+
+template <class T, template <class> class Function, int function>
+bool launched_own(const tc_elementwise_args &a, const Launch &shape, int &error)
+{
+    if (a.function != function) return false;
+    error = launch<own_flat_kernel<T, Function, function>>(shape, a);
+    return true;
+}
+
+// Functions that have kernels of their own.
+template <int... functions> struct Own {
+    // Launches that of a.function, or no kernel; gives whether it did.
+    template <class T, template <class> class Function>
+    static bool launched([[maybe_unused]] const tc_elementwise_args &a, [[maybe_unused]] const Launch &shape, [[maybe_unused]] int &error)
+    {
+        return (... || launched_own<T, Function, functions>(a, shape, error));
+    }
+};
+
 // Host side: can these be the operands of flat_kernel?
 template <class T> bool is_flat(const tc_elementwise_args &a)
 {
@@ -87,9 +118,24 @@ template <class T> bool is_flat(const tc_elementwise_args &a)
     return flat;
 }
 
+template <class Real> struct Where {
+    static constexpr int inputs = 3;
+    using Own = tc::Own<>;
+    static __device__ __forceinline__ Real apply(int function, const Real (&in)[3])
+    {
+        if (function == TC_CHOICE_same) return in[1] == in[2] ? in[0] : Real(0);
+        if (function == TC_CHOICE_where) return in[0] != 0 ? in[1] : in[2];
+        const Real risen = in[0] != in[0] || in[0] > in[1] ? in[0] : in[1];
+        return risen != risen || risen < in[2] ? risen : in[2];
+    }
+};
+
 template <class T, template <class> class Function> int flat_elementwise(const tc_elementwise_args &a, void *stream)
 {
-    return launch<flat_kernel<T, Function>>(element_launch(a.numel / vector_lanes<T>, stream), a);
+    const Launch shape = element_launch(a.numel / vector_lanes<T>, stream);
+    int error = 0;
+    if (Function<compute<T>>::Own::template launched<T, Function>(a, shape, error)) return error;
+    return launch<flat_kernel<T, Function>>(shape, a);
 }
 
 template <class Real, template <class> class Function> int elementwise(const void *args, void *stream)

@@ -1,6 +1,7 @@
 // functions.cuh: the vocabulary of ../unary.def and ../binary.def on the GPU, where a "vector" is one number: each row of those
 // lists is compiled for the CPU's vectors and for these.
 #pragma once
+#include "../normal.h"
 #include "device.cuh"
 
 namespace tc
@@ -30,6 +31,12 @@ __device__ __forceinline__ double real_fmod(double x, double y) { return fmod(x,
 #define R(x) Real(x)
 #define v_set1(x) (x)
 #define v_zero() Real(0)
+
+__device__ __forceinline__ float quotient(float a, float b)
+{
+    return a * reciprocal_approximate(b);
+} // for b far from the ends of the range
+__device__ __forceinline__ double quotient(double a, double b) { return a / b; }
 
 __device__ __forceinline__ bool v_not(bool a) { return !a; }
 __device__ __forceinline__ bool v_and(bool a, bool b) { return a && b; }
@@ -91,14 +98,43 @@ TC_FUNCTION Real v_relu(Real x) { return x < 0 ? Real(0) : x; } // NaN stays
 TC_FUNCTION Real v_sigmoid(Real x)
 {
     const Real z = real_exp(x < 0 ? x : -x);
-    return (x < 0 ? z : Real(1)) / (1 + z);
+    return quotient(x < 0 ? z : Real(1), 1 + z);
 }
-// The cumulative distribution of the normal, and its density.
-TC_FUNCTION Real v_normal(Real x) { return Real(0.5) * real_erfc(-x * Real(0.70710678118654752440)); }
-TC_FUNCTION Real v_gelu(Real x) { return x * v_normal(x); }
-TC_FUNCTION Real v_gelu_derivative(Real x) { return v_normal(x) + x * (Real(0.39894228040143267794) * real_exp(Real(-0.5) * x * x)); }
+// The cumulative distribution of the normal at x, and its density there. Both tails are precise.
+__device__ __forceinline__ double v_normal(double x, double &density)
+{
+    density = 0.39894228040143267794 * real_exp(-0.5 * x * x);
+    return 0.5 * real_erfc(-x * 0.70710678118654752440);
+}
+__device__ __forceinline__ float v_normal(float x, float &density)
+{
+    constexpr float P[] = TC_NORMAL_TAIL_FLOAT32;
+    float z = x < 0 ? -x : x;
+    if (z > TC_NORMAL_FARTHEST_FLOAT32) z = TC_NORMAL_FARTHEST_FLOAT32; // NaN stays
+    const float reciprocal = reciprocal_approximate(z + 4), t = (z - 4) * reciprocal, e = real_exp(z * z * -0.5f);
+    float p = P[9];
+    TC_UNROLL
+    for (int i = 8; i >= 0; i--) p = real_fma(p, t, P[i]);
+    const float tail = e * (p * reciprocal);
+    density = 0.39894228040143267794f * e;
+    return x < 0 ? tail : 1 - tail;
+}
+TC_FUNCTION Real v_gelu(Real x)
+{
+    Real density;
+    return x * v_normal(x, density);
+}
+TC_FUNCTION Real v_gelu_derivative(Real x)
+{
+    Real density;
+    const Real cumulative = v_normal(x, density);
+    return cumulative + x * density;
+}
 // 1 / (1 + e^-2u), with u = sqrt(2 / pi) (x + 0.044715 x^3).
-TC_FUNCTION Real v_gelu_tanh_weight(Real x) { return 1 / (1 + real_exp(Real(-1.59576912160573071176) * x * (1 + Real(0.044715) * x * x))); }
+TC_FUNCTION Real v_gelu_tanh_weight(Real x)
+{
+    return quotient(Real(1), 1 + real_exp(Real(-1.59576912160573071176) * x * (1 + Real(0.044715) * x * x)));
+}
 TC_FUNCTION Real v_gelu_tanh(Real x) { return x * v_gelu_tanh_weight(x); }
 TC_FUNCTION Real v_gelu_tanh_derivative(Real x)
 {
