@@ -4,6 +4,7 @@
 #include "count.h"
 #include "memory.h"
 #include "numerics.h"
+#include <cmath>
 
 namespace emulator
 {
@@ -77,6 +78,15 @@ int assemble(Warp &warp, Tiles &tiles)
     return element == Element::tf32 ? 8 : 16;
 }
 
+// Tensor cores cut off what they add up: the products of half of an operation's k at a time, and the sum before (Fasi et al. 2021,
+// "Numerical behavior of NVIDIA tensor cores"). Of long sums of positive numbers an H200 had 1.2 to 1.3 times the errors that this gives.
+float towards_zero(double sum)
+{
+    const float nearest = static_cast<float>(sum);
+    if (!(std::fabs(static_cast<double>(nearest)) > std::fabs(sum)) || std::isinf(nearest)) return nearest;
+    return bit_cast<float>(bit_cast<uint32_t>(nearest) - 1);
+}
+
 void combine_multiply(Warp &warp, unsigned)
 {
     Tiles tiles;
@@ -86,7 +96,11 @@ void combine_multiply(Warp &warp, unsigned)
         for (int i = 0; i < 4; i++) {
             const int row = lane / 4 + 8 * (i / 2), column = lane % 4 * 2 + i % 2;
             float sum = operand.accumulator[i];
-            for (int k = 0; k < K; k++) sum += tiles.a[row][k] * tiles.b[k][column];
+            for (int k = 0; k < K; k += K / 2) {
+                double more = sum;
+                for (int j = k; j < k + K / 2; j++) more += static_cast<double>(tiles.a[row][j]) * tiles.b[j][column];
+                sum = towards_zero(more);
+            }
             operand.d[i] = sum;
         }
     }

@@ -386,7 +386,7 @@ def test_an_error_of_any_launch_is_given(cuda, rng, C, kernel):
         layer_norm_backward(cuda, x, x, None, mean, rstd, rows_per_chunk=2)
 
 
-@pytest.mark.skipif(emulation.FLAVOUR == "address", reason="AddressSanitizer ends the process")
+@pytest.mark.skipif(emulation.FLAVOUR in ("address", "hardware"), reason="AddressSanitizer ends the process; a GPU notices nothing")
 def test_the_emulator_notices_a_wrong_size(cuda, rng):
     """Tests the check itself: a kernel that gets too many rows must not pass."""
     x = cuda.array(normal(rng, (2, 32), np.float32))
