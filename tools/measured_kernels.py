@@ -45,26 +45,11 @@ def machine(folder: Path) -> str:
     return f"{gpu['name']}, driver {gpu['driver_version']}, PyTorch {versions['torch']}, {first['date'][:10]}"
 
 
-def kernels(folder: Path) -> list[dict[str, Any]]:
-    """Those of kernels.jsonl and, where a run was cut off, of rest.jsonl, each once; `later` where a change was measured by itself."""
-    found: dict[str, dict[str, Any]] = {}
-    for name in ("kernels", "rest"):
-        path = folder / f"{name}.jsonl"
-        for row in rows(path)[1] if path.exists() else []:
-            found.setdefault(row["kernel"], row)
-    path = folder / "products.jsonl"
-    for row in rows(path)[1] if path.exists() else []:
-        found[row["kernel"]]["later"] = row["us"]
-    return list(found.values())
-
-
 def table_of_kernels(folder: Path) -> str:
-    lines = ["| kernel | us | results in vectors, us | PyTorch, us | PyTorch / ours |", "|---|---:|---:|---:|---:|"]
-    for row in kernels(folder):
-        backend, later = row.get("pytorch_backend", "").removesuffix("_ATTENTION").lower(), row.get("later")
-        other = cell(row.get("pytorch_us")) + (f" ({backend})" if backend else "")
-        quotient = ratio(later or row["us"], row.get("pytorch_us"))
-        lines.append(f"| {row['kernel']} | {cell(row['us'])} | {cell(later)} | {other} | {quotient} |")
+    lines = ["| kernel | us | PyTorch, us | PyTorch / ours |", "|---|---:|---:|---:|"]
+    for row in rows(folder / "kernels.jsonl")[1]:
+        ours, other, backend = row["us"], row.get("pytorch_us"), row.get("pytorch_backend", "").removesuffix("_ATTENTION").lower()
+        lines.append(f"| {row['kernel']} | {cell(ours)} | {cell(other)}{f' ({backend})' if backend else ''} | {ratio(ours, other)} |")
     return "\n".join(lines) + "\n"
 
 
