@@ -28,6 +28,10 @@ LIMITS = {
     ("gemm_tensor.cu", "gemm_tensor_kernel<bfloat16, 128, "): (128, 244, 2, 0, 0, 0),
     ("gemm_tensor.cu", "gemm_tensor_kernel<float16, 128, "): (128, 244, 2, 0, 0, 0),
     ("gemm_tensor.cu", "gemm_tensor_kernel<bfloat16, 64, "): (128, 128, 4, 0, 0, 0),
+    ("gemm_tf32.cu", "gemm_tensor_kernel<tf32, 128, "): (128, 244, 2, 0, 0, 0),
+    ("gemm_tf32.cu", "gemm_tensor_kernel<tf32, 64, "): (128, 128, 4, 0, 0, 0),
+    ("gemm_tf32.cu", "gemm_tensor_kernel<tf32_x3, 128, "): (256, 244, 1, 0, 0, 0),
+    ("gemm_tf32.cu", "gemm_tensor_kernel<tf32_x3, 64, "): (128, 168, 3, 0, 0, 0),
     ("attention.cu", "attention_forward_kernel<float, 64, "): (256, 243, 1, 1, 0, 0),
     ("attention.cu", "attention_forward_kernel<float, 32, "): (256, 128, 2, 1, 0, 0),
     ("attention.cu", "attention_forward_kernel<bfloat16, 64, "): (256, 243, 1, 1, 0, 0),
@@ -179,39 +183,22 @@ def test_few_instructions_go_with_each_operation_of_tensor_cores(measured, file,
 
 # The loop of float32 products by tile: so many multiply-adds of 16 k, and at most so many instructions for each, itself included. Those that
 # may sum the rows of A, or take any strides, have more that are skipped.
-PER_MULTIPLY_ADD = {
-    (128, 0, 1, 1): 1.16,
-    (128, 0, 1, 0): 1.17,
-    (128, 0, 0, 0): 1.21,
-    (128, 0, 2, 2): 1.23,
-    (64, 0, 1, 1): 1.31,
-    (64, 0, 0, 0): 1.37,
-}
+PER_MULTIPLY_ADD = {(128, 1, 1): 1.16, (128, 1, 0): 1.17, (128, 0, 0): 1.21, (128, 2, 2): 1.23, (64, 1, 1): 1.31, (64, 0, 0): 1.37}
 
 
 @pytest.mark.minutes
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("how", PER_MULTIPLY_ADD, ids=str)
 def test_few_instructions_go_with_each_multiply_add(measured, how, target):
-    check_loop_of_a_stage(measured, how, target, "FFMA", 16 * 8 * (8 if how[0] == 128 else 4), PER_MULTIPLY_ADD[how])
-
-
-def check_loop_of_a_stage(measured, how, target, code, operations, limit):
     (kernel,) = [one for one in measured["gemm_float.cu", target] if one.name == f"gemm_float_kernel<{', '.join(map(str, how))}>"]
-    loop = min((loop for loop in kernel.loops() if sum(one.code.startswith(code) for one in loop) >= operations), key=len)
-    assert sum(one.code.startswith(code) for one in loop) == operations, "all of a stage, once"
-    assert len(loop) <= limit * operations, f"{len(loop)} instructions"
+    operations = 16 * 8 * (8 if how[0] == 128 else 4)
+    loop = min((loop for loop in kernel.loops() if multiply_adds_in(loop) >= operations), key=len)
+    assert multiply_adds_in(loop) == operations, "all of a stage, once"
+    assert len(loop) <= PER_MULTIPLY_ADD[how] * operations, f"{len(loop)} instructions"
 
 
-# The same of products by TF32, one or three operations of tensor cores for 16 x 8 x 8: conversions are most of it.
-PER_TF32 = {(128, 1, 1, 1): 12.2, (128, 1, 0, 0): 13.3, (128, 2, 1, 1): 7.5, (128, 2, 0, 0): 8.1}
-
-
-@pytest.mark.minutes
-@pytest.mark.parametrize("target", TARGETS)
-@pytest.mark.parametrize("how", PER_TF32, ids=str)
-def test_few_instructions_go_with_each_operation_of_tf32(measured, how, target):
-    check_loop_of_a_stage(measured, how, target, "HMMA", 32 if how[1] == 1 else 96, PER_TF32[how])
+def multiply_adds_in(loop):
+    return sum(one.code.startswith("FFMA") for one in loop)
 
 
 def loops_on_tensor_cores(measured, file, target, name):
@@ -222,6 +209,26 @@ def loops_on_tensor_cores(measured, file, target, name):
 
 def operations_in(loop):
     return sum(one.code.startswith("HMMA") for one in loop)
+
+
+# Of float32 products by tf32 in tiles of 128, of a stage: operations of tensor cores, and at most so many instructions for each, itself included.
+# Operands that run along k are loaded by ldmatrix, others one number at a time; numbers are rounded, or split into two parts.
+PER_TF32 = {
+    "tf32, 128, true, true": (64, 4.5),
+    "tf32, 128, false, false": (64, 5.3),
+    "tf32_x3, 128, true, true": (96, 3.7),
+    "tf32_x3, 128, false, false": (96, 4.2),
+}
+
+
+@pytest.mark.minutes
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("how", PER_TF32)
+def test_few_instructions_go_with_each_operation_of_tf32(measured, how, target):
+    loop = min(loops_on_tensor_cores(measured, "gemm_tf32.cu", target, f"gemm_tensor_kernel<{how}, false>"), key=len)
+    operations, most = PER_TF32[how]
+    assert operations_in(loop) == operations, "all of a stage, once"
+    assert len(loop) <= most * operations, f"{len(loop)} instructions"
 
 
 # Instructions for each operation of tensor cores, itself included, in the shortest loop that has any: tiles that all queries see.

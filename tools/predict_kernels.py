@@ -26,9 +26,9 @@ from gpu_time import A100, A100_80, H100, RTX_3090, V100, Block, Gpu, Predicted,
 PAGE = ROOT / "docs" / "gpu.md"
 BEGIN, END = "<!-- python tools/predict_kernels.py --write -->\n", "<!-- end -->\n"
 BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
-# By the tile of the product: stages of both operands in gemm_float.cu and gemm_tensor.cu.
+# By the tile of the product: three stages of both operands, of 16 k in gemm_float.cu, and of 128 or 64 bytes of each row in gemm_tensor.cuh.
 FLOAT_SHARED = {tile: 3 * 2 * 16 * (tile + 4) * 4 for tile in (32, 64, 128)}
-TENSOR_SHARED = {tile: 3 * 2 * tile * 32 * 2 for tile in (64, 128)}
+TENSOR_SHARED = {64: 3 * 2 * 64 * 128, 128: 3 * 2 * 128 * 64}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,8 +59,9 @@ def product(M: int, N: int, K: int, dtype: str = "float32") -> Row:
 
 def tf32_product(M: int, N: int, K: int, setting: str) -> Row:
     """Of float32 by tf32, where "medium" allows it, or by two of them, where "high" does; conversions are not counted."""
-    name, times = ("product, tf32", 1) if setting == "medium" else ("product, tf32 x 3", 3)
+    name, kernel, times = ("product, tf32", "tf32", 1) if setting == "medium" else ("product, tf32 x 3", "tf32_x3", 3)
     row = dataclasses.replace(product(M, N, K), name=name, case=f"{setting}_product float32 128x128x{K}")
+    row = dataclasses.replace(row, kernel=f"gemm_tensor_kernel<{kernel}, 128, ", dynamic_bytes=TENSOR_SHARED[128])
     return dataclasses.replace(row, multiply_adds=times * row.multiply_adds)
 
 
@@ -73,7 +74,7 @@ def weight_gradient(dtype: str, case: str, N: int, M: int) -> Row:
     tiles, own_tiles = (-(-n // tile) * -(-m // tile) for n, m in ((N, M), (own_n, own_m)))
     name = "dW of a linear" if dtype == "float32" else f"dW of a linear, {dtype}"
     moved = BYTES[dtype] * rows * (N + M) + 4 * chunks * N * M  # the chunks' sums are float32
-    kernel = f"gemm_float_kernel<{tile}, 0, 0, 0>" if dtype == "float32" else f"gemm_tensor_kernel<{dtype}, {tile}, false, false"
+    kernel = f"gemm_float_kernel<{tile}, 0, 0>" if dtype == "float32" else f"gemm_tensor_kernel<{dtype}, {tile}, false, false"
     shape = f"{N} x {rows} by {rows} x {M}"
     return Row(
         f"{name}, in {chunks} chunks",
@@ -218,10 +219,10 @@ ROWS = [
     *one_query("one_query", ", in segments"),
     *add_layer_norm("add_layer_norm float32 2048x32", 1),
     *add_layer_norm("add_layer_norm float32 1024x768", 4),
-    *rows_of("binary float32 64x1024", 1, {"x * y": ("flat_kernel<float, BinaryForward>", 1)}),
-    *rows_of("binary float32 64x1024", 192, {"x * y": ("flat_kernel<float, BinaryForward>", 1)}),
-    Row("GELU", "65536", "unary float32 65536", "flat_kernel<float, UnaryForward>", 1, 3 * 65536),
-    Row("GELU", f"{192 * 65536}", "unary float32 65536", "flat_kernel<float, UnaryForward>", 192, 3 * 65536),
+    *rows_of("binary float32 64x1024", 1, {"x * y": ("own_flat_kernel<float, BinaryForward, 2>", 1)}),
+    *rows_of("binary float32 64x1024", 192, {"x * y": ("own_flat_kernel<float, BinaryForward, 2>", 1)}),
+    Row("GELU", "65536", "unary float32 65536", "own_flat_kernel<float, UnaryForward, 22>", 1, 3 * 65536),
+    Row("GELU", f"{192 * 65536}", "unary float32 65536", "own_flat_kernel<float, UnaryForward, 22>", 192, 3 * 65536),
     *rows_of("optimizer float32 AdamWx64x1024", 1, {"AdamW": ("adam_kernel", 12)}),
     *rows_of("optimizer float32 AdamWx64x1024", 36, {"AdamW": ("adam_kernel", 12)}),
     *rows_of("cross_entropy float32 2048x10", 1, LOSS),
@@ -241,7 +242,7 @@ class Measured:
 
 
 def vector_sum(size: int, speed: float) -> Measured:
-    row = Row("x + y", f"{size}", "binary float32 64x1024", "flat_kernel<float, BinaryForward>", size / 65536, 65536)
+    row = Row("x + y", f"{size}", "binary float32 64x1024", "own_flat_kernel<float, BinaryForward, 2>", size / 65536, 65536)
     return Measured(row, V100, 12 * size / 1e9, speed, "PyTorch")
 
 

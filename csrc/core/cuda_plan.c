@@ -21,13 +21,16 @@ static void read_forced(void)
 
 /* ---- planners --------------------------------------------------------------------------------------------------------------- */
 
-static int64_t tiles_of(const tc_gemm_args *g, int64_t tile) { return tc_divide_up(g->M, tile) * tc_divide_up(g->N, tile); }
+static int64_t tiles_of(const tc_gemm_args *g, int64_t rows, int64_t columns)
+{
+    return tc_divide_up(g->M, rows) * tc_divide_up(g->N, columns);
+}
 
 /* Are there large tiles for all multiprocessors, chunks of a sum that may be split counted? */
 static bool fill_large_tiles(const tc_gemm_args *g, int64_t multiprocessors)
 {
     const int64_t chunks = g->k_is_rows && g->K > TC_GEMM_SPLIT_LEAST ? g->K / TC_GEMM_SPLIT_LEAST : 1;
-    return g->M > 64 && g->N > 64 && tiles_of(g, 128) * chunks * g->batch >= multiprocessors;
+    return g->M > 64 && g->N > 64 && tiles_of(g, 128, 128) * chunks * g->batch >= multiprocessors;
 }
 
 /* B is read in place, and a block of threads computes a tile of C; items and packed blocks exist only on the CPU. A sum over k is split
@@ -35,17 +38,25 @@ static bool fill_large_tiles(const tc_gemm_args *g, int64_t multiprocessors)
  * on the number of multiprocessors, as those of attention do, and nothing else does. */
 static void split_plain_gemm(tc_gemm_args *g, tc_dtype compute, int64_t multiprocessors)
 {
-    const bool small = compute == TC_FLOAT64 || (g->variant == TC_GEMM_PLAIN && (g->M <= 32 || g->N <= 32));
+    const bool small = compute == TC_FLOAT64 || g->M <= 32 || g->N <= 32;
     g->tile = compute == TC_FLOAT32 && fill_large_tiles(g, multiprocessors) ? 128 : small ? 32 : 64;
-    const int64_t tiles = tiles_of(g, g->tile), resident = compute == TC_FLOAT32 ? (g->tile == 128 ? 1 : 4) : compute == TC_FLOAT64 ? 1 : 2;
+    const int64_t tiles = tiles_of(g, g->tile, g->tile), resident = compute == TC_FLOAT32   ? (g->tile == 128 ? 1 : 4)
+                                                                    : compute == TC_FLOAT64 ? 1
+                                                                                            : 2;
     tc_gemm_split_k(g, tiles < multiprocessors ? multiprocessors * resident / tiles : 1);
 }
 
-/* On tensor cores a sum is in one order in either tile, and there are no blocks of k: a forward is never split. */
+/* Few rows that wait for a weight, whose rows run along k: small tiles, whose blocks read it on all multiprocessors at a time. */
+static bool has_few_rows(const tc_gemm_args *g, int64_t multiprocessors)
+{
+    return g->M <= (tiles_of(g, 64, 64) < multiprocessors ? 32 : 16) && g->a_col == 1 && g->b_row == 1 && !g->a_sum;
+}
+
+/* On tensor cores a sum is in one order in every tile, and there are no blocks of k: a forward is never split. */
 static void split_tensor_gemm(tc_gemm_args *g, int64_t multiprocessors)
 {
-    g->tile = fill_large_tiles(g, multiprocessors) ? 128 : 64;
-    const int64_t tiles = tiles_of(g, g->tile);
+    g->tile = has_few_rows(g, multiprocessors) ? 16 : fill_large_tiles(g, multiprocessors) ? 128 : 64;
+    const int64_t tiles = tiles_of(g, g->tile, g->tile);
     tc_gemm_split_k(g, g->k_is_rows && tiles < multiprocessors ? 2 * multiprocessors / tiles : 1);
 }
 
@@ -53,10 +64,10 @@ static void plan_gemm(tc_plan *plan, void *args)
 {
     tc_gemm_args *g = args;
     g->b_form = TC_GEMM_B_STRIDED;
-    if (g->variant == TC_GEMM_TENSOR_CORES)
-        split_tensor_gemm(g, tc_cuda_multiprocessors(plan->device.index));
-    else
+    if (g->variant == TC_GEMM_PLAIN)
         split_plain_gemm(g, plan->compute, tc_cuda_multiprocessors(plan->device.index));
+    else
+        split_tensor_gemm(g, tc_cuda_multiprocessors(plan->device.index));
     plan->splits = g->k_chunks;
     plan->items = g->M * g->N * g->k_chunks * g->batch;
 }
@@ -128,29 +139,23 @@ static bool are_halves_for_tensor_cores(const tc_plan *plan)
 
 static bool tensor_gemm_is_usable(const tc_plan *plan, const void *args)
 {
-    return are_halves_for_tensor_cores(plan) && tc_gemm_on_tensor_cores(args);
+    return are_halves_for_tensor_cores(plan) && tc_gemm_on_tensor_cores(args, sizeof(uint16_t));
 }
 
-/* Of any shape and strides, so that these choose nothing: the setting alone does. */
-static bool may_use_tf32(const tc_plan *plan, tc_float32_precision precision)
+static bool may_use_tf32(const tc_plan *plan, const void *args, tc_float32_precision precision)
 {
-    return plan->compute == TC_FLOAT32 && plan->precision == precision && tc_cuda_capability(plan->device.index) >= 80;
+    return plan->compute == TC_FLOAT32 && plan->precision == precision && tc_cuda_capability(plan->device.index) >= 80 &&
+           tc_gemm_on_tensor_cores(args, sizeof(float));
 }
-static bool tf32_is_usable(const tc_plan *plan, const void *args)
-{
-    (void)args;
-    return may_use_tf32(plan, TC_FLOAT32_MEDIUM);
-}
-static bool tf32_x3_is_usable(const tc_plan *plan, const void *args)
-{
-    (void)args;
-    return may_use_tf32(plan, TC_FLOAT32_HIGH);
-}
+static bool tf32_is_usable(const tc_plan *plan, const void *args) { return may_use_tf32(plan, args, TC_FLOAT32_MEDIUM); }
+static bool tf32_x3_is_usable(const tc_plan *plan, const void *args) { return may_use_tf32(plan, args, TC_FLOAT32_HIGH); }
 
 static const variant gemm_variants[] = {
     {"tensor_cores", TC_GEMM_TENSOR_CORES, tensor_gemm_is_usable, "halves whose rows begin at multiples of 16 bytes, and capability 8.0"},
-    {"tf32", TC_GEMM_TF32, tf32_is_usable, "float32, set_float32_precision(\"medium\"), and capability 8.0"},
-    {"tf32 x 3", TC_GEMM_TF32_X3, tf32_x3_is_usable, "float32, set_float32_precision(\"high\"), and capability 8.0"},
+    {"tf32", TC_GEMM_TF32, tf32_is_usable,
+     "float32 whose rows begin at multiples of 16 bytes, set_float32_precision(\"medium\"), and capability 8.0"},
+    {"tf32 x 3", TC_GEMM_TF32_X3, tf32_x3_is_usable,
+     "float32 whose rows begin at multiples of 16 bytes, set_float32_precision(\"high\"), and capability 8.0"},
     {"plain", TC_GEMM_PLAIN, NULL, NULL},
     {NULL}};
 

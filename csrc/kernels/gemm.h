@@ -60,8 +60,8 @@ typedef enum tc_gemm_a_form {
 typedef enum tc_gemm_variant {
     TC_GEMM_PLAIN,        /* every dtype, shape and stride, in the compute dtype */
     TC_GEMM_TENSOR_CORES, /* halves, where tc_gemm_on_tensor_cores() */
-    TC_GEMM_TF32,         /* float32 rounded to tf32, on tensor cores */
-    TC_GEMM_TF32_X3       /* the sum of two tf32, by three products: nearly float32's accuracy */
+    TC_GEMM_TF32,         /* likewise float32 rounded to tf32 */
+    TC_GEMM_TF32_X3       /* likewise the sum of two tf32, by three products: nearly float32's accuracy */
 } tc_gemm_variant;
 
 /* Items are blocks of C: tc_gemm_items() of them, row blocks varying fastest, then column blocks, chunks of K, batch.
@@ -84,7 +84,7 @@ typedef struct tc_gemm_args {
     tc_gemm_a_form a_form;
     tc_gemm_b_form b_form;
     tc_gemm_variant variant;
-    int64_t tile; /* on GPUs: the side of the tile of C that a block of threads computes: 32, 64 or 128, as far as the kernel has it */
+    int64_t tile; /* on GPUs: rows of the tile of C that a block of threads computes: 16, 32, 64 or 128, as far as the kernel has it */
     tc_activation activation;
     bool wide;        /* with no epilogue but a residual: c, a_sum and the residual in the compute dtype */
     bool accumulates; /* the residual is a sum of gradients, contiguous, and the only epilogue: the sum over k may be split all the same */
@@ -131,25 +131,26 @@ static inline void tc_gemm_split_k(tc_gemm_args *a, int64_t most)
     a->c_chunk = a->M * a->N;
 }
 
-/* On GPUs: an operand of halves whose chunks of 16 bytes can be copied, along k or across it. */
+/* On GPUs: an operand whose chunks of 16 bytes can be copied, along k or across it. in_chunk: elements. */
 typedef enum tc_gemm_operand_runs { TC_GEMM_NEITHER, TC_GEMM_ALONG, TC_GEMM_ACROSS } tc_gemm_operand_runs;
-static inline tc_gemm_operand_runs tc_gemm_runs(int64_t across, int64_t along)
+static inline tc_gemm_operand_runs tc_gemm_runs(int64_t across, int64_t along, int64_t in_chunk)
 {
-    if (along == 1 && across % 8 == 0) return TC_GEMM_ALONG;
-    return across == 1 && along % 8 == 0 ? TC_GEMM_ACROSS : TC_GEMM_NEITHER;
+    if (along == 1 && across % in_chunk == 0) return TC_GEMM_ALONG;
+    return across == 1 && along % in_chunk == 0 ? TC_GEMM_ACROSS : TC_GEMM_NEITHER;
 }
 
-/* May tensor cores compute a product of halves? Its operands and all their rows begin at multiples of 16 bytes. Sums of the rows of A are
- * those of a weight's gradient, which reads both operands across. */
-static inline bool tc_gemm_on_tensor_cores(const tc_gemm_args *a)
+/* May tensor cores compute a product of halves, or of float32 as tf32? Its operands and all their rows begin at multiples of 16 bytes. Sums
+ * of the rows of A are those of a weight's gradient, which reads both operands across. */
+static inline bool tc_gemm_on_tensor_cores(const tc_gemm_args *a, size_t element)
 {
-    const tc_gemm_operand_runs left = tc_gemm_runs(a->a_row, a->a_col), right = tc_gemm_runs(a->b_col, a->b_row);
+    const int64_t in_chunk = 16 / (int64_t)element;
+    const tc_gemm_operand_runs left = tc_gemm_runs(a->a_row, a->a_col, in_chunk), right = tc_gemm_runs(a->b_col, a->b_row, in_chunk);
     if (left == TC_GEMM_NEITHER || right == TC_GEMM_NEITHER || (uintptr_t)a->a % 16 || (uintptr_t)a->b % 16) return false;
-    if ((left == TC_GEMM_ALONG || right == TC_GEMM_ALONG) && a->K % 8) return false;
+    if ((left == TC_GEMM_ALONG || right == TC_GEMM_ALONG) && a->K % in_chunk) return false;
     if (a->K > INT32_MAX || (a->a_sum && (left != TC_GEMM_ACROSS || right != TC_GEMM_ACROSS))) return false;
     for (int d = 0; d < a->batch_dims; d++)
-        if (a->a_batch[d] % 8 || a->b_batch[d] % 8) return false;
-    return a->k_chunks <= 1 || a->k_chunk % 8 == 0;
+        if (a->a_batch[d] % in_chunk || a->b_batch[d] % in_chunk) return false;
+    return a->k_chunks <= 1 || a->k_chunk % in_chunk == 0;
 }
 
 static inline int64_t tc_gemm_row_blocks(const tc_gemm_args *a) { return tc_divide_up(a->M, a->row_block); }

@@ -44,6 +44,10 @@ def with_precision(tc, setting, tensor, *shape):
     tc.set_float32_precision("highest")
 
 
+def few_rows(tc, tensor, M, N, K):
+    tc.functional.linear(tensor(M, K, grad=False), tensor(N, K, grad=False), tensor(N, grad=False))
+
+
 def linear(tc, tensor, M, N, K):
     y = tc.functional.linear(tensor(M, K), tensor(N, K), tensor(N))
     y.backward(tensor(M, N, grad=False))
@@ -248,6 +252,7 @@ def optimizer(tc, tensor, kind, *shape):
 CASES = [
     (product, BOTH, [(64, 64, 64), (70, 33, 40), (8, 96, 256)]),
     (linear, BOTH, [(128, 96, 64), (33, 48, 32)]),
+    (few_rows, ["bfloat16"], [(1, 64, 1024), (9, 40, 136)]),
     (qkv_projection, BOTH, [(2, 24, 32, 4)]),
     (attention, BOTH, [(1, 2, 48, 32), (1, 1, 40, 64)]),
     (attention, ["float32"], [(1, 1, 40, 160)]),  # by the plain kernel

@@ -11,6 +11,7 @@ import pytest
 # The main function of each kernel's program, which starts some of the kernels: the lines that instantiate all of them are left out.
 MAINS = {
     "gemm_tensor.cu": "product_of_halves_main.h",
+    "gemm_tf32.cu": "product_of_tf32_main.h",
     "gemm_float.cu": "product_of_floats_main.h",
     "attention_mma.cu": "attention_main.h",
     "attention_backward_mma.cu": "attention_backward_main.h",
@@ -23,12 +24,12 @@ MAINS = {
     "optimizer.cu": "adam_main.h",
 }
 INSTANTIATED = re.compile(
-    r"^((template int tc::launch_tensor_gemm|INSTANTIATE\w*\(|TC_FOR_EACH_DTYPE\(|TC_OPTIMIZER_KERNEL\().*|int tc::(launch_float_gemm|attention_float_\w+)\((?:.*\n)*?})\n",
+    r"^((template int tc::launch_tensor_gemm|INSTANTIATE\w*\(|TC_FOR_EACH_DTYPE\(|TC_OPTIMIZER_KERNEL\().*|int tc::(launch_(float|tf32)_gemm|attention_float_\w+)\((?:.*\n)*?})\n",
     flags=re.M,
 )
 # Become part of the file: each once.
 INCLUDED = re.compile(
-    r'^#include "(attention_float.cuh|attention_mma.cuh|attention_mma_forward.cuh|attention_backward_mma.cuh|gemm_epilogue.cuh|norm_backward.cuh|vector_rows.cuh)"\n',
+    r'^#include "(attention_float.cuh|attention_mma.cuh|attention_mma_forward.cuh|attention_backward_mma.cuh|gemm_epilogue.cuh|gemm_tensor.cuh|norm_backward.cuh|vector_rows.cuh)"\n',
     flags=re.M,
 )
 AFTER = {"attention_mma.cu": "attention_mma_map.cu"}  # what follows a file, whose main function starts its kernels too
@@ -47,27 +48,53 @@ class Bug:
 
 
 PRODUCT = [
-    Bug("missing_wait", "copy_async_wait<tensor_stages - 2>();", "", "plain", "round_robin", "wrong result|never waited for"),
-    Bug("wait_for_too_few", "wait<tensor_stages - 2>", "wait<tensor_stages - 1>", "plain", "round_robin", "wrong result|never waited for"),
+    Bug("missing_wait", "copy_async_wait<Tile::stages - 2>();", "", "plain", "round_robin", "wrong result|never waited for"),
+    Bug("wait_for_too_few", "wait<Tile::stages - 2>", "wait<Tile::stages - 1>", "plain", "round_robin", "wrong result|never waited for"),
     Bug("missing_barrier", "__syncthreads();\n            copy(", "copy(", "access", "random", "race|uninitialised"),
-    Bug("wrong_stage", "free = (tensor_stages - 1)", "free = (tensor_stages - 2)", "access", "greedy", "race|uninitialised|wrong result"),
+    Bug("wrong_stage", "free = (Tile::stages - 1)", "free = (Tile::stages - 2)", "access", "greedy", "race|uninitialised|wrong result"),
     Bug("stages_not_turned", "free = oldest;", "", "plain", "round_robin", "wrong result"),
-    Bug("chunks_not_permuted", "turn = depth == 64 ? row % 8 : row / 2 % 4;", "turn = 0;", "count", "round_robin", "costly"),
+    Bug("chunks_not_permuted", "turn = run == 128 ? row % 8 : row / 2 % 4;", "turn = 0;", "count", "round_robin", "costly"),
     Bug("runs_in_the_same_banks", "number / 8 * 8 + number % 2 * 4 + number / 2 % 4", "number", "count", "round_robin", "costly"),
-    Bug("halves_permuted_otherwise", "= to ^ half * run_elements", "= to + half * run_elements", "plain", "round_robin", "wrong result|out of bounds"),
-    Bug("rows_of_k_not_permuted", "^ k % 8)", "^ 0)", "count", "round_robin", "costly"),
-    Bug("permuted_otherwise_when_read", "(start ^ kk * step)", "(start + kk * step)", "plain", "round_robin", "wrong result|out of bounds"),
+    Bug("halves_permuted_otherwise", "= to ^ half * half_run", "= to + half * half_run", "plain", "round_robin", "wrong result|out of bounds"),
+    Bug("rows_of_k_not_permuted", "size == 2 ? k % 8", "size == 2 ? 0", "count", "round_robin", "costly"),
+    Bug("permuted_otherwise_when_read", "(start ^ kk * step_bytes)", "(start + kk * step_bytes)", "plain", "round_robin", "wrong result|out of bounds"),
     Bug("wrong_matrices", "left ? i % 2 : i / 2", "left ? i / 2 : i % 2", "plain", "round_robin", "wrong result"),
-    Bug("wrong_fragment", "right[j / 2][j % 2 * 2]", "right[j / 2][j % 2]", "plain", "round_robin", "wrong result"),
+    Bug("wrong_fragment", "{right[of_right][j / 2][j % 2 * 2],", "{right[of_right][j / 2][j % 2],", "plain", "round_robin", "wrong result"),
     Bug("not_transposed", "load_matrix_x4_transposed(", "load_matrix_x4(", "plain", "round_robin", "wrong result"),
     Bug("tile_one_too_long", "between < rows_left", "between <= rows_left", "plain", "round_robin", "out of bounds"),
     Bug("no_zeros_before_the_sum", "const bool inside = whole ||", "const bool inside = true ||", "plain", "round_robin", "wrong result|out of"),
     Bug("results_over_stages_in_use", "__syncthreads();\n            if (warp_row == top)", "if (warp_row == top)", "access", "greedy", "race"),
-    Bug("results_not_ready", "__syncthreads();\n            write_rows", "write_rows", "access", "random", "race|uninitialised"),
+    Bug("results_not_ready", "__syncthreads();\n            if constexpr (Tile", "if constexpr (Tile", "access", "random", "race|uninitialised"),
+    Bug("results_in_the_same_banks", "row_floats = Tile::columns + 8;", "row_floats = Tile::columns;", "count", "round_robin", "costly"),
+    Bug("results_of_other_columns", "row_floats + 8 * j + lane_pair()", "row_floats + 8 * j + lane_pair() / 2", "plain", "round_robin", "wrong result"),
     Bug("row_sums_of_other_lanes", "lane % 4 == 0) {", "lane / 8 == 0) {", "plain", "round_robin", "wrong result"),
     Bug("pairs_not_added", "residual ? value[i + j] + more.at[j] : value[i + j]", "value[i + j]", "plain", "round_robin", "wrong result"),
     Bug("added_from_another_row", "load_vector<lanes>(residual + row * residual_row + at)", "load_vector<lanes>(residual + row * c_row + at)", "plain", "round_robin", "wrong result"),
     Bug("pairs_begin_between_pairs", "begins(a.residual, written)", "begins(a.residual, whole)", "access", "round_robin", "misaligned"),
+]  # fmt: skip
+TF32 = [
+    Bug("blocks_not_added", "total.at[i][j][e] += at", "total.at[i][j][e] = at", "plain", "round_robin", "wrong result"),
+    Bug("blocks_added_again", "            at[i][j][e] = 0;\n", "", "plain", "round_robin", "wrong result"),
+    Bug("blocks_from_the_first_k_on", "(steps - 1 - step) % (settled_k / depth)", "(step + 1) % (settled_k / depth)", "plain", "round_robin", "wrong result"),
+    Bug("wrong_rows_of_single_numbers", "below = left ? e % 2 : e / 2", "below = left ? e / 2 : e % 2", "plain", "round_robin", "wrong result"),
+    Bug("wrong_half_of_single_numbers", "half = left ? e / 2 : e % 2", "half = left ? e % 2 : e / 2", "plain", "round_robin", "wrong result"),
+    Bug("single_numbers_of_other_rows", "+ lane / 4 % 4 * size", "+ lane % 4 * size", "plain", "round_robin", "wrong result"),
+    Bug("single_numbers_permuted_otherwise", "(start ^ (i % 2 * 4 + below * 2)", "(start + (i % 2 * 4 + below * 2)", "plain", "round_robin", "wrong result|out of bounds"),
+    Bug("rows_of_k_not_permuted", "k % 4 * 2)", "0)", "count", "round_robin", "costly"),
+    Bug("chunks_not_permuted", "turn = run == 128 ? row % 8 : row / 2 % 4;", "turn = 0;", "count", "round_robin", "costly"),
+    Bug("runs_in_the_same_banks", "number / 8 * 8 + number % 2 * 4 + number / 2 % 4", "number", "count", "round_robin", "costly"),
+    Bug("no_zeros_before_the_sum", "const bool inside = whole ||", "const bool inside = true ||", "plain", "round_robin", "wrong result|out of"),
+    Bug("cut_off_for_rounded", "one = float_to_tf32(float_of_bits(one));", "one = first_tf32(one);", "plain", "round_robin", "wrong result"),
+    Bug("rest_of_the_left_left_out", "multiply(parts - 1, 0);", "", "plain", "round_robin", "wrong result"),
+    Bug("rest_of_the_right_left_out", "multiply(0, parts - 1);", "", "plain", "round_robin", "wrong result"),
+    Bug("no_rest", "return x & ~0x1fffu;", "return x;", "plain", "round_robin", "wrong result"),
+    Bug("split_before_the_rest", "x[1][i][j] = rest_of_tf32(x[0][i][j]);\n            x[0][i][j] = first_tf32(x[0][i][j]);", "x[0][i][j] = first_tf32(x[0][i][j]);\n            x[1][i][j] = rest_of_tf32(x[0][i][j]);", "plain", "round_robin", "wrong result"),
+    Bug("row_sums_of_first_parts", "? rest_of_tf32(a[i]) : 0;", "? 0 : 0;", "plain", "round_robin", "wrong result"),
+    Bug("rest_of_infinity_in_row_sums", "is_finite(float_of_bits(a[i])) ? rest_of_tf32(a[i]) : 0;", "rest_of_tf32(a[i]);", "plain", "round_robin", "wrong result"),
+    Bug("parts_of_infinity", "if (!is_finite(value) && row", "if (value > 1e30f && row", "plain", "round_robin", "wrong result"),
+    Bug("single_sum_of_another_column", "right_data + c * a.b_col", "right_data + r * a.b_col", "plain", "round_robin", "wrong result"),
+    Bug("results_not_ready", "__syncthreads();\n            if constexpr (Tile", "if constexpr (Tile", "access", "random", "race|uninitialised"),
+    Bug("single_sums_not_ready", "__syncthreads();\n            }\n            write_rows", "}\n            write_rows", "access", "random", "race"),
 ]  # fmt: skip
 FLOAT = [
     Bug("missing_wait", "copy_async_wait<float_stages - 2>();", "", "plain", "round_robin", "wrong result|never waited for"),
@@ -84,14 +111,8 @@ FLOAT = [
     Bug("no_zeros_after_the_sum", "copied_k < depth ? valid : 0;", "copied_k <= depth ? valid : 0;", "plain", "round_robin", "wrong result|out of bounds"),
     Bug("whole_stage_after_a_part", "from[i] += depth *", "from[i] += float_depth *", "plain", "round_robin", "wrong result|out of bounds"),
     Bug("blocks_not_added", "total.sum[i][j] += sum[i][j];", "total.sum[i][j] = sum[i][j];", "plain", "round_robin", "wrong result"),
-    Bug("blocks_of_tf32_not_added", "total.sum[i][j][e] += sum", "total.sum[i][j][e] = sum", "plain", "round_robin", "wrong result"),
-    Bug("wrong_fragment_of_tf32", "split_tf32<how>(a[0][r / 2][r % 2 + 2 * h]", "split_tf32<how>(a[0][r / 2][r % 2 * 2 + h]", "plain", "round_robin", "wrong result"),
-    Bug("other_k_of_the_left", "lane() % 4 * 2 * row_floats + own_row()", "lane() % 4 * row_floats + own_row()", "plain", "round_robin", "wrong result"),
-    Bug("wrong_columns_of_tf32", "Tile::lane() / 4 * 4;", "Tile::lane() / 4 * 8;", "plain", "round_robin", "wrong result"),
-    Bug("results_in_the_same_banks", "const int odd = Tile::lane() / 4 % 2;", "const int odd = 0;", "count", "round_robin", "costly"),
-    Bug("lanes_store_the_others_results", "* 2 + 1 - half] :", "* 2 + half] :", "plain", "round_robin", "wrong result"),
     Bug("results_over_stages_in_use", "__syncthreads();\n            if (own_row", "if (own_row", "access", "greedy", "race"),
-    Bug("results_not_ready", "__syncthreads();\n            if constexpr", "if constexpr", "access", "random", "race|uninitialised"),
+    Bug("results_not_ready", "__syncthreads();\n            write_rows", "write_rows", "access", "random", "race|uninitialised"),
     Bug("row_sums_of_others", "stage[i * Tile::row_floats + thread]", "stage[i * Tile::row_floats + thread + 1]", "plain", "round_robin", "wrong result"),
     Bug("odd_columns_not_added", "value += residual[row * residual_row + column];", "value += 0;", "plain", "round_robin", "wrong result"),
     Bug("first_of_pairs_added_twice", "value[i + j] + more.at[j]", "value[i + j] + more.at[0]", "plain", "round_robin", "wrong result"),
@@ -231,7 +252,7 @@ OPTIMIZER = [
 FILES = dict(
     zip(
         MAINS,
-        (PRODUCT, FLOAT, ATTENTION, BACKWARD, JOIN, WHOLE_HEADS, FLOAT_ATTENTION, FLOAT_BACKWARD, NORM, CROSS_ENTROPY, OPTIMIZER),
+        (PRODUCT, TF32, FLOAT, ATTENTION, BACKWARD, JOIN, WHOLE_HEADS, FLOAT_ATTENTION, FLOAT_BACKWARD, NORM, CROSS_ENTROPY, OPTIMIZER),
         strict=True,
     )
 )

@@ -87,7 +87,7 @@ template <class T> int tc_cuda_gemm(const void *args, int64_t, void *, void *str
             return cudaErrorInvalidValue;
     }
     if constexpr (sizeof(T) == 4) {
-        return launch_float_gemm(a, stream);
+        return a.variant == TC_GEMM_PLAIN ? launch_float_gemm(a, stream) : launch_tf32_gemm(a, stream);
     } else {
         constexpr int widest = sizeof(T) == 2 ? 64 : 32;
         if (a.variant != TC_GEMM_PLAIN) return cudaErrorInvalidValue;

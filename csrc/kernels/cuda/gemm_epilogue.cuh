@@ -186,7 +186,8 @@ __device__ __forceinline__ int64_t batch_offset(const tc_gemm_args &a, const int
 // Products of halves on tensor cores (gemm_tensor.cu), for args that tc_gemm_on_tensor_cores() allows.
 template <class T> int launch_tensor_gemm(const tc_gemm_args &a, void *stream);
 
-// Products of float32 (gemm_float.cu).
+// Products of float32: with its accuracy (gemm_float.cu); on tensor cores (gemm_tf32.cu), for args as above.
+int launch_tf32_gemm(const tc_gemm_args &a, void *stream);
 int launch_float_gemm(const tc_gemm_args &a, void *stream);
 
 } // namespace tc

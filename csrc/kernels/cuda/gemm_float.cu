@@ -1,9 +1,6 @@
 // gemm_float.cu: products of float32 for any strides. Sums are added in the order of gemm.h, as gemm.cu adds those
 // of the other dtypes: a row has the same bits in tiles of any size, and where the sum over k is split into its blocks.
 //
-// Where float32 products may give up accuracy, tensor cores multiply instead: TC_GEMM_TF32, and TC_GEMM_TF32_X3 by the three larger
-// products of two parts each.
-//
 // A block computes a square tile of C, and a thread up to 8 x 8 results of it, of neighbouring rows and columns in groups of four. For 16 k
 // at a time the tiles of A and B are copied to shared memory, three stages deep, as [k][row], so that a thread reads its rows and columns
 // as vectors. What is contiguous across k is copied in vectors, all else in single elements, which cp.async transposes as it goes.
@@ -36,11 +33,8 @@ template <int tile> struct FloatTile {
     static __device__ __forceinline__ int warp_column() { return static_cast<int>(threadIdx.x) / warp_lanes % warp_columns * 8 * columns; }
 };
 
-// How a thread computes its results of a tile: by multiply-adds, or by tensor cores of each number's tf32, or of two tf32 whose sum it is.
-enum { multiply_adds, tf32, tf32_x3 };
-
 // Sums by multiply-adds. left_at(), right_at(): what of a stage's operands add() reads from; own_row(), own_column(): the first result.
-template <int tile, int how> struct FloatSums : FloatTile<tile> {
+template <int tile> struct FloatSums : FloatTile<tile> {
     using Tile = FloatTile<tile>;
     static constexpr int side = Tile::side, columns = Tile::columns, row_floats = Tile::row_floats;
     float sum[side][columns];
@@ -83,103 +77,6 @@ template <int tile, int how> struct FloatSums : FloatTile<tile> {
                                    {sum[i][j], sum[i][j + 1], sum[i][j + 2], sum[i][j + 3]});
     }
 };
-
-// A number as tf32; or its first bits and the rest of it, both as tf32. The first ones are cut off, so that they stay finite.
-template <int how> __device__ __forceinline__ void split_tf32(uint32_t &large, uint32_t &small, float x)
-{
-    if constexpr (how == tf32) {
-        large = float_to_tf32(x);
-    } else {
-        large = bits_of_float(x) & ~0x1fffu;
-        small = float_to_tf32(x - float_of_bits(large));
-    }
-}
-
-// Sums by operations of 16 x 8 x 8 on tensor cores. A lane reads vectors of neighbouring rows, which are its rows of several operations, at
-// the k 2 t and 2 t + 1 instead of t and t + 4 for t = lane % 4, in both operands: so eight lanes read from different banks.
-template <int tile> struct TensorSums : FloatTile<tile> {
-    using Tile = FloatTile<tile>;
-    static constexpr int rows = Tile::side / 2, m = rows / 2, n = Tile::columns, row_floats = Tile::row_floats; // m x n operations
-    float sum[m][n][4];
-
-    static __device__ __forceinline__ int own_row() { return Tile::warp_row() + Tile::lane() / 4 * rows; }
-    static __device__ __forceinline__ int own_column() { return Tile::warp_column() + Tile::lane() % 4 * 8; }
-    static __device__ __forceinline__ int left_at() { return Tile::lane() % 4 * 2 * row_floats + own_row(); }
-    static __device__ __forceinline__ int right_at()
-    {
-        return Tile::lane() % 4 * 2 * row_floats + Tile::warp_column() + Tile::lane() / 4 * 4;
-    }
-    template <int how> __device__ __forceinline__ void add_by(const float *left, const float *right)
-    {
-        TC_UNROLL
-        for (int k = 0; k < float_depth; k += 8) {
-            uint32_t a[2][m][4], b[2][n][2]; // large and small parts
-            TC_UNROLL
-            for (int h = 0; h < 2; h++) {
-                const auto own = load_vector<rows>(left + (k + h) * row_floats);
-                TC_UNROLL
-                for (int r = 0; r < rows; r++) split_tf32<how>(a[0][r / 2][r % 2 + 2 * h], a[1][r / 2][r % 2 + 2 * h], own.at[r]);
-                TC_UNROLL
-                for (int j = 0; j < n; j += 4) {
-                    const auto four = load_vector<4>(right + (k + h) * row_floats + 8 * j);
-                    TC_UNROLL
-                    for (int c = 0; c < 4; c++) split_tf32<how>(b[0][j + c][h], b[1][j + c][h], four.at[c]);
-                }
-            }
-            const auto multiply = [&](int of_a, int of_b) {
-                TC_UNROLL
-                for (int i = 0; i < m; i++) TC_UNROLL
-                for (int j = 0; j < n; j++) mma_tf32(sum[i][j], a[of_a][i], b[of_b][j]);
-            };
-            if (how == tf32_x3) {
-                multiply(1, 0);
-                multiply(0, 1);
-            }
-            multiply(0, 0);
-        }
-    }
-    __device__ __forceinline__ void move_to(TensorSums &total)
-    {
-        TC_UNROLL
-        for (int i = 0; i < m; i++) TC_UNROLL
-        for (int j = 0; j < n; j++) TC_UNROLL
-        for (int e = 0; e < 4; e++) {
-            total.sum[i][j][e] += sum[i][j][e];
-            sum[i][j][e] = 0;
-        }
-    }
-    // A lane has eight neighbouring columns of a row, as two vectors; lanes of odd rows store the second one first, into other banks.
-    __device__ __forceinline__ void store(float *to) const
-    {
-        const int odd = Tile::lane() / 4 % 2;
-        TC_UNROLL
-        for (int r = 0; r < rows; r++) TC_UNROLL
-        for (int j = 0; j < n; j += 4) TC_UNROLL
-        for (int half = 0; half < 2; half++) {
-            Vector<float, 4> four;
-            TC_UNROLL
-            for (int c = 0; c < 4; c++) {
-                const float(&own)[4] = sum[r / 2][j + c];
-                four.at[c] = odd ? own[r % 2 * 2 + 1 - half] : own[r % 2 * 2 + half];
-            }
-            store_vector<4, float>(to + r * row_floats + 8 * j + 4 * (half ^ odd), four);
-        }
-    }
-};
-template <int tile> struct FloatSums<tile, tf32> : TensorSums<tile> {
-    __device__ __forceinline__ void add(const float *left, const float *right) { this->template add_by<tf32>(left, right); }
-};
-template <int tile> struct FloatSums<tile, tf32_x3> : TensorSums<tile> {
-    __device__ __forceinline__ void add(const float *left, const float *right) { this->template add_by<tf32_x3>(left, right); }
-};
-
-// The sum of one element by multiply-adds, where that of two parts is not finite: an infinity times a part that is zero is NaN.
-__device__ __forceinline__ float single_sum(const float *a, int64_t a_along, const float *b, int64_t b_along, int64_t K)
-{
-    float sum = 0;
-    for (int64_t k = 0; k < K; k++) sum += a[k * a_along] * b[k * b_along];
-    return sum;
-}
 
 // A thread's part of the copies of an operand.
 template <int tile, int copied> struct FloatCopies {
@@ -248,12 +145,12 @@ template <int tile, int a_copied, int b_copied> struct FloatStages {
 };
 
 // Block: one tile of C, of one chunk of the sum, of one element of the batch, as of gemm_kernel. `run`: columns_of_runs().
-template <int tile, int how, int a_copied, int b_copied>
+template <int tile, int a_copied, int b_copied>
 __global__ void __launch_bounds__(float_threads, tile == 32 ? 2 : 1)
     gemm_float_kernel(const __grid_constant__ tc_gemm_args a, int64_t k_block, int run)
 {
     using Tile = FloatTile<tile>;
-    using Sums = FloatSums<tile, how>;
+    using Sums = FloatSums<tile>;
     TC_DYNAMIC_SHARED(float, shared);
     BlockPlace place;
     const int64_t row = place.take(divide_up(a.M, tile)) * tile, column = place.take(divide_up(a.N, tile)) * tile;
@@ -296,15 +193,6 @@ __global__ void __launch_bounds__(float_threads, tile == 32 ? 2 : 1)
             __syncthreads();
             if (own_row / (tile / 2) == top / (tile / 2)) total.store(shared + (own_row - top) * Tile::row_floats + own_column);
             __syncthreads();
-            if constexpr (how == tf32_x3) {
-                for (int at = thread; at < tile / 2 * tile; at += Tile::threads) {
-                    float &value = shared[at / tile * Tile::row_floats + at % tile];
-                    const int64_t r = top + at / tile, c = at % tile;
-                    if (value - value != 0 && row + r < a.M && column + c < a.N)
-                        value = single_sum(left + r * a.a_row, a.a_col, right + c * a.b_col, a.b_row, K);
-                }
-                __syncthreads();
-            }
             write_rows<float, tile, Tile::threads>(epilogue, shared, Tile::row_floats, tile / 2, row + top, column, a, run);
         }
     };
@@ -314,11 +202,11 @@ __global__ void __launch_bounds__(float_threads, tile == 32 ? 2 : 1)
         write(WholeSum<float>(a, c_batch, chunk));
 }
 
-template <int tile, int how, int a_copied, int b_copied> int launch_copied(const tc_gemm_args &a, void *stream)
+template <int tile, int a_copied, int b_copied> int launch_copied(const tc_gemm_args &a, void *stream)
 {
     const int64_t count = divide_up(a.M, tile) * divide_up(a.N, tile) * a.k_chunks * a.batch;
     const Launch shape(blocks(count), dim3(FloatTile<tile>::threads), FloatTile<tile>::shared_floats * sizeof(float), stream);
-    return launch<gemm_float_kernel<tile, how, a_copied, b_copied>>(shape, a, tc_gemm_item_k_block(&a), columns_of_runs<float>(a));
+    return launch<gemm_float_kernel<tile, a_copied, b_copied>>(shape, a, tc_gemm_item_k_block(&a), columns_of_runs<float>(a));
 }
 
 int copied_operand(const void *data, int64_t across, int64_t along, const int64_t *batch, int batch_dims)
@@ -328,31 +216,24 @@ int copied_operand(const void *data, int64_t across, int64_t along, const int64_
     return across == 1 && aligned ? in_vectors : along == 1 ? along_k : any_strides;
 }
 
-template <int tile, int how> int launch_operands(const tc_gemm_args &a, void *stream)
+template <int tile> int launch_operands(const tc_gemm_args &a, void *stream)
 {
     const int left = copied_operand(a.a, a.a_row, a.a_col, a.a_batch, a.batch_dims);
     const int right = copied_operand(a.b, a.b_col, a.b_row, a.b_batch, a.batch_dims);
     const bool sums_a_otherwise = a.a_sum && (left != in_vectors || right != in_vectors);
-    if (left == any_strides || right == any_strides || sums_a_otherwise)
-        return launch_copied<tile, how, any_strides, any_strides>(a, stream);
+    if (left == any_strides || right == any_strides || sums_a_otherwise) return launch_copied<tile, any_strides, any_strides>(a, stream);
     if (left == along_k)
-        return right == along_k ? launch_copied<tile, how, along_k, along_k>(a, stream)
-                                : launch_copied<tile, how, along_k, in_vectors>(a, stream);
-    return right == along_k ? launch_copied<tile, how, in_vectors, along_k>(a, stream)
-                            : launch_copied<tile, how, in_vectors, in_vectors>(a, stream);
+        return right == along_k ? launch_copied<tile, along_k, along_k>(a, stream) : launch_copied<tile, along_k, in_vectors>(a, stream);
+    return right == along_k ? launch_copied<tile, in_vectors, along_k>(a, stream) : launch_copied<tile, in_vectors, in_vectors>(a, stream);
 }
 
 } // namespace
 
 int tc::launch_float_gemm(const tc_gemm_args &a, void *stream)
 {
-    const bool large = a.tile == 128;
-    switch (a.variant) {
-    case TC_GEMM_TF32: return large ? launch_operands<128, tf32>(a, stream) : launch_operands<64, tf32>(a, stream);
-    case TC_GEMM_TF32_X3: return large ? launch_operands<128, tf32_x3>(a, stream) : launch_operands<64, tf32_x3>(a, stream);
-    case TC_GEMM_PLAIN: break;
-    default: return cudaErrorInvalidValue;
+    switch (a.tile) {
+    case 128: return launch_operands<128>(a, stream);
+    case 64: return launch_operands<64>(a, stream);
+    default: return launch_operands<32>(a, stream);
     }
-    if (large) return launch_operands<128, multiply_adds>(a, stream);
-    return a.tile == 64 ? launch_operands<64, multiply_adds>(a, stream) : launch_operands<32, multiply_adds>(a, stream);
 }
