@@ -30,8 +30,10 @@ LIMITS = {
     ("gemm_tensor.cu", "gemm_tensor_kernel<bfloat16, 64, "): (128, 128, 4, 0, 0, 0),
     ("gemm_tf32.cu", "gemm_tensor_kernel<tf32, 128, "): (128, 244, 2, 0, 0, 0),
     ("gemm_tf32.cu", "gemm_tensor_kernel<tf32, 64, "): (128, 128, 4, 0, 0, 0),
-    ("gemm_tf32.cu", "gemm_tensor_kernel<tf32_x3, 128, "): (256, 244, 1, 0, 0, 0),
-    ("gemm_tf32.cu", "gemm_tensor_kernel<tf32_x3, 64, "): (128, 168, 3, 0, 0, 0),
+    ("gemm_tf32.cu", "gemm_tensor_kernel<tf32_x3, 128, "): (256, 252, 1, 0, 0, 0),
+    ("gemm_tf32.cu", "gemm_tensor_kernel<tf32_x3, 64, "): (128, 200, 2, 0, 0, 0),
+    ("gemm_tensor.cu", "gemm_tensor_kernel<bfloat16, 16, "): (64, 64, 16, 0, 0, 0),
+    ("gemm_tf32.cu", "gemm_tensor_kernel<tf32_x3, 16, "): (64, 112, 9, 0, 0, 0),
     ("attention.cu", "attention_forward_kernel<float, 64, "): (256, 243, 1, 1, 0, 0),
     ("attention.cu", "attention_forward_kernel<float, 32, "): (256, 128, 2, 1, 0, 0),
     ("attention.cu", "attention_forward_kernel<bfloat16, 64, "): (256, 243, 1, 1, 0, 0),
@@ -77,6 +79,8 @@ LIMITS = {
     ("elementwise.cu", "flat_kernel<float, BinaryForward>"): (128, 32, 16, 0, 3, 0),
     ("elementwise.cu", "flat_kernel<bfloat16, BinaryForward>"): (128, 32, 16, 0, 0, 0),
     ("elementwise.cu", "flat_kernel<float, UnaryForward>"): (128, 32, 16, 10, 8, 0),
+    ("elementwise.cu", "own_flat_kernel<float, "): (128, 32, 16, 0, 0, 0),
+    ("elementwise.cu", "own_flat_kernel<bfloat16, "): (128, 32, 16, 0, 0, 0),
     ("elementwise.cu", "activation_backward_kernel<float, 4>"): (128, 32, 16, 0, 0, 0),
     ("elementwise.cu", "activation_backward_kernel<bfloat16, 8>"): (128, 32, 16, 0, 0, 0),
     ("elementwise.cu", "dropout_kernel<float>"): (128, 32, 16, 0, 0, 1),
@@ -216,8 +220,8 @@ def operations_in(loop):
 PER_TF32 = {
     "tf32, 128, true, true": (64, 4.5),
     "tf32, 128, false, false": (64, 5.3),
-    "tf32_x3, 128, true, true": (96, 3.7),
-    "tf32_x3, 128, false, false": (96, 4.2),
+    "tf32_x3, 128, true, true": (96, 3.3),
+    "tf32_x3, 128, false, false": (96, 3.9),
 }
 
 

@@ -313,11 +313,14 @@ def test_how_accurate_tf32_is(cuda, rng):
 
 
 def test_sums_of_positive_numbers_are_not_cut_off(cuda, rng):
-    """Tensor cores round sums towards zero, as the emulation does: of three products the error does not grow with the number of terms."""
+    """Tensor cores round sums towards zero, as the emulation does: of three products, and of a bias's gradient, the error hardly grows with the
+    number of terms."""
     a, b = rng.random((32, 2048), np.float32), rng.random((2048, 32), np.float32)
-    exact = reference.matmul(a, b)
-    errors = [product(cuda, a, b, how)[0] / exact - 1 for how in TF32_X3]
-    assert np.max(np.abs(errors)) < 1.5e-6, errors
+    exact, sums = reference.matmul(a, b), a.astype(float).sum(1)
+    for how in (*TF32, *TF32_X3):
+        c, _, row_sums = product(cuda, a, b, how, a_sum=True)
+        assert np.max(np.abs(c / exact - 1)) < (1.5e-6 if how in TF32_X3 else 1e-4)
+        np.testing.assert_allclose(row_sums[0], sums, rtol=1.5e-6)
 
 
 def test_what_has_no_two_parts_is_multiplied_as_it_is(cuda):

@@ -1,5 +1,5 @@
 // gemm_tensor.cuh: products on tensor cores (sm_80 and later), summed in float32 in the order of k, whatever the tile: a row of C has the
-// same bits in tiles of either size. Of halves, and of float32 as tf32, which have half as many k for the same bytes.
+// same bits in tiles of any size. Of halves, and of float32 as tf32, which have half as many k for the same bytes.
 //
 // A warp computes 64 x 64 results of a large tile of C, and 32 x 32 or 16 x 16 of a small one. For 64 or 128 bytes of k at a time the tiles
 // of A and B are copied to shared memory, some stages deep, in chunks of 16 bytes along the operand's own contiguous axis: ldmatrix
@@ -83,8 +83,11 @@ template <> struct Numbers<tf32> {
             first[i] = first_tf32(a[i]);
             rest[i] = is_finite(float_of_bits(a[i])) ? rest_of_tf32(a[i]) : 0; // that of an infinity would be NaN
         }
-        multiply(sum, rest, ones);
-        multiply(sum, first, ones);
+        float own[4] = {}; // which tensor cores hardly cut off, where they would cut off a long sum
+        multiply(own, rest, ones);
+        multiply(own, first, ones);
+        TC_UNROLL
+        for (int i = 0; i < 4; i++) sum[i] += own[i];
     }
 };
 
@@ -108,9 +111,9 @@ template <> struct Numbers<tf32_x3> : Numbers<tf32> {
 template <class T, int rows, int run, bool along, bool left> struct OperandTile {
     static_assert(along || rows * sizeof(T) >= 128, "eight chunks that are permuted");
     static constexpr int size = sizeof(T), in_chunk = chunk_bytes / size; // elements
-    static constexpr int depth = run / size, halves = run / 64, bytes = rows * run, step_bytes = 32,
-                         step = step_bytes / size;       // k of mma
-    static constexpr bool matrices = size == 2 || along; // for ldmatrix, which transposes halves alone
+    static constexpr int depth = run / size, halves = run / 64, bytes = rows * run;
+    static constexpr int step_bytes = 32, step = step_bytes / size; // k of mma
+    static constexpr bool matrices = size == 2 || along;            // for ldmatrix, which transposes halves alone
 
     // Where the chunk is that begins at (row, k).
     static __device__ __forceinline__ int chunk_at(int row, int k)
