@@ -39,7 +39,8 @@ template <> constexpr uint32_t pair_of_ones<float16> = 0x3c003c00;
 template <> constexpr uint32_t pair_of_ones<bfloat16> = 0x3f803f80;
 
 // Of a dtype or one of these: Element is stored, and the sum of `parts` operands of tensor cores. split() makes these of what was loaded,
-// the first part, and add_row_sums() adds the sums of A's rows, of numbers that are not split.
+// the first part. Sums of A's rows, of numbers that are not split, are where those of products in a first column are, after
+// join_row_sums().
 template <class T> struct Numbers {
     using Element = T;
     static constexpr int parts = 1;
@@ -53,6 +54,7 @@ template <class T> struct Numbers {
         constexpr uint32_t ones[2] = {pair_of_ones<T>, pair_of_ones<T>};
         multiply(sum, a, ones);
     }
+    static __device__ __forceinline__ void join_row_sums(float (&)[4]) {}
 };
 
 __device__ __forceinline__ bool is_finite(float x) { return x - x == 0; }
@@ -76,18 +78,16 @@ template <> struct Numbers<tf32> {
     }
     static __device__ __forceinline__ void add_row_sums(float (&sum)[4], const uint32_t (&a)[4])
     {
-        constexpr uint32_t one = 0x3f800000, ones[2] = {one, one};
-        uint32_t first[4], rest[4];
+        sum[0] += float_of_bits(a[0]) + float_of_bits(a[2]);
+        sum[2] += float_of_bits(a[1]) + float_of_bits(a[3]);
+    }
+    static __device__ __forceinline__ void join_row_sums(float (&sum)[4])
+    {
         TC_UNROLL
-        for (int i = 0; i < 4; i++) {
-            first[i] = first_tf32(a[i]);
-            rest[i] = is_finite(float_of_bits(a[i])) ? rest_of_tf32(a[i]) : 0; // that of an infinity would be NaN
+        for (int half = 0; half < 4; half += 2) {
+            sum[half] += __shfl_xor_sync(all_lanes, sum[half], 1);
+            sum[half] += __shfl_xor_sync(all_lanes, sum[half], 2);
         }
-        float own[4] = {}; // which tensor cores hardly cut off, where they would cut off a long sum
-        multiply(own, rest, ones);
-        multiply(own, first, ones);
-        TC_UNROLL
-        for (int i = 0; i < 4; i++) sum[i] += own[i];
     }
 };
 
@@ -251,9 +251,9 @@ template <class T, int tile, bool a_along, bool b_along> struct TensorTile : Ten
             TC_UNROLL
             for (int i = 0; i < m; i++) Left::load(left[0][i], stage, left_at, i, kk);
             TC_UNROLL
-            for (int j = 0; j < n; j++) Right::load(right[0][j], stage + Left::bytes, right_at, j, kk);
-            TC_UNROLL
             for (int i = 0; sums_a && i < m; i++) Numbers<T>::add_row_sums(a_sum[i], left[0][i]);
+            TC_UNROLL
+            for (int j = 0; j < n; j++) Right::load(right[0][j], stage + Left::bytes, right_at, j, kk);
             Numbers<T>::split(left);
             Numbers<T>::split(right);
             const auto multiply = [&](int of_left, int of_right) {
@@ -374,7 +374,9 @@ __global__ void __launch_bounds__(tensor_threads, 1) gemm_tensor_kernel(const __
         write(PartialSum<Element>(a, c_batch, chunk));
     else
         write(WholeSum<Element>(a, c_batch, chunk));
-    if (adds_a && warp_column == 0 && lane % 4 == 0) { // each column of the products with ones has all sums
+    TC_UNROLL
+    for (int i = 0; adds_a && i < Tile::m; i++) Numbers<T>::join_row_sums(work.a_sum[i]);
+    if (adds_a && warp_column == 0 && lane % 4 == 0) {
         TC_UNROLL
         for (int i = 0; i < Tile::m; i++) TC_UNROLL
         for (int half = 0; half < 2; half++) {
