@@ -49,14 +49,14 @@ static void split_plain_gemm(tc_gemm_args *g, tc_dtype compute, int64_t multipro
 /* Few rows that wait for a weight, whose rows run along k: small tiles, whose blocks read it on all multiprocessors at a time. */
 static bool has_few_rows(const tc_gemm_args *g, int64_t multiprocessors)
 {
-    return g->M <= (tiles_of(g, 64, 64) < multiprocessors ? 32 : 16) && g->a_col == 1 && g->b_row == 1 && !g->a_sum;
+    return g->M <= (tiles_of(g, 64, 64) * g->batch < multiprocessors ? 32 : 16) && g->a_col == 1 && g->b_row == 1 && !g->a_sum;
 }
 
 /* On tensor cores a sum is in one order in every tile, and there are no blocks of k: a forward is never split. */
 static void split_tensor_gemm(tc_gemm_args *g, int64_t multiprocessors)
 {
     g->tile = has_few_rows(g, multiprocessors) ? 16 : fill_large_tiles(g, multiprocessors) ? 128 : 64;
-    const int64_t tiles = tiles_of(g, g->tile, g->tile);
+    const int64_t tiles = tiles_of(g, g->tile, g->tile == 16 ? 32 : g->tile);
     tc_gemm_split_k(g, g->k_is_rows && tiles < multiprocessors ? 2 * multiprocessors / tiles : 1);
 }
 

@@ -2,9 +2,9 @@
  *
  *     C (M,N) = activation(A (M,K) B (K,N) + bias (N)) + residual (M,N),    for every element of a batch.
  *
- * An element of C is the sum over k in order, in blocks whose length depends on K alone; block sums are added in
- * order. So its bits depend neither on the tile that contains it nor on how items are cut into ranges, nor on whether the blocks are
- * computed by one item or by several: a row of C has the same bits however many rows there are.
+ * An element of C is the sum over k in order, in blocks whose length depends on K alone (on tensor cores of GPUs in one, or in blocks of
+ * one length); block sums are added in order. So its bits depend neither on the tile that contains it nor on how items are cut into ranges,
+ * nor on whether the blocks are computed by one item or by several: a row of C has the same bits however many rows there are.
  */
 #ifndef TC_KERNELS_GEMM_H
 #define TC_KERNELS_GEMM_H
@@ -84,7 +84,8 @@ typedef struct tc_gemm_args {
     tc_gemm_a_form a_form;
     tc_gemm_b_form b_form;
     tc_gemm_variant variant;
-    int64_t tile; /* on GPUs: rows of the tile of C that a block of threads computes: 16, 32, 64 or 128, as far as the kernel has it */
+    int64_t tile; /* on GPUs: rows of the tile of C that a block of threads computes: 16 (by 32 columns), 32, 64 or 128, as the kernel has
+                     them */
     tc_activation activation;
     bool wide;        /* with no epilogue but a residual: c, a_sum and the residual in the compute dtype */
     bool accumulates; /* the residual is a sum of gradients, contiguous, and the only epilogue: the sum over k may be split all the same */
@@ -147,7 +148,7 @@ static inline bool tc_gemm_on_tensor_cores(const tc_gemm_args *a, size_t element
     const tc_gemm_operand_runs left = tc_gemm_runs(a->a_row, a->a_col, in_chunk), right = tc_gemm_runs(a->b_col, a->b_row, in_chunk);
     if (left == TC_GEMM_NEITHER || right == TC_GEMM_NEITHER || (uintptr_t)a->a % 16 || (uintptr_t)a->b % 16) return false;
     if ((left == TC_GEMM_ALONG || right == TC_GEMM_ALONG) && a->K % in_chunk) return false;
-    if (a->K > INT32_MAX || (a->a_sum && (left != TC_GEMM_ACROSS || right != TC_GEMM_ACROSS))) return false;
+    if (a->K > INT32_MAX - 128 || (a->a_sum && (left != TC_GEMM_ACROSS || right != TC_GEMM_ACROSS))) return false;
     for (int d = 0; d < a->batch_dims; d++)
         if (a->a_batch[d] % in_chunk || a->b_batch[d] % in_chunk) return false;
     return a->k_chunks <= 1 || a->k_chunk % in_chunk == 0;

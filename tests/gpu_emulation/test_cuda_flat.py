@@ -77,7 +77,7 @@ def test_common_functions_have_kernels_of_their_own(emulated_gpu, emulated_libra
 
 
 def test_tails_of_gelu(emulated_gpu):
-    """Beside float64, with errors relative to each value; the largest numbers and NaN as on the CPU."""
+    """Beside float64, with errors relative to each value, and of slopes to one; the largest numbers, and NaN."""
     x = np.concatenate([np.linspace(-13, 13, 1001), [-1e-30, 0, 1e-30, 30, 3e38, -20, -3e38, np.nan]]).astype(np.float32)
     t = tc.tensor(x, device=emulated_gpu).requires_grad_()
     y = tc.functional.gelu(t)

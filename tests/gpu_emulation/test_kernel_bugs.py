@@ -75,7 +75,7 @@ PRODUCT = [
 TF32 = [
     Bug("blocks_not_added", "total.at[i][j][e] += at", "total.at[i][j][e] = at", "plain", "round_robin", "wrong result"),
     Bug("blocks_added_again", "            at[i][j][e] = 0;\n", "", "plain", "round_robin", "wrong result"),
-    Bug("last_block_not_added", "(kk + 1) * Left::step % settled_k", "(kk + 2) * Left::step % settled_k", "plain", "round_robin", "wrong result"),
+    Bug("blocks_from_the_first_k_on", "(steps - 1 - step) % (settled_k / depth)", "(step + 1) % (settled_k / depth)", "plain", "round_robin", "wrong result"),
     Bug("row_sums_of_one_half_of_k", "float_of_bits(a[0]) + float_of_bits(a[2])", "float_of_bits(a[0])", "plain", "round_robin", "wrong result"),
     Bug("wrong_rows_of_single_numbers", "below = left ? e % 2 : e / 2", "below = left ? e / 2 : e % 2", "plain", "round_robin", "wrong result"),
     Bug("wrong_half_of_single_numbers", "half = left ? e / 2 : e % 2", "half = left ? e % 2 : e / 2", "plain", "round_robin", "wrong result"),

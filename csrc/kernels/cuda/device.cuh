@@ -316,7 +316,6 @@ __device__ __forceinline__ double real_sqrt(double x) { return sqrt(x); }
 __device__ __forceinline__ float real_tanh(float x) { return tanhf(x); }
 __device__ __forceinline__ double real_tanh(double x) { return tanh(x); }
 
-__device__ __forceinline__ float real_erfc(float x) { return erfcf(x); }
 __device__ __forceinline__ double real_erfc(double x) { return erfc(x); }
 
 // Joins what the threads of a block have, by a tree: f(i, j) adds that of thread j to that of thread i, in memory that they share. At the

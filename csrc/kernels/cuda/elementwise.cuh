@@ -92,12 +92,12 @@ __global__ void __launch_bounds__(element_threads, block_residency) own_flat_ker
 template <class T, template <class> class Function, int function>
 bool launched_own(const tc_elementwise_args &a, const Launch &shape, int &error)
 {
-    if (a.function != function) return false;
+    if (a.function != function || (Function<compute<T>>::inputs == 1 && !a.in[0].data)) return false;
     error = launch<own_flat_kernel<T, Function, function>>(shape, a);
     return true;
 }
 
-// Functions that have kernels of their own.
+// Functions that have kernels of their own: of all the inputs that others of their kind have.
 template <int... functions> struct Own {
     // Launches that of a.function, or no kernel; gives whether it did.
     template <class T, template <class> class Function>

@@ -32,10 +32,8 @@ __device__ __forceinline__ double real_fmod(double x, double y) { return fmod(x,
 #define v_set1(x) (x)
 #define v_zero() Real(0)
 
-__device__ __forceinline__ float quotient(float a, float b)
-{
-    return a * reciprocal_approximate(b);
-} // for b far from the ends of the range
+// a / b, of float32 good to two units in the last place, and 0 where 1 / b would be denormal.
+__device__ __forceinline__ float quotient(float a, float b) { return a * reciprocal_approximate(b); }
 __device__ __forceinline__ double quotient(double a, double b) { return a / b; }
 
 __device__ __forceinline__ bool v_not(bool a) { return !a; }

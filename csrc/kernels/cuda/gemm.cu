@@ -2,7 +2,7 @@
 // (whose q, k and v are views of C) and of matmul. Plain products in the compute dtype, of float64 and halves.
 //
 // Operands are read through Operand (tile.cuh) and results are written by an epilogue that takes row, column and value
-// (gemm_epilogue.cuh). gemm_float.cu has the products of float32, gemm_tensor.cu those of halves on tensor cores.
+// (gemm_epilogue.cuh). gemm_float.cu has the products of float32, gemm_tensor.cuh those on tensor cores.
 #include "gemm_epilogue.cuh"
 #include "launchers.h"
 #include "tile.cuh"

@@ -203,7 +203,9 @@ template <class Tile, int rows, bool along, int threads> struct Copies {
 
 // ---- sums ----------------------------------------------------------------------------------------------------------------------------
 
-constexpr int settled_k = 16; // terms whose sums of two parts are added to a total: tensor cores cut off what they add up
+// Terms whose sums of two parts are added to a total: tensor cores cut off what they add up. Of fewer, roundings of the total would be
+// more.
+constexpr int settled_k = 64;
 
 template <int m, int n> struct TileSums {
     float at[m][n][4];
@@ -269,7 +271,6 @@ template <class T, int tile, bool a_along, bool b_along> struct TensorTile : Ten
                 multiply(0, parts - 1);
             }
             multiply(0, 0);
-            if (parts == 2 && (kk + 1) * Left::step % settled_k == 0) sum.move_to(total);
         }
     }
     __device__ __forceinline__ const Sums &result() const { return parts == 2 ? total : sum; }
@@ -341,6 +342,7 @@ __global__ void __launch_bounds__(tensor_threads, 1) gemm_tensor_kernel(const __
             work.template add<decltype(adds)::value>(shared + oldest, left_at, right_at);
             free = oldest;
             oldest = oldest + Tile::stage_bytes == Tile::shared_bytes ? 0 : oldest + Tile::stage_bytes;
+            if (Tile::parts == 2 && (steps - 1 - step) % (settled_k / depth) == 0) work.sum.move_to(work.total);
         }
     };
     if (adds_a)
