@@ -31,9 +31,9 @@ LIMITS = {
     ("gemm_tf32.cu", "gemm_tensor_kernel<tf32, 128, "): (128, 244, 2, 0, 0, 0),
     ("gemm_tf32.cu", "gemm_tensor_kernel<tf32, 64, "): (128, 128, 4, 0, 0, 0),
     ("gemm_tf32.cu", "gemm_tensor_kernel<tf32_x3, 128, "): (256, 244, 1, 0, 0, 0),
-    ("gemm_tf32.cu", "gemm_tensor_kernel<tf32_x3, 64, "): (128, 200, 2, 0, 0, 0),
+    ("gemm_tf32.cu", "gemm_tensor_kernel<tf32_x3, 64, "): (128, 168, 3, 0, 0, 0),
     ("gemm_tensor.cu", "gemm_tensor_kernel<bfloat16, 16, "): (64, 64, 16, 0, 0, 0),
-    ("gemm_tf32.cu", "gemm_tensor_kernel<tf32_x3, 16, "): (64, 112, 9, 0, 0, 0),
+    ("gemm_tf32.cu", "gemm_tensor_kernel<tf32_x3, 16, "): (64, 80, 12, 0, 0, 0),
     ("attention.cu", "attention_forward_kernel<float, 64, "): (256, 243, 1, 1, 0, 0),
     ("attention.cu", "attention_forward_kernel<float, 32, "): (256, 128, 2, 1, 0, 0),
     ("attention.cu", "attention_forward_kernel<bfloat16, 64, "): (256, 243, 1, 1, 0, 0),
@@ -220,8 +220,8 @@ def operations_in(loop):
 PER_TF32 = {
     "tf32, 128, true, true": (64, 4.5),
     "tf32, 128, false, false": (64, 5.3),
-    "tf32_x3, 128, true, true": (96, 3.3),
-    "tf32_x3, 128, false, false": (96, 3.9),
+    "tf32_x3, 128, true, true": (96, 3.7),
+    "tf32_x3, 128, false, false": (96, 4.2),
 }
 
 
