@@ -80,7 +80,7 @@ LIMITS = {
     ("elementwise.cu", "flat_kernel<bfloat16, BinaryForward>"): (128, 32, 16, 0, 0, 0),
     ("elementwise.cu", "flat_kernel<float, UnaryForward>"): (128, 32, 16, 10, 8, 0),
     ("elementwise.cu", "own_flat_kernel<float, "): (128, 32, 16, 0, 0, 0),
-    ("elementwise.cu", "own_flat_kernel<bfloat16, "): (128, 32, 16, 0, 0, 0),
+    ("elementwise.cu", "own_flat_kernel<bfloat16, "): (128, 48, 10, 0, 0, 0),
     ("elementwise.cu", "activation_backward_kernel<float, 4>"): (128, 32, 16, 0, 0, 0),
     ("elementwise.cu", "activation_backward_kernel<bfloat16, 8>"): (128, 32, 16, 0, 0, 0),
     ("elementwise.cu", "dropout_kernel<float>"): (128, 32, 16, 0, 0, 1),

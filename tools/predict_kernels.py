@@ -219,10 +219,10 @@ ROWS = [
     *one_query("one_query", ", in segments"),
     *add_layer_norm("add_layer_norm float32 2048x32", 1),
     *add_layer_norm("add_layer_norm float32 1024x768", 4),
-    *rows_of("binary float32 64x1024", 1, {"x * y": ("own_flat_kernel<float, BinaryForward, 2>", 1)}),
-    *rows_of("binary float32 64x1024", 192, {"x * y": ("own_flat_kernel<float, BinaryForward, 2>", 1)}),
-    Row("GELU", "65536", "unary float32 65536", "own_flat_kernel<float, UnaryForward, 22>", 1, 3 * 65536),
-    Row("GELU", f"{192 * 65536}", "unary float32 65536", "own_flat_kernel<float, UnaryForward, 22>", 192, 3 * 65536),
+    *rows_of("binary float32 64x1024", 1, {"x * y": ("own_flat_kernel<float, BinaryForward, 2, false>", 1)}),
+    *rows_of("binary float32 64x1024", 192, {"x * y": ("own_flat_kernel<float, BinaryForward, 2, false>", 1)}),
+    Row("GELU", "65536", "unary float32 65536", "own_flat_kernel<float, UnaryForward, 22, false>", 1, 3 * 65536),
+    Row("GELU", f"{192 * 65536}", "unary float32 65536", "own_flat_kernel<float, UnaryForward, 22, false>", 192, 3 * 65536),
     *rows_of("optimizer float32 AdamWx64x1024", 1, {"AdamW": ("adam_kernel", 12)}),
     *rows_of("optimizer float32 AdamWx64x1024", 36, {"AdamW": ("adam_kernel", 12)}),
     *rows_of("cross_entropy float32 2048x10", 1, LOSS),
@@ -242,7 +242,7 @@ class Measured:
 
 
 def vector_sum(size: int, speed: float) -> Measured:
-    row = Row("x + y", f"{size}", "binary float32 64x1024", "own_flat_kernel<float, BinaryForward, 2>", size / 65536, 65536)
+    row = Row("x + y", f"{size}", "binary float32 64x1024", "own_flat_kernel<float, BinaryForward, 2, false>", size / 65536, 65536)
     return Measured(row, V100, 12 * size / 1e9, speed, "PyTorch")
 
 

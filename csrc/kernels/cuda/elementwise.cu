@@ -19,7 +19,7 @@ using namespace tc;
 
 template <class Real> struct UnaryForward {
     static constexpr int inputs = 1;
-    using Own = tc::Own<TC_UNARY_relu, TC_UNARY_gelu, TC_UNARY_gelu_tanh, TC_UNARY_silu>;
+    using Own = tc::Own<false, TC_UNARY_relu, TC_UNARY_gelu, TC_UNARY_gelu_tanh, TC_UNARY_silu>;
     static __device__ __forceinline__ Real apply(int function, const Real (&in)[1])
     {
         const Real x = in[0];
@@ -35,7 +35,7 @@ template <class Real> struct UnaryForward {
 
 template <class Real> struct UnaryBackward { // from dy and the saved tensor
     static constexpr int inputs = 2;
-    using Own = tc::Own<TC_UNARY_relu, TC_UNARY_gelu, TC_UNARY_gelu_tanh, TC_UNARY_silu>;
+    using Own = tc::Own<false, TC_UNARY_relu, TC_UNARY_gelu, TC_UNARY_gelu_tanh, TC_UNARY_silu>;
     static __device__ __forceinline__ Real apply(int function, const Real (&in)[2])
     {
         const Real g = in[0], x = in[1], &y = x;
@@ -51,7 +51,7 @@ template <class Real> struct UnaryBackward { // from dy and the saved tensor
 
 template <class Real> struct BinaryForward {
     static constexpr int inputs = 2;
-    using Own = tc::Own<TC_BINARY_add, TC_BINARY_sub, TC_BINARY_mul>;
+    using Own = tc::Own<true, TC_BINARY_add, TC_BINARY_sub, TC_BINARY_mul>;
     static __device__ __forceinline__ Real apply(int function, const Real (&in)[2])
     {
         const Real a = in[0], b = in[1];
@@ -72,7 +72,7 @@ template <class Real> struct BinaryForward {
 
 template <class Real> struct BinaryBackward {
     static constexpr int inputs = 3;
-    using Own = tc::Own<>;
+    using Own = tc::Own<false>;
     static __device__ __forceinline__ Real apply(int function, const Real (&in)[3])
     {
         const Real g = in[0], a = in[1], b = in[2];

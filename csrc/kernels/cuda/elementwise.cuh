@@ -67,8 +67,8 @@ __global__ void __launch_bounds__(element_threads, block_residency) flat_kernel(
 }
 
 // The same of one function, chosen by the compiler and unrolled: of those that are common, the general kernel's arithmetic takes longer
-// than the memory.
-template <class T, template <class> class Function, int function>
+// than the memory. numbers: some inputs are.
+template <class T, template <class> class Function, int function, bool numbers>
 __global__ void __launch_bounds__(element_threads, block_residency) own_flat_kernel(const __grid_constant__ tc_elementwise_args a)
 {
     using Real = compute<T>;
@@ -77,33 +77,36 @@ __global__ void __launch_bounds__(element_threads, block_residency) own_flat_ker
         Vector<T, N> in[inputs] = {}, out;
         TC_UNROLL
         for (int k = 0; k < inputs; k++)
-            if (a.in[k].data) in[k] = load_vector<N>(static_cast<const T *>(a.in[k].data) + i * N);
+            if (!numbers || a.in[k].data) in[k] = load_vector<N>(static_cast<const T *>(a.in[k].data) + i * N);
         TC_UNROLL
         for (int lane = 0; lane < N; lane++) {
             Real x[inputs];
             TC_UNROLL
-            for (int k = 0; k < inputs; k++) x[k] = inputs == 1 || a.in[k].data ? widen(in[k].at[lane]) : number(a.in[k], Real());
+            for (int k = 0; k < inputs; k++) x[k] = !numbers || a.in[k].data ? widen(in[k].at[lane]) : number(a.in[k], Real());
             narrow(out.at[lane], Function<Real>::apply(function, x));
         }
         store_vector<N>(static_cast<T *>(a.out.data) + i * N, out);
     });
 }
 
-template <class T, template <class> class Function, int function>
+template <class T, template <class> class Function, bool takes_numbers, int function>
 bool launched_own(const tc_elementwise_args &a, const Launch &shape, int &error)
 {
-    if (a.function != function || (Function<compute<T>>::inputs == 1 && !a.in[0].data)) return false;
-    error = launch<own_flat_kernel<T, Function, function>>(shape, a);
+    bool arrays = true;
+    for (int k = 0; k < Function<compute<T>>::inputs; k++) arrays = arrays && a.in[k].data;
+    if (a.function != function || (!arrays && !takes_numbers)) return false;
+    error = arrays ? launch<own_flat_kernel<T, Function, function, false>>(shape, a)
+                   : launch<own_flat_kernel<T, Function, function, takes_numbers>>(shape, a);
     return true;
 }
 
-// Functions that have kernels of their own: of all the inputs that others of their kind have.
-template <int... functions> struct Own {
+// Functions that have kernels of their own: of all the inputs that others of their kind have, some of which may be numbers.
+template <bool takes_numbers, int... functions> struct Own {
     // Launches that of a.function, or no kernel; gives whether it did.
     template <class T, template <class> class Function>
     static bool launched([[maybe_unused]] const tc_elementwise_args &a, [[maybe_unused]] const Launch &shape, [[maybe_unused]] int &error)
     {
-        return (... || launched_own<T, Function, functions>(a, shape, error));
+        return (... || launched_own<T, Function, takes_numbers, functions>(a, shape, error));
     }
 };
 
@@ -120,7 +123,7 @@ template <class T> bool is_flat(const tc_elementwise_args &a)
 
 template <class Real> struct Where {
     static constexpr int inputs = 3;
-    using Own = tc::Own<>;
+    using Own = tc::Own<false>;
     static __device__ __forceinline__ Real apply(int function, const Real (&in)[3])
     {
         if (function == TC_CHOICE_same) return in[1] == in[2] ? in[0] : Real(0);
