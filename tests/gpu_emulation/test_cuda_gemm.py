@@ -315,12 +315,12 @@ def test_how_accurate_tf32_is(cuda, rng):
 def test_sums_of_positive_numbers_are_not_cut_off(cuda, rng):
     """Tensor cores round sums towards zero, as the emulation does: of three products, and of a bias's gradient, the error hardly grows with the
     number of terms; equal terms, whose roundings have one sign, are the worst."""
-    for K, fill in ((2048, None), (16384, 0.1)):
-        a, b = (np.full(s, fill, np.float32) if fill else rng.random(s, np.float32) for s in ((8, K), (K, 8)))
+    for K, each in ((2048, None), (16384, 0.1)):
+        a, b = (np.full(s, each, np.float32) if each else rng.random(s, np.float32) for s in ((8, K), (K, 8)))
         exact, sums = reference.matmul(a, b), a.astype(float).sum(1)
         for how in (*TF32, *TF32_X3):
             c, _, row_sums = product(cuda, a, b, how, a_sum=True)
-            assert np.max(np.abs(c / exact - 1)) < ((5e-6 if fill else 2e-6) if how in TF32_X3 else 1e-3)
+            assert np.max(np.abs(c / exact - 1)) < ((5e-6 if each else 2e-6) if how in TF32_X3 else 1e-3)
             np.testing.assert_allclose(row_sums[0], sums, rtol=2e-6 if K < 4096 else 1e-4)
 
 
