@@ -121,8 +121,8 @@ bool tc_tensor_is_contiguous(const tc_tensor *tensor);
 /* How much accuracy float32 products may give up for speed. It is a permission: a kernel that gains nothing by it does not use it. */
 typedef enum tc_float32_precision {
     TC_FLOAT32_HIGHEST, /* full float32, the default */
-    TC_FLOAT32_HIGH,    /* about 16 bits: TF32, or two bfloat16 parts */
-    TC_FLOAT32_MEDIUM   /* bfloat16 */
+    TC_FLOAT32_HIGH,    /* about 16 bits on CPUs, two bfloat16 parts; 20 on GPUs, two TF32 parts */
+    TC_FLOAT32_MEDIUM   /* bfloat16; on GPUs TF32 */
 } tc_float32_precision;
 
 void tc_set_float32_precision(tc_float32_precision precision); /* for the whole process; products in progress may use either setting */

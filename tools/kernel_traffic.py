@@ -55,6 +55,7 @@ ROWS = [
     Row("norm of gradients", "optimizer float32 AdamWx64x1024", "norm_kernel", 1, 1.01, 1.01, 1.04),
     Row("their clipping", "optimizer float32 AdamWx64x1024", "scale_kernel", 2, 1.01, 1.01, 1.2),
     Row("dropout", "dropout float32 4096", "dropout_vectors_kernel", 4, 1.01, 1.01, 1.01),
+    # 2 is TC_BINARY_mul, 22 TC_UNARY_gelu: their places in binary.def and unary.def.
     Row("x * y", "binary float32 64x1024", "own_flat_kernel<float, BinaryForward, 2, false>", 3, 1.01, 1.01, 1.01),
     Row("GELU", "unary float32 65536", "own_flat_kernel<float, UnaryForward, 22, false>", 2, 1.01, 1.01, 1.01),
     Row("x + bias", "bias float32 32x128", "elementwise_kernel", 2, 1.04, 1.51, 6.1),

@@ -219,6 +219,7 @@ ROWS = [
     *one_query("one_query", ", in segments"),
     *add_layer_norm("add_layer_norm float32 2048x32", 1),
     *add_layer_norm("add_layer_norm float32 1024x768", 4),
+    # 2 is TC_BINARY_mul, 22 TC_UNARY_gelu: their places in binary.def and unary.def.
     *rows_of("binary float32 64x1024", 1, {"x * y": ("own_flat_kernel<float, BinaryForward, 2, false>", 1)}),
     *rows_of("binary float32 64x1024", 192, {"x * y": ("own_flat_kernel<float, BinaryForward, 2, false>", 1)}),
     Row("GELU", "65536", "unary float32 65536", "own_flat_kernel<float, UnaryForward, 22, false>", 1, 3 * 65536),

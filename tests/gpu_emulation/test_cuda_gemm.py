@@ -312,9 +312,9 @@ def test_how_accurate_tf32_is(cuda, rng):
     assert errors[0] < 1e-6 and errors[1] < 1.5e-6 and 2e-5 < errors[2] < 2.0**-10, errors
 
 
-def test_sums_of_positive_numbers_are_not_cut_off(cuda, rng):
-    """Tensor cores round sums towards zero, as the emulation does: of three products, and of a bias's gradient, the error hardly grows with the
-    number of terms; equal terms, whose roundings have one sign, are the worst."""
+def test_sums_of_positive_numbers_keep_their_accuracy(cuda, rng):
+    """Tensor cores round sums towards zero, as the emulation does: of three products the error hardly grows with the number of terms. Equal terms,
+    whose roundings have one sign, are the worst; also of a bias's gradient, which is summed up in float32."""
     for K, each in ((2048, None), (16384, 0.1)):
         a, b = (np.full(s, each, np.float32) if each else rng.random(s, np.float32) for s in ((8, K), (K, 8)))
         exact, sums = reference.matmul(a, b), a.astype(float).sum(1)

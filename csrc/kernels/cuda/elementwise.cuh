@@ -66,8 +66,8 @@ __global__ void __launch_bounds__(element_threads, block_residency) flat_kernel(
     });
 }
 
-// The same of one function, chosen by the compiler and unrolled: of those that are common, the general kernel's arithmetic takes longer
-// than the memory. numbers: some inputs are.
+// The same for one function, known to the compiler: for common ones the general kernel's choice takes longer than the memory. numbers: an
+// input may be a number instead of an array.
 template <class T, template <class> class Function, int function, bool numbers>
 __global__ void __launch_bounds__(element_threads, block_residency) own_flat_kernel(const __grid_constant__ tc_elementwise_args a)
 {
@@ -100,7 +100,7 @@ bool launched_own(const tc_elementwise_args &a, const Launch &shape, int &error)
     return true;
 }
 
-// Functions that have kernels of their own: of all the inputs that others of their kind have, some of which may be numbers.
+// The functions that have kernels of their own; they use all the inputs of their kind. takes_numbers: an input may be a number.
 template <bool takes_numbers, int... functions> struct Own {
     // Launches that of a.function, or no kernel; gives whether it did.
     template <class T, template <class> class Function>

@@ -186,7 +186,7 @@ __device__ __forceinline__ int64_t batch_offset(const tc_gemm_args &a, const int
 // Products of halves on tensor cores (gemm_tensor.cu), for args that tc_gemm_on_tensor_cores() allows.
 template <class T> int launch_tensor_gemm(const tc_gemm_args &a, void *stream);
 
-// Products of float32: with its accuracy (gemm_float.cu); on tensor cores (gemm_tf32.cu), for args as above.
+// Products of float32: on tensor cores (gemm_tf32.cu), for args as above; with its accuracy (gemm_float.cu).
 int launch_tf32_gemm(const tc_gemm_args &a, void *stream);
 int launch_float_gemm(const tc_gemm_args &a, void *stream);
 

@@ -1,11 +1,11 @@
 // gemm_tensor.cuh: products on tensor cores (sm_80 and later), summed in float32 in the order of k, whatever the tile: a row of C has the
 // same bits in tiles of any size. Of halves, and of float32 as tf32, which have half as many k for the same bytes.
 //
-// A warp computes 64 x 64 results of a large tile of C, and 32 x 32 or 16 x 16 of a small one. For 64 or 128 bytes of k at a time the tiles
-// of A and B are copied to shared memory, some stages deep, in chunks of 16 bytes along the operand's own contiguous axis: ldmatrix
-// transposes halves that do not run along k, and lanes read float32 that do not one by one. The places of chunks are permuted so that
-// neither copies nor what reads them meet in a bank. What lies beyond M and N, or before the sum, which ends with a stage, becomes zeros in
-// both operands, so that no NaN comes in.
+// A warp computes 64 x 64 results of a large tile of C (64 x 32 with two parts of each number), and 32 x 32 or 16 x 16 of a small one. For
+// 64 or 128 bytes of k at a time the tiles of A and B are copied to shared memory, some stages deep, in chunks of 16 bytes along the
+// operand's own contiguous axis: ldmatrix transposes halves that do not run along k, and lanes read float32 that do not one by one. The
+// places of chunks are permuted so that neither copies nor what reads them meet in a bank. What lies beyond M and N, or before the sum,
+// which ends with a stage, becomes zeros in both operands, so that no NaN comes in.
 #pragma once
 #include "gemm_epilogue.cuh"
 #include "mma.cuh"
@@ -38,9 +38,9 @@ template <class T> constexpr uint32_t pair_of_ones = 0;
 template <> constexpr uint32_t pair_of_ones<float16> = 0x3c003c00;
 template <> constexpr uint32_t pair_of_ones<bfloat16> = 0x3f803f80;
 
-// Of a dtype or one of these: Element is stored, and the sum of `parts` operands of tensor cores. split() makes these of what was loaded,
-// the first part. Sums of A's rows, of numbers that are not split, are where those of products in a first column are, after
-// join_row_sums().
+// Of a dtype or one of these. Element: what is stored; parts: how many operands of tensor cores add up to it. split() turns loaded numbers,
+// which are in the first part, into all parts. add_row_sums() adds up A's rows, before they are split; after join_row_sums() the first
+// column has the sums.
 template <class T> struct Numbers {
     using Element = T;
     static constexpr int parts = 1;
