@@ -40,9 +40,8 @@ static void split_plain_gemm(tc_gemm_args *g, tc_dtype compute, int64_t multipro
 {
     const bool small = compute == TC_FLOAT64 || g->M <= 32 || g->N <= 32;
     g->tile = compute == TC_FLOAT32 && fill_large_tiles(g, multiprocessors) ? 128 : small ? 32 : 64;
-    const int64_t tiles = tiles_of(g, g->tile, g->tile), resident = compute == TC_FLOAT32   ? (g->tile == 128 ? 1 : 4)
-                                                                    : compute == TC_FLOAT64 ? 1
-                                                                                            : 2;
+    const int64_t resident = compute == TC_FLOAT32 ? (g->tile == 128 ? 1 : 4) : compute == TC_FLOAT64 ? 1 : 2;
+    const int64_t tiles = tiles_of(g, g->tile, g->tile);
     tc_gemm_split_k(g, tiles < multiprocessors ? multiprocessors * resident / tiles : 1);
 }
 

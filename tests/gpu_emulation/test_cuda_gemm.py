@@ -346,12 +346,13 @@ def test_what_has_no_two_parts_is_multiplied_as_it_is(cuda):
         assert np.isnan(c[4]).all()
 
 
-@pytest.mark.parametrize("tiles", [OF_HALVES, TF32, TF32_X3], ids=["halves", "tf32", "tf32x3"])
-@halves
+@pytest.mark.parametrize(
+    ("tiles", "dtype"),
+    [*((OF_HALVES, dtype) for dtype in HALVES), (TF32, np.float32), (TF32_X3, np.float32)],
+    ids=["float16", "bfloat16", "tf32", "tf32x3"],
+)
 def test_tiles_of_tensor_cores_give_the_same_bits(cuda, rng, dtype, tiles):
     """Of any size and with any number of rows, as the planner may choose each for the same row. That of few rows takes operands along k."""
-    if tiles is not OF_HALVES:
-        dtype = np.float32
     a, b = normal(rng, (70, 312), dtype), normal(rng, (312, 72), dtype)
     few = {**tiles[0], "tile": 16}
     whole, *others = (product(cuda, a[:rows], b, how, b_transposed=how == few)[0].view(np.uint16)

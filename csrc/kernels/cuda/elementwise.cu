@@ -17,9 +17,11 @@ using namespace tc;
 // The formatter mistakes a #define after a case for a part of it.
 // clang-format off
 
+using OwnUnary = Own<false, TC_UNARY_relu, TC_UNARY_gelu, TC_UNARY_gelu_tanh, TC_UNARY_silu>; // both ways
+
 template <class Real> struct UnaryForward {
     static constexpr int inputs = 1;
-    using Own = tc::Own<false, TC_UNARY_relu, TC_UNARY_gelu, TC_UNARY_gelu_tanh, TC_UNARY_silu>;
+    using Own = OwnUnary;
     static __device__ __forceinline__ Real apply(int function, const Real (&in)[1])
     {
         const Real x = in[0];
@@ -35,7 +37,7 @@ template <class Real> struct UnaryForward {
 
 template <class Real> struct UnaryBackward { // from dy and the saved tensor
     static constexpr int inputs = 2;
-    using Own = tc::Own<false, TC_UNARY_relu, TC_UNARY_gelu, TC_UNARY_gelu_tanh, TC_UNARY_silu>;
+    using Own = OwnUnary;
     static __device__ __forceinline__ Real apply(int function, const Real (&in)[2])
     {
         const Real g = in[0], x = in[1], &y = x;
