@@ -9,9 +9,11 @@
 
 /* Rows per item: twelve tiles of AVX-512, and a multiple of the other tiles' heights (6 and 4). */
 #define ITEM_ROWS 168
-/* At least this many items are wanted, so that threads share them evenly; an item has at least so many columns and multiply-adds. Where the
- * sum is split, half as many columns: few blocks of k would be shared unevenly. */
-#define WANTED_ITEMS 8
+/* At least so many items are wanted for each of several threads, so that they share them evenly: fewer where each copies its rows of A for
+ * itself. An item has at least so many columns and multiply-adds; where the sum is split, half as many columns: few blocks of k would be
+ * shared unevenly. */
+#define ITEMS_OF_A_THREAD 4
+#define ITEMS_OF_A_THREAD_THAT_COPY 2
 #define LEAST_COLUMNS 64
 #define LEAST_WORK 65536
 
@@ -38,17 +40,28 @@
 
 static int64_t least_of(int64_t a, int64_t b) { return a < b ? a : b; }
 
+/* Blocks of rows: a few for several threads are of the same height, and one thread takes those of a small weight's gradient together, so
+ * that B is packed where it is used. */
+static int64_t choose_row_block(const tc_gemm_args *g, int64_t threads, int64_t wanted)
+{
+    const int64_t blocks = tc_divide_up(g->M, ITEM_ROWS);
+    if (threads == 1) return g->k_is_rows && blocks == 2 ? g->M : ITEM_ROWS;
+    return blocks > 1 && blocks <= wanted ? tc_divide_up(g->M, blocks) : ITEM_ROWS;
+}
+
 static void choose_items(tc_gemm_args *g)
 {
-    g->row_block = ITEM_ROWS;
+    const int64_t threads = tc_get_num_threads();
+    const int64_t wanted = threads > 1 ? threads * (g->a_col == 1 ? ITEMS_OF_A_THREAD : ITEMS_OF_A_THREAD_THAT_COPY) : 1;
+    g->row_block = choose_row_block(g, threads, wanted);
     g->col_block = tc_divide_up(g->N, LEAST_COLUMNS) * LEAST_COLUMNS;
     if (g->c_stored != TC_STORED_AS_COMPUTED && !g->by_columns && g->K > TC_GEMM_K_BLOCK)
         g->col_block = least_of(g->col_block, MOST_SUMMED_COLUMNS);
     const int64_t others = g->batch * g->k_chunks * tc_gemm_row_blocks(g);
-    if (others * tc_gemm_col_blocks(g) >= WANTED_ITEMS) return;
-    const int64_t rows = least_of(g->M, ITEM_ROWS);
-    const int64_t by_work = LEAST_WORK / (rows * (g->k_chunk > 0 ? g->k_chunk : 1));    /* columns that make an item worthwhile */
-    const int64_t parts = tc_divide_up(WANTED_ITEMS, others), odd = others & parts & 1; /* 3 times 4 are shared better than 3 times 3 */
+    if (others * tc_gemm_col_blocks(g) >= wanted) return;
+    const int64_t rows = least_of(g->M, g->row_block);
+    const int64_t by_work = LEAST_WORK / (rows * (g->k_chunk > 0 ? g->k_chunk : 1)); /* columns that make an item worthwhile */
+    const int64_t parts = tc_divide_up(wanted, others), odd = others & parts & 1;    /* 3 times 4 are shared better than 3 times 3 */
     const int64_t columns = tc_divide_up(g->N, parts + odd);
     const int64_t least = g->k_chunks > 1 ? LEAST_COLUMNS / 2 : LEAST_COLUMNS;
     g->col_block = tc_divide_up(columns > by_work ? columns : by_work, least) * least;
@@ -57,11 +70,13 @@ static void choose_items(tc_gemm_args *g)
 /* A sum over k is split into at most so many chunks, and only where C has at most so many elements. */
 #define MOST_CHUNKS 32
 #define LARGEST_SPLIT_C 32768
+#define ENOUGH_COLUMNS 512
 
-/* Where there are columns enough for all threads, the sum of a forward is left whole. */
+/* Where there are columns enough for some threads, the sum of a forward is left whole. Never by the number of threads, as the split of a
+ * weight's gradient changes bits. */
 static void choose_split(tc_gemm_args *g)
 {
-    const bool enough = !g->k_is_rows && g->N >= WANTED_ITEMS * LEAST_COLUMNS;
+    const bool enough = !g->k_is_rows && g->N >= ENOUGH_COLUMNS;
     tc_gemm_split_k(g, enough || g->M * g->N > LARGEST_SPLIT_C ? 1 : MOST_CHUNKS);
 }
 
