@@ -104,7 +104,7 @@ static void choose_strips(tc_gemm_args *g, size_t element)
  * and many columns use them; and when k steps from page to page. */
 static bool wants_blocks(const tc_gemm_args *g, size_t element)
 {
-    if (g->a_row != 1 && g->a_col != 1) return true;
+    if (g->a_col != 1 && (g->a_row != 1 || g->a_stored != TC_STORED_AS_COMPUTED)) return true;
     if (g->N < 128) return false;
     if (g->a_row == 1) return g->a_col * (int64_t)element >= 1024 && g->k_chunk >= 64;
     return g->k_chunk >= 512 && g->N >= 512;
@@ -144,6 +144,7 @@ static tc_gemm_a_form choose_a_form(const tc_gemm_args *g, size_t element)
  * moved to tiles in each call: so does one that the second-level cache does not contain in float32. */
 #define SPLIT_LEAST_SIDE_OF_HALVES 32
 #define SPLIT_LEAST_OF_HALVES 32768
+#define SPLIT_LEAST_ROWS_OF_HALVES 64 /* of a weight's gradient, which has a step of tiles for 32 */
 #define SPLIT_LEAST_ADJACENT_HALVES 524288
 /* Multiply-adds of split products that cost as much as one elementary operation. */
 #define SPLIT_FMA_PER_OPERATION 24.0
@@ -166,9 +167,11 @@ static int choose_parts(const tc_plan *plan, const tc_gemm_args *g)
     const bool full = plan->precision == TC_FLOAT32_HIGHEST;
     const int64_t other_side = g->k_is_rows ? g->M : g->K;
     if (!g->may_split || !tc_cpu_has_tiles()) return 0;
-    if (halves)
-        return least_of(g->N, g->K) >= SPLIT_LEAST_SIDE_OF_HALVES &&
-               g->K * g->N >= (g->b_col == 1 ? SPLIT_LEAST_ADJACENT_HALVES : SPLIT_LEAST_OF_HALVES);
+    if (halves) {
+        const int64_t least = g->b_col == 1 && !g->is_gradient ? SPLIT_LEAST_ADJACENT_HALVES : SPLIT_LEAST_OF_HALVES;
+        if (g->k_is_rows && g->K < SPLIT_LEAST_ROWS_OF_HALVES) return 0;
+        return least_of(g->N, other_side) >= SPLIT_LEAST_SIDE_OF_HALVES && g->N * other_side >= least;
+    }
     if (!is_of_float32(g, plan->compute)) return 0;
     if (full && (g->k_is_rows ? g->K < SPLIT_LEAST_ROWS_IN_FULL : !tc_gemm_is_long(g->sequence))) return 0;
     if (least_of(g->N, other_side) < (full ? SPLIT_LEAST_SIDE_IN_FULL : SPLIT_LEAST_SIDE)) return 0;

@@ -92,6 +92,7 @@ typedef struct tc_gemm_args {
     bool by_columns;  /* few rows: an item computes its columns one after the other, so that each panel of B is read straight down */
     bool by_strips;   /* by columns, and rows of B are in place but far apart: an item reads some of them from end to end at a time */
     bool k_is_rows;   /* k are the rows of a batch: a weight's gradient, whose sum may be split in any way */
+    bool is_gradient; /* of rows or of a weight: of a batch, whose bits need not be those of one row alone, and which may be slow for one */
     bool fetch_b;     /* the panels may not be in the caches near the core: prefetch them */
     /* Float32 by tile instructions: see "split products" below. */
     bool may_split;      /* an op's permission: N is no number of samples, by which it must not be chosen */

@@ -110,6 +110,10 @@ tc_status tc_linear(tc_tensor **y, tc_tensor **pre, tc_tensor *x, tc_tensor *wei
     return TC_OK;
 }
 
+/* Halves are multiplied as they are stored, but where x has so few features that copying rows of dy for them takes longer than widening
+ * all. */
+#define LEAST_FEATURES_OF_HALVES 64
+
 /* ---- backward -------------------------------------------------------------------------------------------------------------- */
 
 static tc_status check_backward(tc_scope *s, const tc_tensor *dy, const tc_tensor *x, const tc_tensor *weight, const tc_tensor *pre,
@@ -128,11 +132,17 @@ static tc_status check_backward(tc_scope *s, const tc_tensor *dy, const tc_tenso
     return tc_check_shape(s, pre, "pre", "dy has", dy->ndim, dy->shape);
 }
 
-/* *p: dy f'(pre), both contiguous. */
-static tc_status through_activation(tc_scope *s, tc_tensor **p, const tc_tensor *dy, const void *pre, tc_activation activation)
+/* *p: dy f'(pre), both contiguous, as dy is stored. */
+static tc_status through_activation(tc_scope *s, tc_tensor **p, const tc_tensor *dy, const tc_tensor *pre, tc_activation activation)
 {
-    TC_TRY(tc_make(s, p, dy->ndim, dy->shape));
-    const tc_activation_backward_args args = {.dx = (*p)->data, .dy = dy->data, .x = pre, .n = dy->numel, .activation = activation};
+    TC_TRY(tc_make_as(s, p, dy->ndim, dy->shape, dy->dtype));
+    const tc_activation_backward_args args = {.dx = (*p)->data,
+                                              .dy = dy->data,
+                                              .x = pre->data,
+                                              .n = dy->numel,
+                                              .activation = activation,
+                                              .stored = tc_stored_as(s, dy),
+                                              .x_stored = tc_stored_as(s, pre)};
     const int64_t blocks = tc_divide_up(dy->numel, TC_ACTIVATION_BLOCK);
     return tc_compute(s, &tc_kernel_activation_backward, &args, blocks, 8.0 * TC_ACTIVATION_BLOCK);
 }
@@ -153,27 +163,31 @@ tc_status tc_linear_gradients(const tc_node *node, tc_tensor **dx, tc_tensor **d
 {
     TC_SCOPE(s, err);
     enum { DY, OF_X, OF_WEIGHT, PRE };
-    tc_input in[] = {[DY] = {"dy", dy, .strided = activation == TC_ACTIVATION_NONE},
+    const bool plain = activation == TC_ACTIVATION_NONE; /* P is dy */
+    tc_input in[] = {[DY] = {"dy", dy, .strided = plain},
                      [OF_X] = {"x", x, .strided = true},
                      [OF_WEIGHT] = {"weight", weight, .strided = true},
-                     [PRE] = {"pre", activation == TC_ACTIVATION_NONE ? NULL : pre}};
+                     [PRE] = {"pre", plain ? NULL : pre}};
     tc_tensor *out_x = NULL, *out_weight = NULL, *out_bias = NULL;
     tc_sequences own;
     int64_t rows, p_row, x_row;
     TC_TRY(tc_begin_backward(&s, in, 4));
     TC_TRY(check_backward(&s, dy, x, weight, pre, activation));
+    for (int i = 0; i < 4; i++) in[i].halves = weight->shape[1] >= LEAST_FEATURES_OF_HALVES;
     TC_TRY(tc_take_sequences(&s, &own, sequences, x));
     TC_TRY(tc_prepare(&s));
     tc_tensor *p = in[DY].tensor, *of_x = in[OF_X].tensor, *of_weight = in[OF_WEIGHT].tensor;
-    if (activation != TC_ACTIVATION_NONE) TC_TRY(through_activation(&s, &p, in[DY].tensor, in[PRE].data, activation));
+    if (!plain) TC_TRY(through_activation(&s, &p, in[DY].tensor, in[PRE].tensor, activation));
     TC_TRY(tc_fold_rows(&s, &p, &rows, &p_row));
     TC_TRY(tc_fold_rows(&s, &of_x, &rows, &x_row));
     const int64_t N = weight->shape[0], K = weight->shape[1], p_col = p->strides[p->ndim - 1], x_col = of_x->strides[x->ndim - 1];
     const tc_dtype of_weights = tc_weight_gradient_dtype(&s, weight);
     const bool bias_with_weight = dweight && dbias && K > 0, wide = of_weights != s.compute;
     if (dx) {
-        TC_TRY(tc_make(&s, &out_x, x->ndim, x->shape));
-        tc_gemm_args g = {.c = out_x->data, .a = p->data, .b = of_weight->data, .may_split = true}; /* (rows,K) = P (rows,N) weight (N,K) */
+        TC_TRY(tc_make_result(&s, &out_x, x->ndim, x->shape));
+        tc_gemm_args g = {.c = out_x->data, .a = p->data, .b = of_weight->data}; /* (rows,K) = P (rows,N) weight (N,K) */
+        g.may_split = g.is_gradient = true;
+        g.a_stored = tc_stored_as(&s, p), g.b_stored = tc_stored_as(&s, of_weight), g.c_stored = tc_stored_as(&s, out_x);
         g.M = rows, g.N = g.c_row = K, g.K = N;
         g.a_row = p_row, g.a_col = p_col;
         g.b_row = of_weight->strides[0], g.b_col = of_weight->strides[1];
@@ -183,7 +197,9 @@ tc_status tc_linear_gradients(const tc_node *node, tc_tensor **dx, tc_tensor **d
     if (bias_with_weight) TC_TRY(tc_make_as(&s, &out_bias, 1, &N, of_weights));
     if (dweight) {
         TC_TRY(tc_make_as(&s, &out_weight, 2, weight->shape, of_weights));
-        tc_gemm_args g = {.c = out_weight->data, .a = p->data, .b = of_x->data, .may_split = true}; /* (N,K) = P^T (N,rows) x (rows,K) */
+        tc_gemm_args g = {.c = out_weight->data, .a = p->data, .b = of_x->data}; /* (N,K) = P^T (N,rows) x (rows,K) */
+        g.may_split = g.is_gradient = true;
+        g.a_stored = tc_stored_as(&s, p), g.b_stored = tc_stored_as(&s, of_x);
         g.M = N, g.N = g.c_row = K, g.K = rows;
         g.a_row = p_col, g.a_col = p_row;
         g.b_row = x_row, g.b_col = x_col;
@@ -194,6 +210,10 @@ tc_status tc_linear_gradients(const tc_node *node, tc_tensor **dx, tc_tensor **d
         TC_TRY(tc_product(&s, &g, NULL));
     }
     if (dbias && !bias_with_weight) {
+        if (tc_stored_as(&s, p) != TC_STORED_AS_COMPUTED) { /* the sum is rounded once, if at all */
+            TC_TRY(tc_tensor_as(&p, p, s.compute, err));
+            TC_TRY(tc_own(&s, p));
+        }
         TC_TRY(tc_sum_to_shape(&out_bias, p, 1, &N, err));
         TC_TRY(tc_own(&s, out_bias));
     }

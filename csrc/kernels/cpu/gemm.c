@@ -174,7 +174,8 @@ static void copy_a(const gemm_item *it, int64_t k0, int64_t kc)
     int64_t row = 0;
     for (int64_t tile = 0; tile < it->tiles; tile++) {
         const int height = tile_height(it->rows, it->tiles, tile);
-        pack_tile_rows(it->a_scratch + row * kc, height, kc, stored_at(from, g->a_stored, row * g->a_row), g->a_stored, g->a_row, g->a_col);
+        pack_tile_rows(it->a_scratch + row * kc, height, (int)least_of(it->rows - row, TC_TILE_ROWS + TC_LANES), kc,
+                       stored_at(from, g->a_stored, row * g->a_row), g->a_stored, g->a_row, g->a_col);
         row += height;
     }
 }
@@ -345,7 +346,7 @@ TC_DEFINE_KERNEL(gemm)(const void *args, int64_t begin, int64_t end, void *scrat
             read_stored(bias, stored_at(g->bias, g->bias_stored, col), g->bias_stored, it.cols);
             it.bias = bias;
         }
-        if (g->a_sum && col == 0) sum_rows((real *)g->a_sum + chunk * g->M + row, it.rows, it.K, it.a, g->a_row, g->a_col);
+        if (g->a_sum && col == 0) sum_rows((real *)g->a_sum + chunk * g->M + row, it.rows, it.K, it.a, g->a_stored, g->a_row, g->a_col);
         choose_tiles(&it);
         const bool copies_all = g->by_columns || it.K <= it.k_block;
         it.has_a = item > begin && copies_all && it.a == before.a && it.rows == before.rows && it.K == before.K;

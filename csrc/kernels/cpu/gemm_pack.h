@@ -102,29 +102,30 @@ static void pack_panel(void *out, tc_stored out_stored, int64_t K, int cols, con
     WITH_STORED(b_stored, pack_panel_of, false, out, K, cols, b, b_row, b_col);
 }
 
-/* Columns [0, K) of `rows` <= TC_TILE_ROWS rows of a, to out[k * rows + i]. Stores full vectors, each over the excess of the one before,
- * and up to one vector beyond the end. */
-TC_INLINE void pack_tile_rows_of(const tc_stored stored, real *out, int rows, int64_t K, const void *a, int64_t a_row, int64_t a_col)
+/* Columns [0, K) of `rows` <= TC_TILE_ROWS rows of a, of which there are `left` to read, to out[k * rows + i]. Reads full vectors where it
+ * may; stores full vectors, each over the excess of the one before, and up to one vector beyond the end. */
+TC_INLINE void pack_tile_rows_of(const tc_stored stored, real *out, int rows, int left, int64_t K, const void *a, int64_t a_row,
+                                 int64_t a_col)
 {
     enum { GROUPS = (TC_TILE_ROWS + TC_LANES - 1) / TC_LANES };
     if (a_row == 1) {
         for (int64_t k = 0; k < K; k++)
             for (int i = 0; i < rows; i += TC_LANES)
-                v_store(out + k * rows + i, v_load_stored(stored_at(a, stored, k * a_col + i), stored, v_left(rows, i)));
+                v_store(out + k * rows + i, v_load_stored(stored_at(a, stored, k * a_col + i), stored, v_left(left, i)));
     } else if (a_col == 1) {
         for (int64_t k = 0; k < K; k += TC_LANES) {
-            const int left = v_left(K, k);
+            const int some = v_left(K, k);
             vreal block[GROUPS][TC_LANES];
             TC_UNROLL
             for (int g = 0; g < GROUPS; g++) {
                 TC_UNROLL
                 for (int i = 0; i < TC_LANES; i++) {
                     const int row = g * TC_LANES + i;
-                    block[g][i] = row < rows ? v_load_stored(stored_at(a, stored, row * a_row + k), stored, left) : v_zero();
+                    block[g][i] = row < rows ? v_load_stored(stored_at(a, stored, row * a_row + k), stored, some) : v_zero();
                 }
                 v_transpose(block[g]);
             }
-            for (int i = 0; i < left; i++)
+            for (int i = 0; i < some; i++)
                 for (int g = 0; g * TC_LANES < rows; g++) v_store(out + (k + i) * rows + g * TC_LANES, block[g][i]);
         }
     } else {
@@ -133,9 +134,9 @@ TC_INLINE void pack_tile_rows_of(const tc_stored stored, real *out, int rows, in
     }
 }
 
-static void pack_tile_rows(real *out, int rows, int64_t K, const void *a, tc_stored stored, int64_t a_row, int64_t a_col)
+static void pack_tile_rows(real *out, int rows, int left, int64_t K, const void *a, tc_stored stored, int64_t a_row, int64_t a_col)
 {
-    WITH_STORED(stored, pack_tile_rows_of, out, rows, K, a, a_row, a_col);
+    WITH_STORED(stored, pack_tile_rows_of, out, rows, left, K, a, a_row, a_col);
 }
 
 /* out (K) <- a row of a. */
