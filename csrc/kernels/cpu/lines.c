@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-#include "simd.h"
+#include "transpose.h"
 
 /* Places to be visited one after the other: those of one line, or one place each of neighbouring lines. Where they begin, in elements;
  * and their steps. */
@@ -152,12 +152,48 @@ TC_DEFINE_KERNEL(lines_combine)(const void *args, int64_t begin, int64_t end, vo
         }                                                                                                                                  \
     } while (0)
 
+typedef double wide __attribute__((vector_size(sizeof(vreal))));
+#define WIDE_LANES ((int)(sizeof(wide) / sizeof(double)))
+typedef real narrow __attribute__((vector_size(WIDE_LANES * sizeof(real))));
+
+/* TC_LANES lines whose elements are neighbours, across the lanes: squares are transposed, summed down and transposed back. */
+static void run_across_lanes(const tc_cumsum_args *a, const real *x, real *y)
+{
+    const int64_t n = a->length;
+    wide total[TC_LANES / WIDE_LANES] = {{0}};
+    for (int64_t done = 0; done < n; done += TC_LANES) {
+        const int width = v_left(n, done);
+        const int64_t first = a->reverse ? n - done - width : done;
+        real sums[TC_LANES * TC_LANES] __attribute__((aligned(64)));
+        vreal square[TC_LANES];
+        v_load_transposed_some(square, x + first, n, TC_LANES, width);
+        TC_UNROLL
+        for (int k = 0; k < TC_LANES; k++) v_store(sums + k * TC_LANES, square[k]);
+        for (int k = 0; k < width; k++) {
+            real *column = sums + (a->reverse ? width - 1 - k : k) * TC_LANES;
+            TC_UNROLL
+            for (int part = 0; part < TC_LANES / WIDE_LANES; part++, column += WIDE_LANES) {
+                narrow some;
+                memcpy(&some, column, sizeof some);
+                total[part] += __builtin_convertvector(some, wide);
+                some = __builtin_convertvector(total[part], narrow);
+                memcpy(column, &some, sizeof some);
+            }
+        }
+        v_load_transposed(square, sums, TC_LANES);
+        TC_UNROLL
+        for (int j = 0; j < TC_LANES; j++) v_store_some(y + first + j * n, square[j], width);
+    }
+}
+
 #define LINES_AT_ONCE 4
 
-/* Lines whose elements are neighbours, several at a time: an addition of one line does not wait for that of another. */
+/* Lines whose elements are neighbours, several at a time: an addition of one line does not wait for that of another. The same sums in each
+ * way, so the same bits. */
 static void run_along_memory(const tc_cumsum_args *a, int64_t begin, int64_t end)
 {
     const int64_t n = a->length, step = a->reverse ? -1 : 1;
+    for (; begin + TC_LANES <= end; begin += TC_LANES) run_across_lanes(a, (const real *)a->x + begin * n, (real *)a->y + begin * n);
     for (int64_t item = begin; item < end; item += LINES_AT_ONCE) {
         const int lines = end - item < LINES_AT_ONCE ? (int)(end - item) : LINES_AT_ONCE;
         const int64_t start = item * n + (a->reverse ? n - 1 : 0);
