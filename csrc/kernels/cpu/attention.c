@@ -242,7 +242,7 @@ static void single_scores(const query_block *x, const key_block *y, real s[KEYS]
         for (int64_t d = 0; d < p->D; d += TC_LANES) {
             const int width = v_left(p->D, d);
             vreal square[TC_LANES];
-            v_load_transposed_some(square, k + j * y->k_row + d, y->k_row, keys, width);
+            v_load_transposed(square, k + j * y->k_row + d, y->k_row, keys, width);
             TC_UNROLL
             for (int i = 0; i < TC_LANES; i++)
                 if (i < width) sum = v_fma(square[i], v_set1(x->qt[(d + i) * QUERIES]), sum);
@@ -274,40 +274,41 @@ static real weigh_single(real s[KEYS], int nk, running_softmax *run)
     return factor;
 }
 
-/* values[c:] (+)= the weights of a block of keys times `vectors` vectors of its values. The first panel adds up the weights as well, one by
- * one as weigh() does, which costs nothing beside the product, and asks for values `soon` to be read. */
-TC_INLINE void single_panel(const int vectors, const key_block *y, const real s[KEYS], real *values, int64_t c, int lanes, bool accumulate,
-                            const rows_ahead *soon, real *sum)
+/* values (+)= the weights of a block of keys times `vectors` vectors of its values from v on. Returns the sum of the weights, added one by
+ * one as in weigh(), which costs nothing beside the product. */
+TC_INLINE real add_panel(const int vectors, const key_block *y, const real s[KEYS], const real *v, int lanes, real *values,
+                         bool accumulate, const rows_ahead *soon)
 {
     tc_tile t;
-    real added = R(0.0);
+    real sum = R(0.0);
     tile_zero(1, vectors, t);
     for (int j = 0; j < y->nk; j++) {
-        tile_step(1, vectors, t, s + j, 0, y->v + j * y->v_row + c, TC_LANES, lanes == TC_LANES, lanes);
-        if (c > 0) continue;
-        added += s[j];
+        tile_step(1, vectors, t, s + j, 0, v + j * y->v_row, TC_LANES, vectors > 1, lanes);
+        sum += s[j];
         prefetch(soon, j);
     }
-    if (c == 0) *sum = added;
-    if (accumulate) tile_add(1, vectors, t, values + c, 0, lanes);
-    tile_store(1, vectors, t, values + c, 0, lanes);
+    if (accumulate) tile_add(1, vectors, t, values, 0, lanes);
+    tile_store(1, vectors, t, values, 0, lanes);
+    return sum;
 }
+
+#define PANEL (TC_LANES < 16 ? 4 : 2) /* vectors: 32 columns, where registers allow */
 
 /* add_values() of one query. Returns the sum of the weights. */
 static real add_values_single(const query_block *x, const key_block *y, const real s[KEYS], real *values, bool accumulate)
 {
     const int64_t Dv = x->problem->Dv;
-    const rows_ahead soon = look_ahead(x, &x->problem->v, Dv, y->k0);
     real sum = R(0.0);
     if (Dv == 0 || (y->guarded && !all_finite(y->v, y->v_row, y->nk, Dv))) {
         add_values(x, y, s, 1, values, 0, accumulate);
         for (int j = 0; j < y->nk; j++) sum += s[j];
         return sum;
     }
+    rows_ahead soon = look_ahead(x, &x->problem->v, Dv, y->k0);
     int64_t c = 0;
-    for (; c + 4 * TC_LANES <= Dv; c += 4 * TC_LANES) single_panel(4, y, s, values, c, TC_LANES, accumulate, &soon, &sum);
-    for (; c + 2 * TC_LANES <= Dv; c += 2 * TC_LANES) single_panel(2, y, s, values, c, TC_LANES, accumulate, &soon, &sum);
-    for (; c < Dv; c += TC_LANES) single_panel(1, y, s, values, c, v_left(Dv, c), accumulate, &soon, &sum);
+    for (; c + PANEL * TC_LANES <= Dv; c += PANEL * TC_LANES, soon.rows = 0)
+        sum = add_panel(PANEL, y, s, y->v + c, TC_LANES, values + c, accumulate, &soon);
+    for (; c < Dv; c += TC_LANES, soon.rows = 0) sum = add_panel(1, y, s, y->v + c, v_left(Dv, c), values + c, accumulate, &soon);
     return sum;
 }
 

@@ -122,7 +122,9 @@ TC_INLINE void transpose(real *to, int64_t to_row, const real *from, int64_t fro
             const int width = v_left(columns, c);
             const real *p = from + r * from_row + c;
             vreal square[TC_LANES];
-            v_load_transposed_some(square, p, from_row, height, width);
+            TC_UNROLL
+            for (int i = 0; i < TC_LANES; i++) square[i] = i < height ? v_load_some(p + i * from_row, width) : v_zero();
+            v_transpose(square);
             TC_UNROLL
             for (int i = 0; i < TC_LANES; i++)
                 if (i < width) v_store_some(to + (c + i) * to_row + r, square[i] * f, pad ? TC_LANES : height);

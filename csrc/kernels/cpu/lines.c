@@ -154,35 +154,38 @@ TC_DEFINE_KERNEL(lines_combine)(const void *args, int64_t begin, int64_t end, vo
 
 typedef double wide __attribute__((vector_size(sizeof(vreal))));
 #define WIDE_LANES ((int)(sizeof(wide) / sizeof(double)))
+#define PARTS (TC_LANES / WIDE_LANES)
 typedef real narrow __attribute__((vector_size(WIDE_LANES * sizeof(real))));
+
+/* to[i][j] = from[j][i] for i < TC_LANES and j < columns, rows of a square that has `width` columns in `from`. */
+static __attribute__((noinline)) void transpose_square(real *to, int64_t to_row, const real *from, int64_t from_row, int width, int columns)
+{
+    vreal square[TC_LANES];
+    v_load_transposed(square, from, from_row, TC_LANES, width);
+    TC_UNROLL
+    for (int i = 0; i < TC_LANES; i++) v_store_some(to + i * to_row, square[i], columns);
+}
 
 /* TC_LANES lines whose elements are neighbours, across the lanes: squares are transposed, summed down and transposed back. */
 static void run_across_lanes(const tc_cumsum_args *a, const real *x, real *y)
 {
-    const int64_t n = a->length;
-    wide total[TC_LANES / WIDE_LANES] = {{0}};
+    const int64_t n = a->length, step = a->reverse ? -TC_LANES : TC_LANES;
+    wide total[PARTS] = {{0}};
     for (int64_t done = 0; done < n; done += TC_LANES) {
         const int width = v_left(n, done);
         const int64_t first = a->reverse ? n - done - width : done;
         real sums[TC_LANES * TC_LANES] __attribute__((aligned(64)));
-        vreal square[TC_LANES];
-        v_load_transposed_some(square, x + first, n, TC_LANES, width);
-        TC_UNROLL
-        for (int k = 0; k < TC_LANES; k++) v_store(sums + k * TC_LANES, square[k]);
-        for (int k = 0; k < width; k++) {
-            real *column = sums + (a->reverse ? width - 1 - k : k) * TC_LANES;
-            TC_UNROLL
-            for (int part = 0; part < TC_LANES / WIDE_LANES; part++, column += WIDE_LANES) {
-                narrow some;
-                memcpy(&some, column, sizeof some);
-                total[part] += __builtin_convertvector(some, wide);
-                some = __builtin_convertvector(total[part], narrow);
-                memcpy(column, &some, sizeof some);
-            }
+        transpose_square(sums, TC_LANES, x + first, n, width, TC_LANES);
+        real *column = sums + (a->reverse ? width - 1 : 0) * TC_LANES;
+        _Pragma("GCC unroll 1") for (int k = 0; k < width; k++, column += step) TC_UNROLL
+        for (int part = 0; part < PARTS; part++) {
+            narrow some;
+            memcpy(&some, column + part * WIDE_LANES, sizeof some);
+            total[part] += __builtin_convertvector(some, wide);
+            some = __builtin_convertvector(total[part], narrow);
+            memcpy(column + part * WIDE_LANES, &some, sizeof some);
         }
-        v_load_transposed(square, sums, TC_LANES);
-        TC_UNROLL
-        for (int j = 0; j < TC_LANES; j++) v_store_some(y + first + j * n, square[j], width);
+        transpose_square(y + first, n, sums, TC_LANES, TC_LANES, width);
     }
 }
 

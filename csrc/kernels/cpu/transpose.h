@@ -46,7 +46,6 @@ TC_INLINE void v_transpose(vreal r[TC_LANES])
     }
 }
 
-/* r[i] lane j = p[j * row + i]: a square of memory, transposed. */
 #ifdef V_LOADS_HALVES
 #define TC_HALF (TC_LANES / 2)
 #if TC_HALF == 2
@@ -56,7 +55,8 @@ TC_INLINE void v_transpose(vreal r[TC_LANES])
 #define TC_ZIP_HALVES_LOW 0, 8, 1, 9, 4, 12, 5, 13
 #define TC_ZIP_HALVES_HIGH 2, 10, 3, 11, 6, 14, 7, 15
 #endif
-TC_INLINE void v_load_transposed(vreal r[TC_LANES], const real *p, int64_t row)
+/* r[i] lane j = p[j * row + i] */
+TC_INLINE void v_load_transposed_whole(vreal r[TC_LANES], const real *p, int64_t row)
 {
     TC_UNROLL
     for (int half = 0; half < TC_LANES; half += TC_HALF) {
@@ -76,22 +76,17 @@ TC_INLINE void v_load_transposed(vreal r[TC_LANES], const real *p, int64_t row)
         }
     }
 }
-#else
-TC_INLINE void v_load_transposed(vreal r[TC_LANES], const real *p, int64_t row)
-{
-    TC_UNROLL
-    for (int i = 0; i < TC_LANES; i++) r[i] = v_load(p + i * row);
-    v_transpose(r);
-}
 #endif
 
-/* The same of a square that has only `height` rows and `width` columns; the other lanes are 0. */
-TC_INLINE void v_load_transposed_some(vreal r[TC_LANES], const real *p, int64_t row, int height, int width)
+/* r[i] lane j = p[j * row + i] for j < height and i < width; the other lanes are 0. */
+TC_INLINE void v_load_transposed(vreal r[TC_LANES], const real *p, int64_t row, int height, int width)
 {
+#ifdef V_LOADS_HALVES
     if (height == TC_LANES && width == TC_LANES) {
-        v_load_transposed(r, p, row);
+        v_load_transposed_whole(r, p, row);
         return;
     }
+#endif
     TC_UNROLL
     for (int i = 0; i < TC_LANES; i++) r[i] = i < height ? v_load_some(p + i * row, width) : v_zero();
     v_transpose(r);
