@@ -152,11 +152,6 @@ TC_DEFINE_KERNEL(lines_combine)(const void *args, int64_t begin, int64_t end, vo
         }                                                                                                                                  \
     } while (0)
 
-typedef double wide __attribute__((vector_size(sizeof(vreal))));
-#define WIDE_LANES ((int)(sizeof(wide) / sizeof(double)))
-#define PARTS (TC_LANES / WIDE_LANES)
-typedef real narrow __attribute__((vector_size(WIDE_LANES * sizeof(real))));
-
 /* to[i][j] = from[j][i] for i < TC_LANES and j < columns, rows of a square that has `width` columns in `from`. */
 static __attribute__((noinline)) void transpose_square(real *to, int64_t to_row, const real *from, int64_t from_row, int width, int columns)
 {
@@ -170,7 +165,7 @@ static __attribute__((noinline)) void transpose_square(real *to, int64_t to_row,
 static void run_across_lanes(const tc_cumsum_args *a, const real *x, real *y)
 {
     const int64_t n = a->length, step = a->reverse ? -TC_LANES : TC_LANES;
-    wide total[PARTS] = {{0}};
+    vwide total[TC_LANES / TC_WIDE_LANES] = {{0}};
     for (int64_t done = 0; done < n; done += TC_LANES) {
         const int width = v_left(n, done);
         const int64_t first = a->reverse ? n - done - width : done;
@@ -178,12 +173,9 @@ static void run_across_lanes(const tc_cumsum_args *a, const real *x, real *y)
         transpose_square(sums, TC_LANES, x + first, n, width, TC_LANES);
         real *column = sums + (a->reverse ? width - 1 : 0) * TC_LANES;
         _Pragma("GCC unroll 1") for (int k = 0; k < width; k++, column += step) TC_UNROLL
-        for (int part = 0; part < PARTS; part++) {
-            narrow some;
-            memcpy(&some, column + part * WIDE_LANES, sizeof some);
-            total[part] += __builtin_convertvector(some, wide);
-            some = __builtin_convertvector(total[part], narrow);
-            memcpy(column + part * WIDE_LANES, &some, sizeof some);
+        for (int i = 0; i < TC_LANES; i += TC_WIDE_LANES) {
+            total[i / TC_WIDE_LANES] += v_wide_load(column + i);
+            v_wide_store(column + i, total[i / TC_WIDE_LANES]);
         }
         transpose_square(y + first, n, sums, TC_LANES, TC_LANES, width);
     }
