@@ -637,8 +637,8 @@ def test_a_nan_above_an_empty_row_or_a_hidden_weight_reaches_nothing(isa, length
 # ---- one query -----------------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("size", [(1, 5), (7, 3), (16, 16), (33, 40), (64, 64)], ids=str)
+@pytest.mark.parametrize("dtype", [*DTYPES, "float16"])
+@pytest.mark.parametrize("size", [(1, 5), (7, 3), (16, 16), (32, 32), (33, 40), (64, 72), (24, 0)], ids=str)
 def test_one_query_has_the_bits_that_it_has_among_others(isa, size, dtype, rng):
     """A single query, as in decoding, takes another path through the kernel; so does one whose map is requested."""
     d, dv = size

@@ -227,11 +227,13 @@ def test_nothing_is_scattered_from_a_source_of_any_rank(shape, add):
     assert (x.grad.numpy() == 1).all() and (y.detach().numpy() == 1).all()
 
 
-@pytest.mark.parametrize("shape", [(7, 1), (1, 9), (5, 33), (4, 8), (6, 0)])
+@pytest.mark.parametrize("shape", [(7, 1), (1, 9), (5, 33), (4, 8), (6, 0), (16, 16), (19, 1), (37, 31), (33, 130)])
 def test_running_sums_along_memory(isa, shape, rng):
-    """Several lines at a time, and those that are left: the order of additions is that of NumPy in float64."""
+    """As many lines as a vector has lanes, several at a time, and those that are left: the order of additions is that of NumPy in float64."""
     for dtype in (np.float32, np.float64):
         x = rng.standard_normal(shape).astype(dtype)
+        x[shape[0] // 2, shape[1] // 2 :] = np.inf  # in the lane of one line alone
+        x[-1, : shape[1] // 3] = np.nan
         for step in (1, -1):
             expected = np.cumsum(x[:, ::step].astype(np.float64), 1)[:, ::step].astype(dtype)
             np.testing.assert_array_equal(_core.cumsum(x, 1, step < 0), expected)

@@ -206,21 +206,43 @@ static void sum_values(const query_block *x, running_softmax *run, real *values,
 
 /* ---- one query: decoding ---------------------------------------------------------------------------------------------------- */
 
+/* The rows of keys or values that lie a page ahead of a block, to be asked for while it is read: the processor's own streams end with a
+ * page, and the two operands are read in turn. */
+#define AHEAD 4096
+typedef struct rows_ahead {
+    const char *first;
+    int64_t row, bytes, rows; /* the step from one to the next, the size of one, their number */
+} rows_ahead;
+
+static inline rows_ahead look_ahead(const query_block *x, const tc_attention_operand *operand, int64_t columns, int64_t k0)
+{
+    const tc_stored stored = x->problem->stored;
+    const int64_t element = stored == TC_STORED_AS_COMPUTED ? sizeof(real) : sizeof(uint16_t), bytes = columns * element;
+    const int64_t ahead = bytes > 0 && bytes < AHEAD ? AHEAD / bytes : 1, first = clamp(k0 + ahead, k0, x->last_key);
+    return (rows_ahead){stored_key_at(x, operand, first), operand->row * element, bytes, x->last_key - first};
+}
+
+TC_INLINE void prefetch(const rows_ahead *soon, int64_t row)
+{
+    if (row >= soon->rows) return;
+    for (int64_t c = 0; c < soon->bytes; c += 64) __builtin_prefetch(soon->first + row * soon->row + c);
+}
+
 /* s[key] = the score of the block's only query, with keys across the lanes, because the tile would use only one lane. The same sums in the
  * same order, so the same bits. */
 static void single_scores(const query_block *x, const key_block *y, real s[KEYS])
 {
     const tc_attention_problem *p = x->problem;
     const real *k = y->k;
+    const rows_ahead soon = look_ahead(x, &p->k, p->D, y->k0);
     for (int j = 0; j < y->nk; j += TC_LANES) {
         const int keys = v_left(y->nk, j);
         vreal sum = v_zero();
+        for (int i = 0; i < TC_LANES; i++) prefetch(&soon, j + i);
         for (int64_t d = 0; d < p->D; d += TC_LANES) {
             const int width = v_left(p->D, d);
             vreal square[TC_LANES];
-            TC_UNROLL
-            for (int i = 0; i < TC_LANES; i++) square[i] = i < keys ? v_load_some(k + (j + i) * y->k_row + d, width) : v_zero();
-            v_transpose(square);
+            v_load_transposed(square, k + j * y->k_row + d, y->k_row, keys, width);
             TC_UNROLL
             for (int i = 0; i < TC_LANES; i++)
                 if (i < width) sum = v_fma(square[i], v_set1(x->qt[(d + i) * QUERIES]), sum);
@@ -233,10 +255,10 @@ static void single_scores(const query_block *x, const key_block *y, real s[KEYS]
     for (int j = 0; j < y->nk; j++) s[j] = x->scores[j * QUERIES];
 }
 
-/* weigh() of one query: s becomes weights. Returns the factor for the values summed so far. */
+/* weigh() of one query, but for the sum: s becomes weights. Returns the factor for the sums so far. */
 static real weigh_single(real s[KEYS], int nk, running_softmax *run)
 {
-    real factor = R(1.0), block = R(0.0);
+    real factor = R(1.0);
     vreal largest = v_set1(-INFINITE);
     for (int j = nk; j % TC_LANES; j++) s[j] = -INFINITE;
     for (int j = 0; j < nk; j += TC_LANES) largest = v_max(largest, v_load(s + j));
@@ -249,9 +271,45 @@ static real weigh_single(real s[KEYS], int nk, running_softmax *run)
     }
     const vreal base = finite_shift(v_set1(run->shift[0]));
     for (int j = 0; j < nk; j += TC_LANES) v_store(s + j, v_exp_weight(v_load(s + j) - base));
-    for (int j = 0; j < nk; j++) block += s[j];
-    run->sum[0] = run->sum[0] * factor + block;
     return factor;
+}
+
+/* values (+)= the weights of a block of keys times `vectors` vectors of its values from v on. Returns the sum of the weights, added one by
+ * one as in weigh(), which costs nothing beside the product. */
+TC_INLINE real add_panel(const int vectors, const key_block *y, const real s[KEYS], const real *v, int lanes, real *values,
+                         bool accumulate, const rows_ahead *soon)
+{
+    tc_tile t;
+    real sum = R(0.0);
+    tile_zero(1, vectors, t);
+    for (int j = 0; j < y->nk; j++) {
+        tile_step(1, vectors, t, s + j, 0, v + j * y->v_row, TC_LANES, vectors > 1, lanes);
+        sum += s[j];
+        prefetch(soon, j);
+    }
+    if (accumulate) tile_add(1, vectors, t, values, 0, lanes);
+    tile_store(1, vectors, t, values, 0, lanes);
+    return sum;
+}
+
+#define PANEL (TC_LANES < 16 ? 4 : 2) /* vectors: 32 columns, where registers allow */
+
+/* add_values() of one query. Returns the sum of the weights. */
+static real add_values_single(const query_block *x, const key_block *y, const real s[KEYS], real *values, bool accumulate)
+{
+    const int64_t Dv = x->problem->Dv;
+    real sum = R(0.0);
+    if (Dv == 0 || (y->guarded && !all_finite(y->v, y->v_row, y->nk, Dv))) {
+        add_values(x, y, s, 1, values, 0, accumulate);
+        for (int j = 0; j < y->nk; j++) sum += s[j];
+        return sum;
+    }
+    rows_ahead soon = look_ahead(x, &x->problem->v, Dv, y->k0);
+    int64_t c = 0;
+    for (; c + PANEL * TC_LANES <= Dv; c += PANEL * TC_LANES, soon.rows = 0)
+        sum = add_panel(PANEL, y, s, y->v + c, TC_LANES, values + c, accumulate, &soon);
+    for (; c < Dv; c += TC_LANES, soon.rows = 0) sum = add_panel(1, y, s, y->v + c, v_left(Dv, c), values + c, accumulate, &soon);
+    return sum;
 }
 
 /* sum_values() of one query without dropout. */
@@ -266,7 +324,7 @@ static void sum_values_single(const query_block *x, running_softmax *run, real *
         single_scores(x, &y, s);
         const real factor = weigh_single(s, y.nk, run);
         if (!first) scale_rows(values, 0, 1, p->Dv, &factor);
-        add_values(x, &y, s, 1, values, 0, !first);
+        run->sum[0] = run->sum[0] * factor + add_values_single(x, &y, s, values, !first);
         first = false;
     }
     if (first) memset(values, 0, sizeof(real) * (size_t)p->Dv);

@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-#include "simd.h"
+#include "transpose.h"
 
 /* Places to be visited one after the other: those of one line, or one place each of neighbouring lines. Where they begin, in elements;
  * and their steps. */
@@ -152,12 +152,43 @@ TC_DEFINE_KERNEL(lines_combine)(const void *args, int64_t begin, int64_t end, vo
         }                                                                                                                                  \
     } while (0)
 
+/* to[i][j] = from[j][i] for i < TC_LANES and j < columns, rows of a square that has `width` columns in `from`. */
+static __attribute__((noinline)) void transpose_square(real *to, int64_t to_row, const real *from, int64_t from_row, int width, int columns)
+{
+    vreal square[TC_LANES];
+    v_load_transposed(square, from, from_row, TC_LANES, width);
+    TC_UNROLL
+    for (int i = 0; i < TC_LANES; i++) v_store_some(to + i * to_row, square[i], columns);
+}
+
+/* TC_LANES lines whose elements are neighbours, across the lanes: squares are transposed, summed down and transposed back. */
+static void run_across_lanes(const tc_cumsum_args *a, const real *x, real *y)
+{
+    const int64_t n = a->length, step = a->reverse ? -TC_LANES : TC_LANES;
+    vwide total[TC_LANES / TC_WIDE_LANES] = {{0}};
+    for (int64_t done = 0; done < n; done += TC_LANES) {
+        const int width = v_left(n, done);
+        const int64_t first = a->reverse ? n - done - width : done;
+        real sums[TC_LANES * TC_LANES] __attribute__((aligned(64)));
+        transpose_square(sums, TC_LANES, x + first, n, width, TC_LANES);
+        real *column = sums + (a->reverse ? width - 1 : 0) * TC_LANES;
+        _Pragma("GCC unroll 1") for (int k = 0; k < width; k++, column += step) TC_UNROLL
+        for (int i = 0; i < TC_LANES; i += TC_WIDE_LANES) {
+            total[i / TC_WIDE_LANES] += v_wide_load(column + i);
+            v_wide_store(column + i, total[i / TC_WIDE_LANES]);
+        }
+        transpose_square(y + first, n, sums, TC_LANES, TC_LANES, width);
+    }
+}
+
 #define LINES_AT_ONCE 4
 
-/* Lines whose elements are neighbours, several at a time: an addition of one line does not wait for that of another. */
+/* Lines whose elements are neighbours, several at a time: an addition of one line does not wait for that of another. The same sums in each
+ * way, so the same bits. */
 static void run_along_memory(const tc_cumsum_args *a, int64_t begin, int64_t end)
 {
     const int64_t n = a->length, step = a->reverse ? -1 : 1;
+    for (; begin + TC_LANES <= end; begin += TC_LANES) run_across_lanes(a, (const real *)a->x + begin * n, (real *)a->y + begin * n);
     for (int64_t item = begin; item < end; item += LINES_AT_ONCE) {
         const int lines = end - item < LINES_AT_ONCE ? (int)(end - item) : LINES_AT_ONCE;
         const int64_t start = item * n + (a->reverse ? n - 1 : 0);

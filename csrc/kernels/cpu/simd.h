@@ -93,6 +93,24 @@ TC_INLINE vreal v_scale2(vreal x, vreal n)
 }
 #endif
 
+/* TC_WIDE_LANES elements as doubles, from and to memory. */
+typedef double vwide __attribute__((vector_size(sizeof(vreal))));
+#define TC_WIDE_LANES ((int)(sizeof(vwide) / sizeof(double)))
+#ifndef V_WIDENS_AT_ONCE
+typedef real v_some_lanes __attribute__((vector_size(sizeof(vwide) / sizeof(double) * sizeof(real))));
+TC_INLINE vwide v_wide_load(const real *p)
+{
+    v_some_lanes x;
+    __builtin_memcpy(&x, p, sizeof x);
+    return __builtin_convertvector(x, vwide);
+}
+TC_INLINE void v_wide_store(real *p, vwide x)
+{
+    const v_some_lanes narrow = __builtin_convertvector(x, v_some_lanes);
+    __builtin_memcpy(p, &narrow, sizeof narrow);
+}
+#endif
+
 /* The lanes folded by halves down to 16 bytes, then one by one: a balanced tree, whose order is part of the result and the same in every
  * kernel. */
 typedef real v_32_bytes __attribute__((vector_size(32)));

@@ -38,6 +38,19 @@ TC_INLINE vreal v_set1(real x) { return V256(set1)(x); }
 TC_INLINE vreal v_load(const real *p) { return V256(loadu)(p); }
 TC_INLINE void v_store(real *p, vreal x) { V256(storeu)(p, x); }
 TC_INLINE vreal v_load_n(const real *p, int n) { return V256(maskload)(p, v_first_bits(n)); } /* other lanes are 0, not read */
+/* 16 bytes from p, then 16 from q: by loads alone, where a shuffle of lanes across the middle takes three cycles of one port. */
+#define V_LOADS_HALVES
+#if TC_PRECISION == 32
+TC_INLINE vreal v_load_halves(const real *p, const real *q)
+{
+    return _mm256_insertf128_ps(_mm256_castps128_ps256(_mm_loadu_ps(p)), _mm_loadu_ps(q), 1);
+}
+#else
+TC_INLINE vreal v_load_halves(const real *p, const real *q)
+{
+    return _mm256_insertf128_pd(_mm256_castpd128_pd256(_mm_loadu_pd(p)), _mm_loadu_pd(q), 1);
+}
+#endif
 TC_INLINE void v_store_n(real *p, vreal x, int n) { V256(maskstore)(p, v_first_bits(n), x); }
 
 TC_INLINE vreal v_fma(vreal a, vreal b, vreal c) { return V256(fmadd)(a, b, c); }   /* a * b + c */
@@ -80,6 +93,10 @@ TC_INLINE int v_first_set(vmask a) { return __builtin_ctz((unsigned)V256(movemas
 TC_INLINE vreal v_select(vmask m, vreal a, vreal b) { return V256(blendv)(b, a, m); }     /* m ? a : b */
 
 #if TC_PRECISION == 32
+#define V_WIDENS_AT_ONCE /* GCC makes two conversions of the one that vectors express */
+TC_INLINE __m256d v_wide_load(const real *p) { return _mm256_cvtps_pd(_mm_loadu_ps(p)); }
+TC_INLINE void v_wide_store(real *p, __m256d x) { _mm_storeu_ps(p, _mm256_cvtpd_ps(x)); }
+
 /* TC_LANES halves, in the form of float16 or bfloat16. */
 typedef __m128i vhalf;
 TC_INLINE vhalf v_half_load(const uint16_t *p) { return _mm_loadu_si128((const __m128i_u *)(const void *)p); }

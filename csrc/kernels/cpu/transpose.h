@@ -46,4 +46,50 @@ TC_INLINE void v_transpose(vreal r[TC_LANES])
     }
 }
 
+#ifdef V_LOADS_HALVES
+#define TC_HALF (TC_LANES / 2)
+#if TC_HALF == 2
+#define TC_ZIP_HALVES_LOW 0, 4, 2, 6
+#define TC_ZIP_HALVES_HIGH 1, 5, 3, 7
+#else
+#define TC_ZIP_HALVES_LOW 0, 8, 1, 9, 4, 12, 5, 13
+#define TC_ZIP_HALVES_HIGH 2, 10, 3, 11, 6, 14, 7, 15
+#endif
+/* r[i] lane j = p[j * row + i] */
+TC_INLINE void v_load_transposed_whole(vreal r[TC_LANES], const real *p, int64_t row)
+{
+    TC_UNROLL
+    for (int half = 0; half < TC_LANES; half += TC_HALF) {
+        TC_UNROLL
+        for (int i = 0; i < TC_HALF; i++) r[half + i] = v_load_halves(p + i * row + half, p + (i + TC_HALF) * row + half);
+        TC_UNROLL
+        for (int round = 1; round < TC_HALF; round *= 2) { /* v_transpose() within each half of the lanes */
+            vreal t[TC_HALF];
+            TC_UNROLL
+            for (int i = 0; i < TC_HALF / 2; i++) {
+                const vreal a = r[half + i], b = r[half + i + TC_HALF / 2];
+                t[2 * i] = TC_SHUFFLE(a, b, TC_ZIP_HALVES_LOW);
+                t[2 * i + 1] = TC_SHUFFLE(a, b, TC_ZIP_HALVES_HIGH);
+            }
+            TC_UNROLL
+            for (int i = 0; i < TC_HALF; i++) r[half + i] = t[i];
+        }
+    }
+}
+#endif
+
+/* r[i] lane j = p[j * row + i] for j < height and i < width; the other lanes are 0. */
+TC_INLINE void v_load_transposed(vreal r[TC_LANES], const real *p, int64_t row, int height, int width)
+{
+#ifdef V_LOADS_HALVES
+    if (height == TC_LANES && width == TC_LANES) {
+        v_load_transposed_whole(r, p, row);
+        return;
+    }
+#endif
+    TC_UNROLL
+    for (int i = 0; i < TC_LANES; i++) r[i] = i < height ? v_load_some(p + i * row, width) : v_zero();
+    v_transpose(r);
+}
+
 #endif

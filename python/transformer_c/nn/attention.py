@@ -223,7 +223,8 @@ class MultiheadAttention(Module):
             q, k, v, offset = self._project_with_past(query, key, value, batch_first, past_key_value, lengths)
             offset = offset if causal_offset is None else count("causal_offset", causal_offset, 0)
             masks = self._masks(packed or (q.shape[0], q.shape[2], k.shape[2]), q, key_padding_mask, attn_mask, is_causal, offset)
-            k, v = self._with_added_keys(k, self.bias_k), self._with_added_keys(v, self.bias_v)
+            if self.add_zero_attn or self.bias_k is not None:
+                k, v = self._with_added_keys(k, self.bias_k), self._with_added_keys(v, self.bias_v)
             dropout = self.dropout if self.training else 0.0
             found = F.scaled_dot_product_attention(
                 q, k, v, dropout_p=dropout, return_attention=need_weights, sequence_lengths=sequence_lengths, **masks
@@ -257,6 +258,9 @@ class MultiheadAttention(Module):
 
     def _check_sequences(self, query: Tensor, key: Tensor, value: Tensor) -> bool:
         """Whether the arguments have a batch axis; raises for shapes that do not match each other or the layer."""
+        one = query is key and key is value and isinstance(query, Tensor) and query.ndim in (2, 3)
+        if one and query.shape[-1] == self.embed_dim == self.kdim == self.vdim:
+            return query.ndim == 3
         for name, x in (("query", query), ("key", key), ("value", value)):
             if not isinstance(x, Tensor):
                 raise TypeError(f"{name} must be a Tensor or an array of numbers, not {type(x).__name__}")
@@ -307,8 +311,9 @@ class MultiheadAttention(Module):
         """q of this call, k and v of this and earlier calls, and the number of positions before the queries."""
         if past is None:
             return *self._project(query, key, value, batch_first, lengths), 0
-        offset, k, v = len(past), past.key, past.value
-        if not past.static or k is None or v is None:
+        offset = len(past)
+        k, v = (past.key, past.value) if past.static else (None, None)
+        if k is None or v is None:
             q, k, v = self._project(query, key, value, batch_first, lengths)
             return q, *past.append(k, v), offset
         q = self._project_one(query, 0, batch_first)
@@ -349,6 +354,8 @@ class MultiheadAttention(Module):
         self, sizes: tuple[int, int, int], q: Tensor, key_padding_mask: Any, attn_mask: Any, is_causal: bool, offset: int
     ) -> dict[str, Any]:
         """The masks as arguments of scaled_dot_product_attention, where True means attend; `sizes`: batch, queries and keys."""
+        if attn_mask is None and key_padding_mask is None and not is_causal:
+            return {}
         batch, queries, keys = sizes
         heads = q.shape[1]
         allowed: list[Tensor] = []

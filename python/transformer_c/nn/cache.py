@@ -101,7 +101,8 @@ class KeyValueCache:
         length = count("length", length, 0)
         if length > len(self):
             raise ValueError(f"the cache has {len(self)} positions; it cannot be truncated to {length}")
-        self._state = self._state._replace(length=length) if length else _State()
+        state = self._state
+        self._state = _State(state.key, state.value, length, state.owned) if length else _State()
 
     def reorder(self, index: Any) -> None:
         """Keeps the batch elements `index`, a sequence of integers, in that order, for beam search."""
@@ -129,19 +130,21 @@ class KeyValueCache:
 
     def append(self, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
         """Appends key and value (B, H, T, D) to the cached ones and returns all of them; called by the layers."""
-        if key.ndim != 4 or value.ndim != 4 or key.shape[:3] != value.shape[:3]:
-            raise ValueError(f"key and value must be (B, H, T, D) with the same B, H and T; got {key.shape} and {value.shape}")
-        old, total = self._state, len(self) + key.shape[2]
+        shape, old = key.shape, self._state
+        if len(shape) != 4 or value.ndim != 4 or shape[:3] != value.shape[:3]:
+            raise ValueError(f"key and value must be (B, H, T, D) with the same B, H and T; got {shape} and {value.shape}")
+        total = old.length + shape[2]
         if self.max_length is not None and total > self.max_length:
             raise ValueError(f"{total} positions do not fit in a KeyValueCache of max_length={self.max_length}")
         if old.key is not None and old.value is not None:
             for name, have, new in (("key", old.key, key), ("value", old.value, value)):
-                if (*have.shape[:2], have.shape[3]) != (*new.shape[:2], new.shape[3]) or have.dtype != new.dtype:
+                batch, heads, _, width = have.shape
+                own = new.shape
+                if own[0] != batch or own[1] != heads or own[3] != width or have.dtype != new.dtype:
                     raise ValueError(
-                        f"past_key_value has a {name} (B, H, T, D) = {(*have.shape[:2], len(self), have.shape[3])} of "
-                        f"{have.dtype.name}, this call has {new.shape} of {new.dtype.name}; a cache belongs to one layer and one batch"
+                        f"past_key_value has a {name} (B, H, T, D) = {(batch, heads, len(self), width)} of "
+                        f"{have.dtype.name}, this call has {own} of {new.dtype.name}; a cache belongs to one layer and one batch"
                     )
-        if old.key is not None:
             refuse("a KeyValueCache, whose length is the host's, got more positions")
         if is_grad_enabled():
             if old.key is not None:
@@ -153,7 +156,7 @@ class KeyValueCache:
 
     def _written(self, buffer: Tensor | None, new: Tensor, total: int) -> Tensor:
         """`buffer`, or a copy of it twice as long, with `new` written after the valid positions."""
-        length = len(self)
+        length = self._state.length
         if buffer is None or buffer.shape[2] < total or not self._state.owned:
             batch, heads, _, width = new.shape
             capacity = self.max_length or (2 * total if length else total)

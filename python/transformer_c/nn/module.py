@@ -42,6 +42,7 @@ _ELSEWHERE = {
 
 _CONTAINERS = (tuple, list, dict)
 _MAY_HOLD_ARRAYS = (np.ndarray, *_CONTAINERS)
+_GIVEN_AS_THEY_ARE = (Tensor, np.ndarray, type(None), bool, int, float, str)
 
 
 def _is_numbers(value: Any) -> bool:
@@ -69,7 +70,7 @@ def _array_of(numbers: list) -> np.ndarray:
 
 def _given(value: Any) -> Any:
     """An argument of the outermost call: lists of numbers and tables of other libraries become ndarrays."""
-    if isinstance(value, (Tensor, np.ndarray)) or value is None:
+    if isinstance(value, _GIVEN_AS_THEY_ARE):
         return value
     if isinstance(value, list):
         return _array_of(value) if _is_numbers(value) else value
@@ -244,12 +245,11 @@ class Module:
                 return _autocast.call(self, args, kwargs)
             args = tuple(map(_given, args))
             kwargs = {k: _given(a) for k, a in kwargs.items()}
-        if depth:
-            for value in (*args, *kwargs.values()) if kwargs else args:
-                if isinstance(value, _MAY_HOLD_ARRAYS):
-                    break
-            else:
-                return self.forward(*args, **kwargs)
+        for value in (*args, *kwargs.values()) if kwargs else args:
+            if isinstance(value, _MAY_HOLD_ARRAYS):
+                break
+        else:
+            return self.forward(*args, **kwargs) if depth else _core.call_nested(self.forward, args, kwargs)
         has_arrays = holds(np.ndarray, args) or holds(np.ndarray, kwargs)
         if not has_arrays:
             return _core.call_nested(self.forward, args, kwargs)
