@@ -39,6 +39,12 @@ is_accurate(_core.linear(a, b), a, b.T, 2e-5)
 assert variant() == "tiles x 3"
 a[7, 3] = np.inf
 assert np.array_equal(np.isfinite(_core.linear(a, b)).all(1), np.arange(330) != 7)
+dy, x, weight = (tc.tensor(rng.standard_normal(shape).astype(np.float32)).bfloat16() for shape in ((70, 200), (70, 180), (200, 180)))
+gradients = _core.linear_backward(dy, x, weight)
+assert variant() == "tiles"
+dy, x, weight = (t.float().numpy() for t in (dy, x, weight))
+for got, exact in zip(gradients, (dy.astype(float) @ weight, dy.T.astype(float) @ x, dy.sum(0, dtype=float)), strict=True):
+    np.testing.assert_allclose(got.float().numpy(), exact, rtol=2.0**-8, atol=1e-4)
 """
 
 

@@ -242,6 +242,62 @@ def test_gradients(half, isa, rng):
             assert_close(leaf.grad.numpy(), exact.grad.numpy().astype(float), half.name, 40)
 
 
+def through(activation, pre, dy):
+    """dy f'(pre), float32."""
+    functions = {"relu": F.relu, "gelu": F.gelu, "gelu_tanh": lambda x: F.gelu(x, approximate="tanh")}
+    leaf = pre.detach().clone().requires_grad_()
+    functions[activation](leaf).backward(dy)
+    return leaf.grad
+
+
+# (rows, in, out): one step of k and several, blocks and chunks of rows, odd sizes, too narrow to be read as they are
+GRADIENTS = [(70, 64, 96), (65, 256, 130), (600, 130, 67), (129, 385, 400), (2, 512, 600), (33, 63, 40), (40, 32, 1030)]
+
+
+@pytest.mark.parametrize("activation", [None, "relu", "gelu", "gelu_tanh"])
+@pytest.mark.parametrize(("rows", "C", "N"), GRADIENTS)
+def test_gradients_of_a_linear_layer(rows, C, N, activation, half, isa, threads, rng):
+    """Those of the same numbers in float32, rounded, where what comes out of the activation is rounded first."""
+    dy, x, weight = halves(rng, half, rows, N), halves(rng, half, rows, C), halves(rng, half, N, C, scale=C**-0.5)
+    dy[rows // 2, N // 3] = 1000
+    p = dy.float()
+    more = ()
+    if activation:
+        pre = tc.tensor(rng.standard_normal((rows, N), dtype=np.float32))
+        more = (pre, activation)
+        p = through(activation, pre, p)
+        p = p.to(half).float() if C >= 64 else p
+    got, wide = _core.linear_backward(dy, x, weight, *more), _core.linear_backward(p, x.float(), weight.float())
+    for one, exact in zip(got, wide, strict=True):
+        same(one, exact)
+
+
+def test_gradients_of_a_linear_layer_with_strides(half, isa, rng):
+    row, x, weight = halves(rng, half, 90), halves(rng, half, 80, 70), halves(rng, half, 80, 90)
+    spread = halves(rng, half, 70, 180)
+    for dy in (row.expand(70, 90), spread[:, ::2], spread[:, 1:91], halves(rng, half, 90, 70).T):
+        wide = _core.linear_backward(dy.float(), x.T.float(), weight.T.float())
+        for one, exact in zip(_core.linear_backward(dy, x.T, weight.T), wide, strict=True):
+            same(one, exact)
+
+
+def test_a_nan_of_a_gradient_reaches_its_own_row_and_column_only(half, isa, rng):
+    dy, x, weight = halves(rng, half, 90, 300), halves(rng, half, 90, 260), halves(rng, half, 300, 260)
+    dy[7, 33] = float("nan")
+    weight[44, 5] = float("inf")
+    dx, dweight, dbias = (np.isfinite(t.float().numpy()) for t in _core.linear_backward(dy, x, weight))
+    assert not dx[7].any() and not dx[:, 5].any() and np.delete(np.delete(dx, 7, 0), 5, 1).all()
+    assert not dweight[33].any() and np.delete(dweight, 33, 0).all()
+    assert not dbias[33] and np.delete(dbias, 33).all()
+
+
+def test_tiles_multiply_the_gradients_of_bfloat16(isa, rng):
+    """By the widths and, where the sum is over them, by the rows."""
+    for rows, C, N, tiles in ((64, 256, 128, True), (63, 256, 128, False), (64, 128, 128, False)):
+        _core.linear_backward(*(halves(rng, tc.bfloat16, *shape) for shape in ((rows, N), (rows, C), (N, C))))
+        assert tc.config.last_plans("cpu")["gemm"]["variant"].startswith("tiles") == (tiles and isa == "amx")
+
+
 @pytest.mark.parametrize("C", [1, 7, 16, 65, 384, 1000])
 def test_norms(C, half, isa, threads, rng):
     x, residual, gamma, beta = halves(rng, half, 37, C), halves(rng, half, 37, C), halves(rng, half, C), halves(rng, half, C)
