@@ -38,15 +38,27 @@
 
 static int64_t least_of(int64_t a, int64_t b) { return a < b ? a : b; }
 
+/* Rows per item of a product whose items pack the windows that they use: as many as there are, but for too few items. */
+#define MOST_ROWS_OF_WINDOWS 512
+#define LEAST_ROWS_OF_WINDOWS 84
+static int64_t rows_of_windows(const tc_gemm_args *g)
+{
+    const int64_t others = g->batch * g->k_chunks * tc_divide_up(g->N, LEAST_COLUMNS);
+    int64_t blocks = tc_divide_up(g->M, MOST_ROWS_OF_WINDOWS);
+    while (others * blocks < WANTED_ITEMS && g->M >= 2 * blocks * LEAST_ROWS_OF_WINDOWS) blocks *= 2;
+    return tc_divide_up(g->M, blocks);
+}
+
 static void choose_items(tc_gemm_args *g)
 {
     g->row_block = ITEM_ROWS;
     g->col_block = tc_divide_up(g->N, LEAST_COLUMNS) * LEAST_COLUMNS;
+    if (g->b_rows) g->row_block = rows_of_windows(g);
     if (g->c_stored != TC_STORED_AS_COMPUTED && !g->by_columns && g->K > TC_GEMM_K_BLOCK)
         g->col_block = least_of(g->col_block, MOST_SUMMED_COLUMNS);
     const int64_t others = g->batch * g->k_chunks * tc_gemm_row_blocks(g);
     if (others * tc_gemm_col_blocks(g) >= WANTED_ITEMS) return;
-    const int64_t rows = least_of(g->M, ITEM_ROWS);
+    const int64_t rows = least_of(g->M, g->row_block);
     const int64_t by_work = LEAST_WORK / (rows * (g->k_chunk > 0 ? g->k_chunk : 1));    /* columns that make an item worthwhile */
     const int64_t parts = tc_divide_up(WANTED_ITEMS, others), odd = others & parts & 1; /* 3 times 4 are shared better than 3 times 3 */
     const int64_t columns = tc_divide_up(g->N, parts + odd);
@@ -69,6 +81,7 @@ static void choose_split(tc_gemm_args *g)
  * pack are packed once, in advance. */
 static tc_gemm_b_form choose_b_form(const tc_gemm_args *g, bool keep, size_t element)
 {
+    if (g->b_rows) return TC_GEMM_B_STRIDED;
     const int64_t reach = g->k_chunk * (g->b_row < 0 ? -g->b_row : g->b_row) * (int64_t)element;
     if (g->b_col == 1 && (reach <= 49152 || g->M <= 28)) return TC_GEMM_B_ROWS;
     return keep || g->M > g->row_block ? TC_GEMM_B_PANELS : TC_GEMM_B_STRIDED;

@@ -56,6 +56,67 @@ TC_INLINE void pack_panel_of(const tc_stored stored, const bool raised, void *ou
     }
 }
 
+/* How many of the first `most` offsets follow one another. */
+TC_INLINE int run_of(const int64_t *offsets, int most)
+{
+    int run = 1;
+    while (run < most && offsets[run] == offsets[0] + run) run++;
+    return run;
+}
+
+/* Rows of a column, at least so many, are read by vectors and transposed; fewer one by one. */
+#define LEAST_RUN_OF_ROWS 4
+
+/* One vector of columns of pack_windows, whose columns follow one another in `runs` runs. */
+TC_INLINE void pack_column_runs(real *out, int64_t K, const int lanes, const real *b, const int64_t *rows, const int64_t *cols)
+{
+    if (lanes == TC_LANES && run_of(cols, lanes) == lanes) {
+        _Pragma("GCC unroll 4") for (int64_t k = 0; k < K; k++) v_store(out + k * PANEL, v_load(b + rows[k] + cols[0]));
+        return;
+    }
+    for (int first = 0, run; first < lanes; first += run) {
+        run = run_of(cols + first, lanes - first);
+        const int stored = first + run == lanes ? TC_LANES - first : run; /* the rest is zeros */
+        for (int64_t k = 0; k < K; k++) v_store_n(out + k * PANEL + first, v_load_n(b + rows[k] + cols[first], run), stored);
+    }
+}
+
+/* The same for columns that lie apart. */
+TC_INLINE void pack_row_runs(real *out, int64_t K, const int lanes, const real *b, const int64_t *rows, const int64_t *cols)
+{
+    for (int64_t k = 0; k < K;) {
+        const int run = run_of(rows + k, v_left(K, k));
+        const real *from = b + rows[k];
+        if (run >= LEAST_RUN_OF_ROWS) {
+            vreal block[TC_LANES];
+            TC_UNROLL
+            for (int i = 0; i < TC_LANES; i++) block[i] = i < lanes ? v_load_some(from + cols[i], run) : v_zero();
+            v_transpose(block);
+            for (int i = 0; i < run; i++) v_store(out + (k + i) * PANEL, block[i]);
+            k += run;
+        } else {
+            for (int i = 0; i < TC_LANES; i++) out[k * PANEL + i] = i < lanes ? from[cols[i]] : R(0.0);
+            k++;
+        }
+    }
+}
+
+/* out (K, PANEL) <- `cols` columns of windows, the rest zeros: element (k,n) at b[b_rows[k] + b_cols[n]]. */
+static void pack_windows(real *out, int64_t K, int cols, const real *b, const int64_t *b_rows, const int64_t *b_cols)
+{
+    for (int v = 0; v < PANEL && K > 0; v += TC_LANES, cols -= TC_LANES) {
+        const int lanes = cols <= 0 ? 0 : cols < TC_LANES ? cols : TC_LANES;
+        int runs = 0;
+        if (!lanes)
+            for (int64_t k = 0; k < K; k++) v_store(out + k * PANEL + v, v_zero());
+        for (int i = 0; i < lanes; runs++) i += run_of(b_cols + v + i, lanes - i);
+        if (runs * run_of(b_rows, v_left(K, 0)) <= TC_LANES)
+            pack_column_runs(out + v, K, lanes, b, b_rows, b_cols + v);
+        else
+            pack_row_runs(out + v, K, lanes, b, b_rows, b_cols + v);
+    }
+}
+
 #if TC_PRECISION == 32
 #define PAIRED_ROWS 32 /* packed at a time */
 
