@@ -67,29 +67,42 @@ TC_INLINE int run_of(const int64_t *offsets, int most)
 /* Rows of a column, at least so many, are read by vectors and transposed; fewer one by one. */
 #define LEAST_RUN_OF_ROWS 4
 
-/* One vector of columns of pack_windows, whose columns follow one another in `runs` runs. */
+/* One vector of columns of pack_windows: run by run of those that follow one another, and zeros. */
 TC_INLINE void pack_column_runs(real *out, int64_t K, const int lanes, const real *b, const int64_t *rows, const int64_t *cols)
 {
-    if (lanes == TC_LANES && run_of(cols, lanes) == lanes) {
-        _Pragma("GCC unroll 4") for (int64_t k = 0; k < K; k++) v_store(out + k * PANEL, v_load(b + rows[k] + cols[0]));
-        return;
-    }
     for (int first = 0, run; first < lanes; first += run) {
         run = run_of(cols + first, lanes - first);
-        const int stored = first + run == lanes ? TC_LANES - first : run; /* the rest is zeros */
-        for (int64_t k = 0; k < K; k++) v_store_n(out + k * PANEL + first, v_load_n(b + rows[k] + cols[first], run), stored);
+        const int stored = first + run == lanes ? TC_LANES - first : run;
+        for (int64_t k = 0; k < K; k++) v_store_some(out + k * PANEL + first, v_load_some(b + rows[k] + cols[first], run), stored);
     }
 }
 
-/* The same for columns that lie apart. */
+/* run_of() of a whole vector, without branches. */
+TC_INLINE bool is_whole_run(const int64_t *offsets)
+{
+    int64_t differ = 0;
+    TC_UNROLL
+    for (int i = 1; i < TC_LANES; i++) differ |= offsets[i] - offsets[0] - i;
+    return differ == 0;
+}
+
+/* The same for columns that lie apart: runs of rows are transposed. */
 TC_INLINE void pack_row_runs(real *out, int64_t K, const int lanes, const real *b, const int64_t *rows, const int64_t *cols)
 {
     for (int64_t k = 0; k < K;) {
-        const int run = run_of(rows + k, v_left(K, k));
         const real *from = b + rows[k];
-        if (run >= LEAST_RUN_OF_ROWS) {
-            vreal block[TC_LANES];
+        vreal block[TC_LANES];
+        if (lanes == TC_LANES && K - k >= TC_LANES && is_whole_run(rows + k)) {
             TC_UNROLL
+            for (int i = 0; i < TC_LANES; i++) block[i] = v_load(from + cols[i]);
+            v_transpose(block);
+            TC_UNROLL
+            for (int i = 0; i < TC_LANES; i++) v_store(out + (k + i) * PANEL, block[i]);
+            k += TC_LANES;
+            continue;
+        }
+        const int run = run_of(rows + k, v_left(K, k));
+        if (run >= LEAST_RUN_OF_ROWS) {
             for (int i = 0; i < TC_LANES; i++) block[i] = i < lanes ? v_load_some(from + cols[i], run) : v_zero();
             v_transpose(block);
             for (int i = 0; i < run; i++) v_store(out + (k + i) * PANEL, block[i]);
@@ -104,6 +117,14 @@ TC_INLINE void pack_row_runs(real *out, int64_t K, const int lanes, const real *
 /* out (K, PANEL) <- `cols` columns of windows, the rest zeros: element (k,n) at b[b_rows[k] + b_cols[n]]. */
 static void pack_windows(real *out, int64_t K, int cols, const real *b, const int64_t *b_rows, const int64_t *b_cols)
 {
+    if (cols == PANEL && run_of(b_cols, PANEL) == PANEL) {
+        for (int64_t k = 0; k < K; k++, out += PANEL) {
+            const real *from = b + b_rows[k] + b_cols[0];
+            TC_UNROLL
+            for (int v = 0; v < PANEL; v += TC_LANES) v_store(out + v, v_load(from + v));
+        }
+        return;
+    }
     for (int v = 0; v < PANEL && K > 0; v += TC_LANES, cols -= TC_LANES) {
         const int lanes = cols <= 0 ? 0 : cols < TC_LANES ? cols : TC_LANES;
         int runs = 0;
