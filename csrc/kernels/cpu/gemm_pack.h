@@ -56,16 +56,13 @@ TC_INLINE void pack_panel_of(const tc_stored stored, const bool raised, void *ou
     }
 }
 
-/* How many of the first `most` offsets follow one another. */
-TC_INLINE int run_of(const int64_t *offsets, int most)
+/* How many of the first `most` offsets follow one another. Called, not copied to its callers: it is in every object of the product. */
+static __attribute__((noinline)) int run_of(const int64_t *offsets, int most)
 {
     int run = 1;
     while (run < most && offsets[run] == offsets[0] + run) run++;
     return run;
 }
-
-/* Rows of a column, at least so many, are read by vectors and transposed; fewer one by one. */
-#define LEAST_RUN_OF_ROWS 4
 
 /* One vector of columns of pack_windows: run by run of those that follow one another, and zeros. */
 TC_INLINE void pack_column_runs(real *out, int64_t K, const int lanes, const real *b, const int64_t *rows, const int64_t *cols)
@@ -86,36 +83,34 @@ TC_INLINE bool is_whole_run(const int64_t *offsets)
     return differ == 0;
 }
 
-/* The same for columns that lie apart: runs of rows are transposed. */
+/* The same for columns that lie apart: rows that follow one another are transposed, the last ones together with some before them again.
+ * Lanes beyond `lanes` repeat the last column. */
 TC_INLINE void pack_row_runs(real *out, int64_t K, const int lanes, const real *b, const int64_t *rows, const int64_t *cols)
 {
+    int64_t column[TC_LANES], start = 0; /* start: of the run of rows that k belongs to */
+    for (int i = 0; i < TC_LANES; i++) column[i] = cols[i < lanes ? i : lanes - 1];
     for (int64_t k = 0; k < K;) {
-        const real *from = b + rows[k];
-        vreal block[TC_LANES];
-        if (lanes == TC_LANES && K - k >= TC_LANES && is_whole_run(rows + k)) {
-            TC_UNROLL
-            for (int i = 0; i < TC_LANES; i++) block[i] = v_load(from + cols[i]);
-            v_transpose(block);
-            TC_UNROLL
-            for (int i = 0; i < TC_LANES; i++) v_store(out + (k + i) * PANEL, block[i]);
-            k += TC_LANES;
+        if (k > 0 && rows[k] != rows[k - 1] + 1) start = k;
+        const int run = K - k >= TC_LANES && is_whole_run(rows + k) ? TC_LANES : run_of(rows + k, v_left(K, k));
+        const int64_t first = k + run - TC_LANES;
+        if (first < start) { /* too short */
+            for (const int64_t end = k + run; k < end; k++)
+                _Pragma("GCC unroll 1") for (int i = 0; i < TC_LANES; i++) out[k * PANEL + i] = b[rows[k] + column[i]];
             continue;
         }
-        const int run = run_of(rows + k, v_left(K, k));
-        if (run >= LEAST_RUN_OF_ROWS) {
-            for (int i = 0; i < TC_LANES; i++) block[i] = i < lanes ? v_load_some(from + cols[i], run) : v_zero();
-            v_transpose(block);
-            for (int i = 0; i < run; i++) v_store(out + (k + i) * PANEL, block[i]);
-            k += run;
-        } else {
-            for (int i = 0; i < TC_LANES; i++) out[k * PANEL + i] = i < lanes ? from[cols[i]] : R(0.0);
-            k++;
-        }
+        vreal block[TC_LANES];
+        TC_UNROLL
+        for (int i = 0; i < TC_LANES; i++) block[i] = v_load(b + rows[first] + column[i]);
+        v_transpose_by_halves(block);
+        TC_UNROLL
+        for (int i = 0; i < TC_LANES; i++) v_store(out + (first + i) * PANEL, block[i]);
+        k += run;
     }
 }
 
 /* out (K, PANEL) <- `cols` columns of windows, the rest zeros: element (k,n) at b[b_rows[k] + b_cols[n]]. */
-static void pack_windows(real *out, int64_t K, int cols, const real *b, const int64_t *b_rows, const int64_t *b_cols)
+static __attribute__((noinline)) void pack_windows(real *out, int64_t K, int cols, const real *b, const int64_t *b_rows,
+                                                   const int64_t *b_cols)
 {
     if (cols == PANEL && run_of(b_cols, PANEL) == PANEL) {
         for (int64_t k = 0; k < K; k++, out += PANEL) {

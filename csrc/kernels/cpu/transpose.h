@@ -29,10 +29,28 @@ typedef ireal tc_lane_index __attribute__((vector_size(sizeof(vreal))));
 TC_INLINE vreal v_zip_low(vreal a, vreal b) { return TC_SHUFFLE(a, b, TC_ZIP_LOW); }
 TC_INLINE vreal v_zip_high(vreal a, vreal b) { return TC_SHUFFLE(a, b, TC_ZIP_HIGH); }
 
-#if defined(__AVX2__) && TC_PRECISION == 32 && TC_LANES == 8
-/* r[i] lane j <-> r[j] lane i. Blocks of 4 x 4 in the halves of the vectors, then the halves: shuffles across halves take an instruction
- * more. */
+/* r[i] lane j <-> r[j] lane i. Interleaving row i with row i + n/2 moves the top bit of the row number to the bottom of the lane number;
+ * after log2(n) rounds they have swapped. */
 TC_INLINE void v_transpose(vreal r[TC_LANES])
+{
+    TC_UNROLL
+    for (int round = 1; round < TC_LANES; round *= 2) {
+        vreal t[TC_LANES];
+        TC_UNROLL
+        for (int i = 0; i < TC_LANES / 2; i++) {
+            t[2 * i] = v_zip_low(r[i], r[i + TC_LANES / 2]);
+            t[2 * i + 1] = v_zip_high(r[i], r[i + TC_LANES / 2]);
+        }
+        TC_UNROLL
+        for (int i = 0; i < TC_LANES; i++) r[i] = t[i];
+    }
+}
+
+/* The same. With AVX2 a shuffle across the halves of vectors takes more instructions: blocks of 4 x 4 in the halves come first, and then
+ * the halves, 24 shuffles instead of 48. For loops that are little else: compilers copy others around it, and attention became 10 % larger.
+ */
+#if defined(__AVX2__) && TC_PRECISION == 32 && TC_LANES == 8
+TC_INLINE void v_transpose_by_halves(vreal r[TC_LANES])
 {
     vreal t[TC_LANES];
     TC_UNROLL
@@ -52,22 +70,7 @@ TC_INLINE void v_transpose(vreal r[TC_LANES])
     }
 }
 #else
-/* r[i] lane j <-> r[j] lane i. Interleaving row i with row i + n/2 moves the top bit of the row number to the bottom of the lane number;
- * after log2(n) rounds they have swapped. */
-TC_INLINE void v_transpose(vreal r[TC_LANES])
-{
-    TC_UNROLL
-    for (int round = 1; round < TC_LANES; round *= 2) {
-        vreal t[TC_LANES];
-        TC_UNROLL
-        for (int i = 0; i < TC_LANES / 2; i++) {
-            t[2 * i] = v_zip_low(r[i], r[i + TC_LANES / 2]);
-            t[2 * i + 1] = v_zip_high(r[i], r[i + TC_LANES / 2]);
-        }
-        TC_UNROLL
-        for (int i = 0; i < TC_LANES; i++) r[i] = t[i];
-    }
-}
+TC_INLINE void v_transpose_by_halves(vreal r[TC_LANES]) { v_transpose(r); }
 #endif
 
 #endif
