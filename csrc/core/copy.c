@@ -258,5 +258,8 @@ tc_status tc_tensor_spaced(tc_tensor **out, double first, double step, double la
 
 tc_status tc_tensor_zeros(tc_tensor **out, int ndim, const int64_t *shape, tc_dtype dtype, tc_device device, tc_error *err)
 {
-    return tc_tensor_full(out, ndim, shape, 0.0, dtype, device, err);
+    if (device.type != TC_CPU) return tc_tensor_full(out, ndim, shape, 0.0, dtype, device, err);
+    TC_TRY(tc_tensor_empty(out, ndim, shape, dtype, device, err));
+    if ((*out)->numel) memset((*out)->data, 0, (size_t)(*out)->numel * tc_dtype_size(dtype));
+    return TC_OK;
 }

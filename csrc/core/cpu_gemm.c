@@ -40,11 +40,23 @@
 
 static int64_t least_of(int64_t a, int64_t b) { return a < b ? a : b; }
 
+/* Rows per item of a product whose items pack the windows that they use: as many as there are, but for too few items. */
+#define MOST_ROWS_OF_WINDOWS 512
+#define LEAST_ROWS_OF_WINDOWS 84
+static int64_t rows_of_windows(const tc_gemm_args *g, int64_t wanted)
+{
+    const int64_t others = g->batch * g->k_chunks * tc_divide_up(g->N, LEAST_COLUMNS);
+    int64_t blocks = tc_divide_up(g->M, MOST_ROWS_OF_WINDOWS);
+    while (others * blocks < wanted && g->M >= 2 * blocks * LEAST_ROWS_OF_WINDOWS) blocks *= 2;
+    return tc_divide_up(g->M, blocks);
+}
+
 /* Blocks of rows: a few for several threads are of the same height, and one thread takes those of a small weight's gradient together, so
  * that B is packed where it is used. */
 static int64_t choose_row_block(const tc_gemm_args *g, int64_t threads, int64_t wanted)
 {
     const int64_t blocks = tc_divide_up(g->M, ITEM_ROWS);
+    if (g->b_rows) return rows_of_windows(g, wanted);
     if (threads == 1) return g->k_is_rows && blocks == 2 ? g->M : ITEM_ROWS;
     return blocks > 1 && blocks <= wanted ? tc_divide_up(g->M, blocks) : ITEM_ROWS;
 }
@@ -84,6 +96,7 @@ static void choose_split(tc_gemm_args *g)
  * pack are packed once, in advance. */
 static tc_gemm_b_form choose_b_form(const tc_gemm_args *g, bool keep, size_t element)
 {
+    if (g->b_rows) return TC_GEMM_B_STRIDED;
     const int64_t reach = g->k_chunk * (g->b_row < 0 ? -g->b_row : g->b_row) * (int64_t)element;
     if (g->b_col == 1 && (reach <= 49152 || g->M <= 28)) return TC_GEMM_B_ROWS;
     return keep || g->M > g->row_block ? TC_GEMM_B_PANELS : TC_GEMM_B_STRIDED;

@@ -47,7 +47,7 @@ extern const tc_kernel tc_kernel_gemm_pack;
 typedef enum tc_gemm_b_form {
     TC_GEMM_B_PANELS, /* b was packed by gemm_pack; b_row and b_col are not used, b_batch counts elements of the panels */
     TC_GEMM_B_ROWS,   /* b_col is 1: the rows are read in place */
-    TC_GEMM_B_STRIDED /* any strides: each item packs the panels it uses into its scratch */
+    TC_GEMM_B_STRIDED /* any strides, or offsets: each item packs the panels it uses into its scratch */
 } tc_gemm_b_form;
 
 typedef enum tc_gemm_a_form {
@@ -66,6 +66,9 @@ typedef enum tc_gemm_variant {
 
 /* Items are blocks of C: tc_gemm_items() of them, row blocks varying fastest, then column blocks, chunks of K, batch.
  *
+ * B of windows, on CPUs: with b_rows (K) and b_cols (N), element (k,n) is at b[b_rows[k] + b_cols[n]], so that windows that overlap are
+ * read where they are. The same offsets apply to each element of a batch. b is as computed.
+ *
  * With k_chunks > 1 the sum over k is split: chunk s sums k_chunk terms and writes its own C at c + s * c_chunk, for sum_partials to add
  * up in order; there is no epilogue then, and what is added is added by sum_partials. a_sum (k_chunks, M) or NULL receives the sums of the
  * rows of A over k: so the gradient of a bias is computed with that of its weight. Of halves, c and a_sum are halves, with several chunks
@@ -76,6 +79,7 @@ typedef struct tc_gemm_args {
     void *a_sum;
     int64_t M, N, K;
     int64_t a_row, a_col, b_row, b_col, c_row, pre_row, residual_row; /* strides in elements; columns of c, pre, residual have stride 1 */
+    const int64_t *b_rows, *b_cols;                                   /* offsets, or NULL: b_row and b_col are used */
     tc_stored a_stored, b_stored, c_stored, bias_stored, residual_stored; /* pre and a_sum are as computed, and so is c when k is split */
     int64_t k_chunk, k_chunks, c_chunk;
     int64_t row_block, col_block; /* the shape of an item; col_block a multiple of 128 bytes of columns */
@@ -87,6 +91,8 @@ typedef struct tc_gemm_args {
     int64_t tile; /* on GPUs: rows of the tile of C that a block of threads computes: 16 (by 32 columns), 32, 64 or 128, as the kernel has
                      them */
     tc_activation activation;
+    bool bias_of_rows; /* on CPUs: bias (M), one for each row, as computed; bias_batch: from one to the next of the last batch axis */
+    int64_t bias_batch;
     bool wide;        /* with no epilogue but a residual: c, a_sum and the residual in the compute dtype */
     bool accumulates; /* the residual is a sum of gradients, contiguous, and the only epilogue: the sum over k may be split all the same */
     bool by_columns;  /* few rows: an item computes its columns one after the other, so that each panel of B is read straight down */
@@ -181,16 +187,16 @@ static inline int64_t tc_gemm_group(const tc_gemm_args *a, size_t element)
 
 /* Where in an item's scratch everything lies, in bytes: the copy of A (a block of k, or all k when computed by columns), whose rows do not
  * begin a power of two apart, nor do those of strips' sums; a group of B's panels, sums that become halves, sums of strips, the bias
- * widened. */
+ * widened or, one for each row, repeated along it. */
 typedef struct tc_gemm_scratch {
     size_t b, sums, carried, bias, bytes;
-    int64_t a_row, sums_row, carried_row;
+    int64_t a_row, sums_row, carried_row, bias_row;
 } tc_gemm_scratch;
 static inline tc_gemm_scratch tc_gemm_scratch_of(const tc_gemm_args *a, size_t element)
 {
     const int64_t kc = tc_gemm_item_k_block(a), rows = a->M < a->row_block ? a->M : a->row_block;
     const int64_t cols = a->N < a->col_block ? a->N : a->col_block, group = tc_gemm_group(a, element);
-    tc_gemm_scratch s = {0, 0, 0, 0, 0, 0, 0, 0};
+    tc_gemm_scratch s = {0, 0, 0, 0, 0, 0, 0, 0, 0};
     s.a_row = a->by_columns ? tc_gemm_longest_item(a) : kc;
     if (a->a_form == TC_GEMM_A_ROWS) s.a_row = (tc_divide_up(s.a_row, 16) | 1) * 16;
     if (a->a_form != TC_GEMM_A_IN_PLACE) s.b = (size_t)(rows * s.a_row) * element + 2 * TC_GEMM_PANEL_BYTES;
@@ -209,6 +215,10 @@ static inline tc_gemm_scratch tc_gemm_scratch_of(const tc_gemm_args *a, size_t e
         s.bias += (size_t)(rows * s.carried_row) * element;
     }
     s.bytes = s.bias + (a->bias_stored != TC_STORED_AS_COMPUTED ? (size_t)cols * element : 0);
+    if (a->bias && a->bias_of_rows) {
+        s.bias_row = group;
+        s.bytes = s.bias + (size_t)(rows * s.bias_row) * element;
+    }
     return s;
 }
 

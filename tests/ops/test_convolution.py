@@ -59,6 +59,15 @@ PROBLEMS = [
     (1, 2, 2, 2, (5, 6), (1, 1), (1, 1), (0, 0), (1, 1)),
     (2, 2, 3, 1, (4, 5, 3), (2, 3, 1), (1, 2, 1), (1, 1, 0), (1, 1, 1)),
     (0, 2, 3, 1, (5,), (2,), (1,), (0,), (1,)),
+    (3, 4, 6, 2, (11,), (3,), (1,), (2,), (2,)),
+    (2, 3, 4, 1, (4, 5), (2, 3), (1, 1), (3, 4), (1, 1)),  # more zeros than a kernel reaches
+    (2, 4, 5, 1, (3, 4, 5), (2, 3, 2), (1, 1, 1), (1, 2, 0), (1, 1, 2)),
+    (131, 3, 4, 1, (3,), (3,), (1,), (0,), (1,)),  # one window of each sample: many together, and a rest
+    (70, 1, 3, 1, (520,), (3,), (1,), (1,), (1,)),  # more samples than are summed at a time
+    (2, 48, 20, 1, (9, 35), (3, 3), (1, 1), (1, 1), (1, 1)),  # rows of several vectors; two blocks of k
+    (1, 2, 600, 2, (9, 7), (3, 2), (1, 1), (1, 0), (1, 1)),  # more rows than an item has
+    (2, 6, 6, 6, (20, 21), (5, 5), (1, 1), (2, 2), (1, 1)),
+    (1, 0, 3, 1, (5,), (3,), (1,), (1,), (1,)),
 ]
 
 
@@ -105,6 +114,37 @@ def test_strides_and_byte_order(isa, rng):
     assert_close(y.grad.numpy(), expected, "float64", gradient=True)
 
 
+def test_strides_of_what_gradients_read(isa, rng):
+    w, options = rng.standard_normal((5, 4, 3, 2)), ((1, 1), (1, 2), (1, 1))
+    x = rng.standard_normal((5, 6, 8, 12))[:, ::-1, ::2, ::-2].transpose(1, 2, 0, 3)  # (6, 4, 5, 6)
+    for dy in (
+        rng.standard_normal((9, 5, 5, 6)).transpose(3, 2, 1, 0),
+        rng.standard_normal((6, 5, 5, 9))[::-1],
+        rng.standard_normal((6, 5, 5, 18))[..., ::2],
+        np.broadcast_to(rng.standard_normal((5, 1, 1)), (6, 5, 5, 9)),
+    ):
+        for operand in (x, np.broadcast_to(x[:1, :, :1], x.shape)):
+            found = _core.convolution_backward(dy, operand, w, *options)
+            for got, wanted in zip(found, R.convolution_backward(dy, operand, w, np.zeros(5), *options), strict=True):
+                assert_close(np.asarray(got), wanted, "float64", gradient=True, scale=20)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_infinity_stays_in_its_windows(isa, dtype, rng):
+    """Rows of windows follow one another in memory; what a window does not contain does not reach it."""
+    x, w = rng.standard_normal((2, 3, 6, 21)).astype(dtype), rng.standard_normal((4, 3, 3, 3)).astype(dtype)
+    x[0, 1, 2, 20], x[1, 0, 5, 0] = np.inf, np.nan
+    options = ((1, 1), (1, 1), (1, 1))
+    y = _core.convolution(x, w, None, *options)
+    np.testing.assert_array_equal(np.isfinite(y), np.isfinite(R.convolution(x, w, None, *options)))
+    dy = rng.standard_normal(y.shape).astype(dtype)
+    dweight = np.asarray(_core.convolution_backward(dy, x, w, *options)[1])
+    np.testing.assert_array_equal(np.isfinite(dweight), np.isfinite(R.convolution_backward(dy, x, w, None, *options)[1]))
+    dy[0, 1, 0, 20] = np.inf
+    dx = np.asarray(_core.convolution_backward(dy, rng.standard_normal(x.shape).astype(dtype), w, *options)[0])
+    np.testing.assert_array_equal(np.isfinite(dx), np.isfinite(R.convolution_backward(dy, x, w, None, *options)[0]))
+
+
 def test_samples_and_parts_give_the_same_bits(isa, rng):
     """A sample has the same bits in any batch: also where columns are made of parts of one sample, of one, and of several."""
     for shape, kernel in (((3, 40, 40), (5, 3)), ((3, 500, 90), (5, 5))):  # some 0.3 and 13 MB of columns
@@ -122,13 +162,24 @@ def test_samples_and_parts_give_the_same_bits(isa, rng):
         assert_close(leaf.grad.numpy(), wanted, "float32", gradient=True)
 
 
-def test_bits_for_any_threads(threads):
+@pytest.mark.parametrize(
+    ("shapes", "options"),
+    [
+        (((3, 8, 700), (16, 8, 5), (16,)), ((1,), (2,), (1,), 1)),
+        (((5, 8, 40, 41), (24, 4, 3, 3), (24,)), ((1, 1), (1, 1), (1, 1), 2)),
+        (((1, 60, 7, 7), (400, 60, 3, 3), (400,)), ((1, 1), (1, 1), (1, 1), 1)),  # rows are shared, not columns
+        (((3, 8, 41, 40), (16, 8, 3, 3), (16,)), ((2, 2), (1, 1), (1, 1), 1)),
+    ],
+    ids=str,
+)
+def test_bits_for_any_threads(shapes, options, threads):
     rng = np.random.default_rng(3)
-    arrays, options = [rng.standard_normal(s).astype(np.float32) for s in ((3, 8, 700), (16, 8, 5), (16,))], ((1,), (2,), (1,), 1)
+    arrays = [rng.standard_normal(s).astype(np.float32) for s in shapes]
+    dy = rng.standard_normal(_core.convolution(*arrays, *options).shape).astype(np.float32)
     results = []
     for count in (_core.get_num_threads(), 1):
         _core.set_num_threads(count)
-        y, found = gradients(options, arrays, lambda s: np.ones(s, np.float32))
+        y, found = gradients(options, arrays, lambda s: dy)
         results.append([y, *found])
     assert all(map(np.array_equal, *results))
 

@@ -30,7 +30,10 @@ TC_DEFINE_KERNEL(gemm_pack)(const void *args, int64_t begin, int64_t end, void *
 typedef struct gemm_item {
     const tc_gemm_args *args;
     const void *a, *b, *residual;
-    const real *bias;
+    const int64_t *b_rows, *b_cols; /* offsets of B's windows, or NULL */
+    const real *bias;               /* of columns, or NULL */
+    const real *row_bias;           /* (rows, bias_row): that of each row again and again, or NULL */
+    int64_t bias_row;
     void *c;
     real *pre;
     int64_t rows, cols, K, k_block;
@@ -138,6 +141,8 @@ static void column_of_tiles(const gemm_item *it, const group_of_b *b, const real
     w.add_c = !first;
     if (carried)
         w.carried = it->carried + col % (it->group * TC_LANES), w.carried_row = it->carried_row;
+    else if (first && it->row_bias)
+        w.carried = it->row_bias, w.carried_row = it->bias_row;
     else if (first && it->bias)
         w.bias = it->bias + col;
     w.relu = last && !two_steps && g->activation == TC_ACTIVATION_RELU;
@@ -159,7 +164,7 @@ static void column_of_tiles(const gemm_item *it, const group_of_b *b, const real
         choose_tile(height, vectors, b->kind, w.a_row != 1)(&w);
         if (last && two_steps) finish_tile(it, height, row, col, cols);
         row += height;
-        if (carried) w.carried += height * w.carried_row;
+        if (w.carried) w.carried += height * w.carried_row;
     }
 }
 
@@ -189,7 +194,13 @@ static group_of_b choose_group(const gemm_item *it, int64_t col, int64_t k0, int
     const void *b = stored_at(it->b, g->b_stored, panels ? col / PANEL * stride + k0 * PANEL : k0 * g->b_row + col * g->b_col);
     if (g->b_form == TC_GEMM_B_ROWS && !it->widen) return (group_of_b){b, (b_kind)g->b_stored, g->b_row, TC_LANES, 2 * TC_LANES};
     b_kind kind = pairs ? B_PAIRS : (b_kind)g->b_stored;
-    if (g->b_form == TC_GEMM_B_STRIDED || it->widen) {
+    if (it->b_rows) {
+        for (int64_t i = 0; i < it->group * TC_LANES && col + i < it->cols; i += PANEL)
+            pack_windows(it->b_scratch + i * kc, kc, (int)least_of(it->cols - col - i, PANEL), it->b, it->b_rows + k0,
+                         it->b_cols + col + i);
+        b = it->b_scratch;
+        stride = kc * PANEL;
+    } else if (g->b_form == TC_GEMM_B_STRIDED || it->widen) {
         const int64_t b_row = panels ? PANEL : g->b_row, b_col = panels ? 1 : g->b_col, next = panels ? stride : PANEL * b_col;
         for (int64_t i = 0; i * PANEL < it->group * TC_LANES && col + i * PANEL < it->cols; i++) {
             const int64_t left = it->cols - col - i * PANEL;
@@ -291,6 +302,14 @@ static void by_columns(const gemm_item *it)
     }
 }
 
+/* out (rows, bias_row) <- bias (rows), for the first vectors of a tile. */
+static const real *repeat_bias(real *out, int64_t rows, int64_t bias_row, const real *bias)
+{
+    for (int64_t i = 0; i < rows; i++)
+        for (int64_t j = 0; j < bias_row; j += TC_LANES) v_store(out + i * bias_row + j, v_set1(bias[i]));
+    return out;
+}
+
 /* How an item's tiles read A and B. */
 static void choose_tiles(gemm_item *it)
 {
@@ -330,6 +349,7 @@ TC_DEFINE_KERNEL(gemm)(const void *args, int64_t begin, int64_t end, void *scrat
         it.a = stored_at(g->a, g->a_stored, a_batch + row * g->a_row + first_k * g->a_col);
         b_batch += g->b_form == TC_GEMM_B_PANELS ? col / PANEL * it.panel_stride + first_k * PANEL : first_k * g->b_row + col * g->b_col;
         it.b = stored_at(g->b, g->b_stored, b_batch);
+        if (g->b_rows) it.b_rows = g->b_rows + first_k, it.b_cols = g->b_cols + col;
         it.c = stored_to(g->c, g->c_stored, c_batch + chunk * g->c_chunk + row * g->c_row + col);
         it.a_scratch = scratch;
         it.b_scratch = (real *)(void *)((char *)scratch + places.b);
@@ -340,7 +360,14 @@ TC_DEFINE_KERNEL(gemm)(const void *args, int64_t begin, int64_t end, void *scrat
         it.carried_row = places.carried_row;
         if (g->pre) it.pre = (real *)g->pre + row * g->pre_row + col;
         if (g->residual) it.residual = stored_at(g->residual, g->residual_stored, row * g->residual_row + col);
-        if (g->bias && g->bias_stored == TC_STORED_AS_COMPUTED) it.bias = (const real *)g->bias + col;
+        if (g->bias && g->bias_of_rows) {
+            const int64_t last = g->batch_dims ? item / row_blocks / col_blocks / g->k_chunks % g->batch_shape[g->batch_dims - 1] : 0;
+            it.bias_row = places.bias_row;
+            it.row_bias = repeat_bias((real *)(void *)((char *)scratch + places.bias), it.rows, it.bias_row,
+                                      (const real *)g->bias + last * g->bias_batch + row);
+        } else if (g->bias && g->bias_stored == TC_STORED_AS_COMPUTED) {
+            it.bias = (const real *)g->bias + col;
+        }
         if (g->bias && g->bias_stored != TC_STORED_AS_COMPUTED) {
             real *bias = (real *)(void *)((char *)scratch + places.bias);
             read_stored(bias, stored_at(g->bias, g->bias_stored, col), g->bias_stored, it.cols);

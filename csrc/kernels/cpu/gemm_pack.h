@@ -56,6 +56,83 @@ TC_INLINE void pack_panel_of(const tc_stored stored, const bool raised, void *ou
     }
 }
 
+/* How many of the first `most` offsets follow one another. Called, not copied to its callers: it is in every object of the product. */
+static __attribute__((noinline)) int run_of(const int64_t *offsets, int most)
+{
+    int run = 1;
+    while (run < most && offsets[run] == offsets[0] + run) run++;
+    return run;
+}
+
+/* One vector of columns of pack_windows: run by run of those that follow one another, and zeros. */
+TC_INLINE void pack_column_runs(real *out, int64_t K, const int lanes, const real *b, const int64_t *rows, const int64_t *cols)
+{
+    for (int first = 0, run; first < lanes; first += run) {
+        run = run_of(cols + first, lanes - first);
+        const int stored = first + run == lanes ? TC_LANES - first : run;
+        for (int64_t k = 0; k < K; k++) v_store_some(out + k * PANEL + first, v_load_some(b + rows[k] + cols[first], run), stored);
+    }
+}
+
+/* run_of() of a whole vector, without branches. */
+TC_INLINE bool is_whole_run(const int64_t *offsets)
+{
+    int64_t differ = 0;
+    TC_UNROLL
+    for (int i = 1; i < TC_LANES; i++) differ |= offsets[i] - offsets[0] - i;
+    return differ == 0;
+}
+
+/* The same for columns that lie apart: rows that follow one another are transposed, the last ones together with some before them again.
+ * Lanes beyond `lanes` repeat the last column. */
+TC_INLINE void pack_row_runs(real *out, int64_t K, const int lanes, const real *b, const int64_t *rows, const int64_t *cols)
+{
+    int64_t column[TC_LANES], start = 0; /* start: of the run of rows that k belongs to */
+    for (int i = 0; i < TC_LANES; i++) column[i] = cols[i < lanes ? i : lanes - 1];
+    for (int64_t k = 0; k < K;) {
+        if (k > 0 && rows[k] != rows[k - 1] + 1) start = k;
+        const int run = K - k >= TC_LANES && is_whole_run(rows + k) ? TC_LANES : run_of(rows + k, v_left(K, k));
+        const int64_t first = k + run - TC_LANES;
+        if (first < start) { /* too short */
+            for (const int64_t end = k + run; k < end; k++)
+                _Pragma("GCC unroll 1") for (int i = 0; i < TC_LANES; i++) out[k * PANEL + i] = b[rows[k] + column[i]];
+            continue;
+        }
+        vreal block[TC_LANES];
+        TC_UNROLL
+        for (int i = 0; i < TC_LANES; i++) block[i] = v_load(b + rows[first] + column[i]);
+        v_transpose_by_halves(block);
+        TC_UNROLL
+        for (int i = 0; i < TC_LANES; i++) v_store(out + (first + i) * PANEL, block[i]);
+        k += run;
+    }
+}
+
+/* out (K, PANEL) <- `cols` columns of windows, the rest zeros: element (k,n) at b[b_rows[k] + b_cols[n]]. */
+static __attribute__((noinline)) void pack_windows(real *out, int64_t K, int cols, const real *b, const int64_t *b_rows,
+                                                   const int64_t *b_cols)
+{
+    if (cols == PANEL && run_of(b_cols, PANEL) == PANEL) {
+        for (int64_t k = 0; k < K; k++, out += PANEL) {
+            const real *from = b + b_rows[k] + b_cols[0];
+            TC_UNROLL
+            for (int v = 0; v < PANEL; v += TC_LANES) v_store(out + v, v_load(from + v));
+        }
+        return;
+    }
+    for (int v = 0; v < PANEL && K > 0; v += TC_LANES, cols -= TC_LANES) {
+        const int lanes = cols <= 0 ? 0 : cols < TC_LANES ? cols : TC_LANES;
+        int runs = 0;
+        if (!lanes)
+            for (int64_t k = 0; k < K; k++) v_store(out + k * PANEL + v, v_zero());
+        for (int i = 0; i < lanes; runs++) i += run_of(b_cols + v + i, lanes - i);
+        if (runs * run_of(b_rows, v_left(K, 0)) <= TC_LANES)
+            pack_column_runs(out + v, K, lanes, b, b_rows, b_cols + v);
+        else
+            pack_row_runs(out + v, K, lanes, b, b_rows, b_cols + v);
+    }
+}
+
 #if TC_PRECISION == 32
 #define PAIRED_ROWS 32 /* packed at a time */
 

@@ -51,10 +51,30 @@ TC_INLINE void v_transpose(vreal r[TC_LANES])
 #if TC_HALF == 2
 #define TC_ZIP_HALVES_LOW 0, 4, 2, 6
 #define TC_ZIP_HALVES_HIGH 1, 5, 3, 7
+#define TC_BOTH_FIRST 0, 1, 4, 5
+#define TC_BOTH_SECOND 2, 3, 6, 7
 #else
 #define TC_ZIP_HALVES_LOW 0, 8, 1, 9, 4, 12, 5, 13
 #define TC_ZIP_HALVES_HIGH 2, 10, 3, 11, 6, 14, 7, 15
+#define TC_BOTH_FIRST 0, 1, 2, 3, 8, 9, 10, 11
+#define TC_BOTH_SECOND 4, 5, 6, 7, 12, 13, 14, 15
 #endif
+/* v_transpose() of TC_HALF vectors, within each half of their lanes. */
+TC_INLINE void v_transpose_halves(vreal r[TC_HALF])
+{
+    TC_UNROLL
+    for (int round = 1; round < TC_HALF; round *= 2) {
+        vreal t[TC_HALF];
+        TC_UNROLL
+        for (int i = 0; i < TC_HALF / 2; i++) {
+            t[2 * i] = TC_SHUFFLE(r[i], r[i + TC_HALF / 2], TC_ZIP_HALVES_LOW);
+            t[2 * i + 1] = TC_SHUFFLE(r[i], r[i + TC_HALF / 2], TC_ZIP_HALVES_HIGH);
+        }
+        TC_UNROLL
+        for (int i = 0; i < TC_HALF; i++) r[i] = t[i];
+    }
+}
+
 /* r[i] lane j = p[j * row + i] */
 TC_INLINE void v_load_transposed_whole(vreal r[TC_LANES], const real *p, int64_t row)
 {
@@ -62,20 +82,25 @@ TC_INLINE void v_load_transposed_whole(vreal r[TC_LANES], const real *p, int64_t
     for (int half = 0; half < TC_LANES; half += TC_HALF) {
         TC_UNROLL
         for (int i = 0; i < TC_HALF; i++) r[half + i] = v_load_halves(p + i * row + half, p + (i + TC_HALF) * row + half);
-        TC_UNROLL
-        for (int round = 1; round < TC_HALF; round *= 2) { /* v_transpose() within each half of the lanes */
-            vreal t[TC_HALF];
-            TC_UNROLL
-            for (int i = 0; i < TC_HALF / 2; i++) {
-                const vreal a = r[half + i], b = r[half + i + TC_HALF / 2];
-                t[2 * i] = TC_SHUFFLE(a, b, TC_ZIP_HALVES_LOW);
-                t[2 * i + 1] = TC_SHUFFLE(a, b, TC_ZIP_HALVES_HIGH);
-            }
-            TC_UNROLL
-            for (int i = 0; i < TC_HALF; i++) r[half + i] = t[i];
-        }
+        v_transpose_halves(r + half);
     }
 }
+
+/* v_transpose(), whose shuffles across the halves of vectors take several instructions: 24 shuffles instead of 48. For loops that are
+ * little else: compilers copy others around it, and attention became 10 % larger. */
+TC_INLINE void v_transpose_by_halves(vreal r[TC_LANES])
+{
+    TC_UNROLL
+    for (int i = 0; i < TC_HALF; i++) {
+        const vreal a = r[i], b = r[i + TC_HALF];
+        r[i] = TC_SHUFFLE(a, b, TC_BOTH_FIRST);
+        r[i + TC_HALF] = TC_SHUFFLE(a, b, TC_BOTH_SECOND);
+    }
+    v_transpose_halves(r);
+    v_transpose_halves(r + TC_HALF);
+}
+#else
+TC_INLINE void v_transpose_by_halves(vreal r[TC_LANES]) { v_transpose(r); }
 #endif
 
 /* r[i] lane j = p[j * row + i] for j < height and i < width; the other lanes are 0. */

@@ -1,0 +1,73 @@
+/* convolution.h: what the files of the convolution share.
+ *
+ *     y[b,o,p] = bias[o] + sum_{c,k} weight[o,c,k] x[b,c, stride p + dilation k - padding]
+ *
+ * convolution.c           the ops
+ * convolution_problem.c   checks; lengths of windows, padding
+ * convolution_windows.c   on CPUs: products that read windows where they are
+ * convolution_columns.c   windows copied into columns: on GPUs, and where gradients of windows are added up */
+#ifndef TC_OPS_CONVOLUTION_H
+#define TC_OPS_CONVOLUTION_H
+
+#include "gemm.h"
+
+#define TC_CONVOLUTION_AXES 3
+
+typedef struct tc_convolution_attributes {
+    int64_t stride[TC_CONVOLUTION_AXES], padding[TC_CONVOLUTION_AXES], dilation[TC_CONVOLUTION_AXES], groups;
+    int axes;
+} tc_convolution_attributes;
+
+typedef struct tc_convolution_problem {
+    int axes;                                                                 /* spatial ones */
+    int64_t B, C, O, G;                                                       /* samples, channels of x and y, groups */
+    int64_t kernel[TC_CONVOLUTION_AXES], stride[TC_CONVOLUTION_AXES];         /* windows */
+    int64_t padding[TC_CONVOLUTION_AXES], dilation[TC_CONVOLUTION_AXES];      /* of each side */
+    int64_t padded[2 + TC_CONVOLUTION_AXES], result[2 + TC_CONVOLUTION_AXES]; /* shapes of the padded x, and of y */
+    int64_t K, row, N;                     /* of the product: its sum; windows of an index of the first spatial axis, and of a sample */
+    int64_t samples, rows;                 /* in the columns at most: samples, and indices of the first spatial axis */
+    bool is_padded, overlaps, unit_stride; /* unit_stride: along each axis */
+} tc_convolution_problem;
+
+/* The lengths of everything, after all checks. Nothing is allocated. */
+TC_CHECKED tc_status tc_understand_convolution(tc_convolution_problem *p, tc_scope *s, const tc_tensor *x, const tc_tensor *weight,
+                                               const tc_tensor *bias, const tc_convolution_attributes *at);
+
+/* A part of a problem has a scope of its own, so that the temporaries of its products do not outlive it. */
+static inline void tc_share_scope(tc_scope *s, const tc_scope *op)
+{
+    s->device = op->device, s->compute = op->compute, s->statistics = op->statistics, s->kernels = op->kernels, s->result = op->result;
+    s->widens = op->widens;
+}
+
+/* Some samples at a time of x, with zeros around each spatial axis. */
+typedef struct tc_surrounded {
+    tc_tensor *x, *room; /* room: x itself where there are no zeros */
+    int64_t first;       /* element of the room where the first of a sample's belongs */
+} tc_surrounded;
+TC_CHECKED tc_status tc_surround(tc_scope *s, tc_surrounded *out, tc_tensor *x, const int64_t *padding, int64_t samples);
+/* Brings samples into the room. *offset: where the first of them begins there. */
+TC_CHECKED tc_status tc_bring_samples(const tc_surrounded *r, int64_t sample, int64_t count, int64_t *offset, tc_error *err);
+
+/* ---- by windows: CPUs ---- */
+
+/* y, contiguous. */
+TC_CHECKED tc_status tc_convolve_windows(tc_scope *s, const tc_convolution_problem *p, tc_tensor *y, tc_tensor *x, const tc_tensor *weight,
+                                         tc_tensor *bias);
+/* dx, contiguous, where this is true: a sum over windows of dy needs strides of 1, and takes less than adding up columns unless y has far
+ * more channels than x. */
+static inline bool tc_has_windows_of_dy(const tc_convolution_problem *p) { return p->unit_stride && p->O <= 2 * p->C; }
+TC_CHECKED tc_status tc_window_gradient_of_x(tc_scope *s, const tc_convolution_problem *p, tc_tensor *dx, tc_tensor *dy, tc_tensor *weight);
+/* dweight, contiguous. */
+TC_CHECKED tc_status tc_window_gradient_of_weight(tc_scope *s, const tc_convolution_problem *p, tc_tensor *dweight, tc_tensor *dy,
+                                                  tc_tensor *x);
+
+/* ---- by columns ---- */
+
+TC_CHECKED tc_status tc_convolve_columns(tc_scope *s, const tc_convolution_problem *p, tc_tensor *y, tc_tensor *x, const tc_tensor *weight,
+                                         tc_tensor *bias);
+/* *dx and *dweight, unless NULL: of the shapes of x and weight. */
+TC_CHECKED tc_status tc_column_gradients(tc_scope *s, const tc_convolution_problem *p, tc_tensor **dx, tc_tensor **dweight, tc_tensor *dy,
+                                         tc_tensor *x, tc_tensor *weight);
+
+#endif

@@ -1,0 +1,227 @@
+/* convolution_windows.c: products that read windows where they are, on CPUs.
+ *
+ * Element k of window n is at in_window[k] + of_window[n]: the product packs its panels by these offsets (tc_gemm_args.b_rows), so that no
+ * columns are made. All samples are a batch of one product. The gradient of x, where strides are 1, is the convolution of dy, with zeros
+ * around it, by weight with its channels exchanged and its positions reversed; that of weight sums over the windows:
+ *
+ *     y = weight (O/G,K) windows (K,n)      dweight = sum over samples of dy (O/G,n) windows^T (n,K) */
+#include "../kernels/sum_partials.h"
+#include "convolution.h"
+
+typedef tc_convolution_problem problem;
+
+/* Samples with fewer windows are taken together, until they are as many: columns of a forward's product, and terms of a sum. */
+#define LEAST_COLUMNS 64
+#define LEAST_TERMS 512
+/* Sums of some samples at a time, each of which is as large as weight: at most so many, and so many elements. */
+#define LEAST_PARTIALS 4
+#define MOST_PARTIALS 32
+#define PARTIAL_ELEMENTS (4 * 1048576)
+
+/* Bytes of samples with zeros around them that are made at a time: what caches near the core contain. */
+#define ROOM 2097152
+
+typedef struct windows {
+    tc_surrounded of;               /* (B,channels,...) */
+    int64_t first;                  /* element of a sample's first channel from which offsets count */
+    int64_t *in_window, *of_window; /* (K), (together n) */
+    int64_t K, n, channels;         /* of a group; windows of a sample */
+    int64_t together, most;         /* samples whose windows belong to one matrix; matrices at a time */
+} windows;
+
+static int64_t least_of(int64_t a, int64_t b) { return a < b ? a : b; }
+
+static const void *element(const tc_tensor *x, int64_t i) { return (const char *)x->data + i * (int64_t)tc_dtype_size(x->dtype); }
+
+/* *out: the offsets of all elements of an array, in C order. */
+static tc_status list_offsets(tc_scope *s, int64_t **out, int64_t *count, int ndim, const int64_t *shape, const int64_t *strides)
+{
+    void *memory;
+    int64_t all = 1;
+    for (int d = 0; d < ndim; d++) all *= shape[d];
+    TC_TRY(tc_make_memory(s, &memory, (size_t)(all > 0 ? all : 1) * sizeof(int64_t)));
+    int64_t *offset = *out = memory, before = 1;
+    *count = all;
+    offset[0] = 0;
+    for (int d = 0; d < ndim && all; before *= shape[d++])
+        for (int64_t i = before; i-- > 0;) {
+            const int64_t start = offset[i];
+            for (int64_t j = shape[d]; j-- > 0;) offset[i * shape[d] + j] = start + j * strides[d];
+        }
+    return TC_OK;
+}
+
+/* The windows of `of`: of w->channels channels and p's kernel, whose positions are `dilation` apart; `result` of them, `stride` apart. */
+static tc_status find_windows(tc_scope *s, windows *w, const problem *p, const int64_t *dilation, const int64_t *result,
+                              const int64_t *stride)
+{
+    const tc_tensor *of = w->of.room;
+    int64_t shape[1 + TC_CONVOLUTION_AXES] = {w->channels}, strides[1 + TC_CONVOLUTION_AXES] = {of->strides[1]}, all;
+    for (int i = 0; i < p->axes; i++) shape[1 + i] = p->kernel[i], strides[1 + i] = dilation[i] * of->strides[2 + i];
+    TC_TRY(list_offsets(s, &w->in_window, &w->K, 1 + p->axes, shape, strides));
+    shape[0] = w->together, strides[0] = of->strides[0];
+    w->n = 1;
+    for (int i = 0; i < p->axes; i++) {
+        shape[1 + i] = result[i], strides[1 + i] = stride[i] * of->strides[2 + i];
+        w->n *= result[i];
+    }
+    return list_offsets(s, &w->of_window, &all, 1 + p->axes, shape, strides);
+}
+
+/* How many samples are taken together for `least` windows of them. */
+static int64_t samples_for(const problem *p, int64_t n, int64_t least)
+{
+    return n >= least || n == 0 ? 1 : least_of(p->B > 0 ? p->B : 1, tc_divide_up(least, n));
+}
+
+/* Makes room for samples of x with zeros around them: for so many matrices of windows at least. */
+static tc_status surround(tc_scope *s, windows *w, const problem *p, tc_tensor *x, const int64_t *padding, int64_t least)
+{
+    double bytes = (double)tc_dtype_size(s->compute) * (double)x->shape[1] * (double)w->together;
+    for (int i = 2; i < x->ndim; i++) bytes *= (double)(x->shape[i] + 2 * padding[i - 2]);
+    const double fit = bytes > 0 ? ROOM / bytes : (double)p->B;
+    w->most = fit < (double)least ? least : fit < (double)p->B ? (int64_t)fit : p->B;
+    TC_TRY(tc_surround(s, &w->of, x, padding, w->most * w->together));
+    if (w->of.room == x) w->most = p->B;
+    return TC_OK;
+}
+
+/* y (B,G M,n), contiguous, = weight (G,M,K) by windows + bias (G M). */
+static tc_status convolve(tc_scope *s, const problem *p, tc_tensor *y, const windows *w, int64_t M, const tc_tensor *weight,
+                          const tc_tensor *bias)
+{
+    const int64_t channels = p->G * M;
+    for (int64_t sample = 0, samples, count; sample < p->B; sample += samples * count) {
+        samples = least_of(w->together, p->B - sample);
+        count = samples < w->together ? 1 : least_of(w->most, (p->B - sample) / samples);
+        const int64_t N = samples * w->n, start = sample * channels * w->n, *step = w->of.room->strides;
+        tc_tensor *to = y, *from;
+        int64_t offset;
+        TC_TRY(tc_bring_samples(&w->of, sample, samples * count, &offset, s->err));
+        if (samples > 1) TC_TRY(tc_make(s, &to, 3, (int64_t[]){count, channels, N}));
+        tc_gemm_args g = {.M = M, .N = N, .K = w->K, .a = weight->data, .bias = tc_data(bias), .bias_of_rows = true, .bias_batch = M};
+        g.b = element(w->of.room, w->first + offset), g.b_rows = w->in_window, g.b_cols = w->of_window;
+        g.c = (char *)to->data + (samples > 1 ? 0 : start) * (int64_t)tc_dtype_size(to->dtype);
+        g.a_row = w->K, g.a_col = 1, g.c_row = N;
+        g.batch_dims = 2, g.batch_shape[0] = count, g.batch_shape[1] = p->G;
+        g.a_batch[1] = M * w->K;
+        g.b_batch[0] = samples * step[0], g.b_batch[1] = w->channels * step[1];
+        g.c_batch[0] = channels * N, g.c_batch[1] = M * N;
+        TC_TRY(tc_product(s, &g, NULL));
+        if (samples == 1) continue;
+        const int64_t shape[] = {count, samples, channels, w->n};
+        TC_TRY(tc_make_view(s, &from, to, 4, shape, (int64_t[]){channels * N, w->n, N, 1}, 0));
+        TC_TRY(tc_make_view(s, &to, y, 4, shape, (int64_t[]){channels * N, channels * w->n, w->n, 1}, start));
+        TC_TRY(tc_tensor_copy(to, from, s->err));
+    }
+    return TC_OK;
+}
+
+tc_status tc_convolve_windows(tc_scope *s, const problem *p, tc_tensor *y, tc_tensor *x, const tc_tensor *weight, tc_tensor *bias)
+{
+    windows w = {.channels = p->C / p->G, .together = samples_for(p, p->N, LEAST_COLUMNS)};
+    TC_TRY(surround(s, &w, p, x, p->padding, 1));
+    TC_TRY(find_windows(s, &w, p, p->dilation, p->result + 2, p->stride));
+    return convolve(s, p, y, &w, p->O / p->G, weight, bias);
+}
+
+/* *out (G,C/G,O/G,kernel...): weight with the channels of a group exchanged. */
+static tc_status exchange_channels(tc_scope *s, tc_tensor **out, const problem *p, tc_tensor *weight)
+{
+    const int64_t C = p->C / p->G, O = p->O / p->G, positions = C ? p->K / C : 0, shape[] = {p->G, C, O, positions};
+    tc_tensor *view;
+    TC_TRY(tc_make(s, out, 4, shape));
+    TC_TRY(tc_make_view(s, &view, weight, 4, shape, (int64_t[]){O * p->K, positions, p->K, 1}, 0));
+    return tc_tensor_copy(*out, view, s->err);
+}
+
+tc_status tc_window_gradient_of_x(tc_scope *s, const problem *p, tc_tensor *dx, tc_tensor *dy, tc_tensor *weight)
+{
+    static const int64_t ones[TC_CONVOLUTION_AXES] = {1, 1, 1};
+    int64_t around[TC_CONVOLUTION_AXES], back[TC_CONVOLUTION_AXES];
+    tc_tensor *exchanged;
+    for (int i = 0; i < p->axes; i++) { /* position k reads what is `dilation` k before the last that reads x's element */
+        const int64_t more = p->dilation[i] * (p->kernel[i] - 1) - p->padding[i];
+        around[i] = more > 0 ? more : 0;
+        back[i] = -p->dilation[i];
+    }
+    TC_TRY(exchange_channels(s, &exchanged, p, weight));
+    windows w = {.channels = p->O / p->G, .together = samples_for(p, dx->numel ? dx->numel / p->B / p->C : 0, LEAST_COLUMNS)};
+    TC_TRY(surround(s, &w, p, dy, around, 1));
+    for (int i = 0; i < p->axes; i++) w.first += (around[i] + p->padding[i]) * w.of.room->strides[2 + i];
+    TC_TRY(find_windows(s, &w, p, back, dx->shape + 2, ones));
+    return convolve(s, p, dx, &w, p->C / p->G, exchanged, NULL);
+}
+
+/* *stride: between neighbours of x's spatial axes, if they lie as those of one axis do. */
+static bool is_one_axis(const tc_tensor *x, int64_t *stride)
+{
+    int64_t count = 1;
+    *stride = 1;
+    for (int i = x->ndim - 1; i >= 2; i--) {
+        if (x->shape[i] == 1) continue;
+        if (count == 1) *stride = x->strides[i];
+        if (x->strides[i] != *stride * count) return false;
+        count *= x->shape[i];
+    }
+    return true;
+}
+
+/* *out (count,O,samples n): dy of so many samples from number `sample` on. */
+static tc_status gather_dy(tc_scope *s, tc_tensor **out, const problem *p, tc_tensor *dy, int64_t sample, int64_t samples, int64_t count)
+{
+    int64_t shape[TC_MAX_DIMS] = {count, p->O, samples}, strides[TC_MAX_DIMS] = {samples * dy->strides[0], dy->strides[1], dy->strides[0]};
+    tc_tensor *view;
+    for (int i = 0; i < p->axes; i++) shape[3 + i] = dy->shape[2 + i], strides[3 + i] = dy->strides[2 + i];
+    TC_TRY(tc_make(s, out, 3 + p->axes, shape));
+    TC_TRY(tc_make_view(s, &view, dy, 3 + p->axes, shape, strides, sample * dy->strides[0]));
+    return tc_tensor_copy(*out, view, s->err);
+}
+
+tc_status tc_window_gradient_of_weight(tc_scope *s, const problem *p, tc_tensor *dweight, tc_tensor *dy, tc_tensor *x)
+{
+    const int64_t M = p->O / p->G, size = p->O * p->K, fit = PARTIAL_ELEMENTS / (size > 0 ? size : 1);
+    const int64_t most = fit < 1 ? 1 : least_of(fit, MOST_PARTIALS);
+    tc_tensor *partial = NULL;
+    int64_t along = 1;
+    if (dy->numel == 0 || size == 0) {
+        TC_OWNED tc_tensor *zeros = NULL;
+        TC_TRY(tc_tensor_zeros(&zeros, 0, NULL, s->compute, s->device, s->err));
+        return tc_tensor_copy(dweight, zeros, s->err);
+    }
+    windows w = {.channels = p->C / p->G, .together = samples_for(p, p->N, LEAST_TERMS)};
+    TC_TRY(surround(s, &w, p, x, p->padding, LEAST_PARTIALS));
+    TC_TRY(find_windows(s, &w, p, p->dilation, p->result + 2, p->stride));
+    const bool in_place = w.together == 1 && is_one_axis(dy, &along);
+    for (int64_t sample = 0, samples, count; sample < p->B; sample += samples * count) {
+        TC_SCOPE(part, s->err);
+        samples = least_of(w.together, p->B - sample);
+        count = samples < w.together ? 1 : least_of((p->B - sample) / samples, least_of(w.most, most));
+        tc_gemm_args g = {.M = M, .N = p->K, .K = samples * w.n, .c_row = p->K, .c = dweight->data, .k_is_rows = true};
+        tc_tensor *d = dy;
+        int64_t first = sample * dy->strides[0], offset;
+        const int64_t *step = w.of.room->strides;
+        TC_TRY(tc_bring_samples(&w.of, sample, samples * count, &offset, s->err));
+        g.a_row = dy->strides[1], g.a_col = along, g.a_batch[0] = dy->strides[0];
+        if (!in_place) {
+            tc_share_scope(&part, s);
+            TC_TRY(gather_dy(&part, &d, p, dy, sample, samples, count));
+            first = 0, g.a_row = g.K, g.a_col = 1, g.a_batch[0] = p->O * g.K;
+        }
+        g.a = element(d, first), g.a_batch[1] = M * g.a_row;
+        g.b = element(w.of.room, offset), g.b_rows = w.of_window, g.b_cols = w.in_window;
+        g.batch_dims = 2, g.batch_shape[0] = count, g.batch_shape[1] = p->G;
+        g.b_batch[0] = samples * step[0], g.b_batch[1] = w.channels * step[1];
+        g.c_batch[0] = size, g.c_batch[1] = M * p->K;
+        if (samples * count < p->B && !partial) TC_TRY(tc_make_statistic(s, &partial, 2, (int64_t[]){most, size}));
+        if (count > 1 && !partial) TC_TRY(tc_make_statistic(s, &partial, 2, (int64_t[]){count, size}));
+        if (partial) g.c = partial->data;
+        TC_TRY(tc_product(s, &g, NULL));
+        if (!partial) continue;
+        const tc_sum_partials_args sum = {
+            .out = dweight->data, .partial = partial->data, .before = sample ? dweight->data : NULL, .chunks = count, .C = size};
+        TC_TRY(tc_compute(s, &tc_kernel_sum_partials, &sum, tc_divide_up(size, TC_SUM_PARTIALS_GROUP),
+                          (double)(count * TC_SUM_PARTIALS_GROUP)));
+    }
+    return TC_OK;
+}
