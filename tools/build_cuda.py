@@ -17,6 +17,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -96,26 +97,40 @@ def digest_of_all_headers() -> bytes:
     return (digest_of_headers() + _digest(KERNELS / "cuda", suffixes=(".h", ".cuh", ".def"))).encode()
 
 
-def compile_object(nvcc: str, source: Path, targets: list[str], headers: bytes, output: str = "-c") -> Path:
-    """An object file, or with output="-cubin" the machine code alone, of one target."""
+def command_of(nvcc: str, source: Path, targets: list[str], headers: bytes, output: str) -> tuple[list[str], Path]:
+    """How the file is compiled, but for where to, and the name of what is made, by all that it depends on."""
     code = code_flags(targets) if output == "-c" else [f"-arch={targets[0]}"]
     named = sources_options() if source.name == "table.cu" else []
     command = [nvcc, *flags_of(source), *code, *named, output, str(source)]
     key = hashlib.sha256(headers + source.read_bytes() + repr((version(nvcc), command[1:-1])).encode()).hexdigest()[:16]
-    target = OBJECTS / f"{source.stem}-{key}.o"
+    return command, OBJECTS / f"{source.stem}-{key}.o"
+
+
+def compile_object(nvcc: str, source: Path, targets: list[str], headers: bytes, output: str = "-c") -> Path:
+    """An object file, or with output="-cubin" the machine code alone, of one target. Of an object the machine code of each target is kept as
+    well, which then need not be compiled once more."""
+    command, target = command_of(nvcc, source, targets, headers, output)
     if not target.exists():
         OBJECTS.mkdir(parents=True, exist_ok=True)
-        temporary = target.with_suffix(f".{os.getpid()}.o")
-        done = subprocess.run([*command, "-o", str(temporary)], capture_output=True, text=True)
-        if done.returncode:
-            raise SystemExit(f"nvcc failed on {source.name}:\n{done.stdout}{done.stderr}")
-        report_of(target).write_text(done.stdout + done.stderr)
-        temporary.replace(target)
+        with tempfile.TemporaryDirectory(dir=OBJECTS) as folder:
+            made = Path(folder) / "made.o"
+            done = subprocess.run([*command, "--keep", "--keep-dir", folder, "-o", str(made)], capture_output=True, text=True)
+            if done.returncode:
+                raise SystemExit(f"nvcc failed on {source.name}:\n{done.stdout}{done.stderr}")
+            files = [(made, target)]
+            for name in targets if output == "-c" else []:
+                kept = Path(folder).glob(
+                    f"{source.stem}.compute_{name[3:]}.*cubin"
+                )  # x.compute_75.cubin, or x.compute_80.sm_80.cubin beside PTX
+                files += [(path, command_of(nvcc, source, [name], headers, "-cubin")[1]) for path in kept]
+            for path, place in files:
+                report_of(place).write_text(done.stdout + done.stderr)
+                path.replace(place)
     return target
 
 
 def report_of(compiled: Path) -> Path:
-    """The file with ptxas's report on an object's kernels: registers, memory, spills."""
+    """The file with ptxas's report on an object's kernels: registers, memory, spills. Beside machine code it may tell of other targets too."""
     return compiled.with_suffix(".txt")
 
 

@@ -87,7 +87,7 @@ def missing_tools() -> str:
 
 
 def compile_cubin(source: Path, target: str) -> Path:
-    """Machine code of one file for one target, with ptxas's report beside it."""
+    """Machine code of one file for one target, with ptxas's report beside it: what an object for this target was made of, where there is one."""
     nvcc = build_cuda.find_nvcc()
     assert nvcc
     return build_cuda.compile_object(nvcc, source, [target], build_cuda.digest_of_all_headers(), "-cubin")
@@ -121,7 +121,7 @@ def kernels(source: Path, target: str) -> list[Kernel]:
     assert nvdisasm
     listing = subprocess.run([nvdisasm, "-c", cubin], capture_output=True, text=True, check=True).stdout
     code = read_code(listing)
-    rows = cuda_resources.read_report(build_cuda.report_of(cubin).read_text())
+    rows = [row for row in cuda_resources.read_report(build_cuda.report_of(cubin).read_text()) if row["target"] == target]
     found = [Kernel("", target, row, code[row["kernel"]]) for row in rows]
     cuda_resources.demangle(rows)
     for kernel in found:

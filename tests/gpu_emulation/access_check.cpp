@@ -104,13 +104,10 @@ inline void remember(Shadow &byte, bool write)
     byte.read[0] = me;
 }
 
-// Calls visit(shadow, offset) for all of the bytes: for each word that is whole, and for each byte of the others. `anew`: the words in it
-// are whole from here on.
-template <class Visit> void each_shadow(const void *pointer, size_t bytes, bool anew, Visit visit)
+// Calls visit(shadow, offset) for all of the bytes from `first` on, a shadow_index(): for each word that is whole, and for each byte of the
+// others. `anew`: the words in it are whole from here on.
+template <class Visit> inline void each_shadow(size_t first, size_t bytes, bool anew, Visit visit)
 {
-    if (!bytes) return;
-    make_tables();
-    const size_t first = shadow_index(pointer);
     for (size_t i = 0; i < bytes;) {
         const size_t index = first + i;
         Word &word = shadows_of_words[index / word_bytes];
@@ -127,10 +124,18 @@ template <class Visit> void each_shadow(const void *pointer, size_t bytes, bool 
     }
 }
 
-// Looks at each byte; site() is asked for only when there is something to report.
-template <class Place> void check_bytes(const void *pointer, size_t bytes, bool write, const char *operation, Place site)
+template <class Visit> void each_shadow(const void *pointer, size_t bytes, bool anew, Visit visit)
 {
-    each_shadow(pointer, bytes, false, [=](Shadow &shadow, size_t offset) {
+    if (!bytes) return;
+    make_tables();
+    each_shadow(shadow_index(pointer), bytes, anew, visit);
+}
+
+// Looks at each byte from `first` on, the pointer's shadow_index(); site() is asked for only when there is something to report.
+template <class Place>
+inline void check_bytes(size_t first, const void *pointer, size_t bytes, bool write, const char *operation, Place site)
+{
+    each_shadow(first, bytes, false, [=](Shadow &shadow, size_t offset) {
         if (!is_allowed(shadow, write)) report(shadow, write, operation, static_cast<const char *>(pointer) + offset, site());
         remember(shadow, write);
     });
@@ -164,23 +169,50 @@ bool in_program(const void *pointer)
     return dladdr(pointer, &object) != 0;
 }
 
-// As look(), of what is not on the thread's own stack.
-__attribute__((noinline)) void look_at_memory(const void *pointer, size_t bytes, bool write, bool aligned, const void *instruction)
+// The array that an instruction found at its last access, which its kernel's row allows: most go on in the same one. For one block, during
+// which no array goes and no row changes.
+struct Found {
+    const void *instruction;
+    uint32_t block; // its serial
+    bool write;
+    const unsigned char *start;
+    size_t bytes;
+    size_t shadow; // shadow_index() of the start
+};
+constexpr size_t found_entries = 4096;
+Found found_by_instruction[found_entries];
+
+// Of what is not on the thread's own stack: the array, when the access is inside one and the kernel may make it.
+__attribute__((noinline)) bool find_array(const void *pointer, size_t bytes, bool write, const void *instruction, Found &found)
 {
     const Region region = region_of(pointer);
     const char *operation = write ? "store" : "load";
     if (region == Region::other) {
-        if (!write && in_program(pointer)) return;
-        if (host_page_locked(pointer)) return;
+        if (!write && in_program(pointer)) return false;
+        if (host_page_locked(pointer)) return false;
         fail(resolve(instruction), "wrong address: %s of %zu bytes at %p, which is not in device memory", operation, bytes, pointer);
     }
-    if (aligned && (reinterpret_cast<uintptr_t>(pointer) & (bytes - 1))) // of powers of two
-        fail(resolve(instruction), "misaligned access: %s of %zu bytes at %p", operation, bytes, pointer);
-    if (!inside_one_array(region, pointer, bytes))
+    const unsigned char *start, *end;
+    if (!array_of(region, pointer, bytes, &start, &end))
         fail(resolve(instruction), "out of bounds: %s of %zu bytes at %p is not inside one %s array", operation, bytes, pointer,
              region == Region::shared ? "shared" : "global");
     if (region == Region::global && !row_allows(pointer, write)) fail_row(resolve(instruction), pointer, bytes, write);
-    check_bytes(pointer, bytes, write, operation, [=] { return resolve(instruction); });
+    make_tables();
+    found = {instruction, block.serial, write, start, static_cast<size_t>(end - start), shadow_index(start)};
+    return true;
+}
+
+// As look(), of what is not on the thread's own stack.
+__attribute__((noinline)) void look_at_memory(const void *pointer, size_t bytes, bool write, bool aligned, const void *instruction)
+{
+    if (aligned && (reinterpret_cast<uintptr_t>(pointer) & (bytes - 1)) && region_of(pointer) != Region::other) // of powers of two
+        fail(resolve(instruction), "misaligned access: %s of %zu bytes at %p", write ? "store" : "load", bytes, pointer);
+    Found &found = found_by_instruction[reinterpret_cast<uintptr_t>(instruction) % found_entries];
+    const auto offset = [&] { return static_cast<size_t>(static_cast<const unsigned char *>(pointer) - found.start); };
+    const bool again = found.instruction == instruction && found.block == block.serial && found.write == write && offset() < found.bytes &&
+                       bytes <= found.bytes - offset();
+    if (!again && !find_array(pointer, bytes, write, instruction, found)) return;
+    check_bytes(found.shadow + offset(), pointer, bytes, write, write ? "store" : "load", [=] { return resolve(instruction); });
 }
 
 } // namespace
@@ -208,8 +240,10 @@ void record_host_write(const void *pointer, size_t bytes)
 
 void record_access(const void *pointer, size_t bytes, bool write, const char *operation, Site site)
 {
-    if (bytes && region_of(pointer) == Region::global && !row_allows(pointer, write)) fail_row(site, pointer, bytes, write);
-    check_bytes(pointer, bytes, write, operation, [=] { return site; });
+    if (!bytes) return;
+    if (region_of(pointer) == Region::global && !row_allows(pointer, write)) fail_row(site, pointer, bytes, write);
+    make_tables();
+    check_bytes(shadow_index(pointer), pointer, bytes, write, operation, [=] { return site; });
 }
 
 } // namespace emulator

@@ -111,6 +111,7 @@ void set_ready(Thread &thread)
 {
     thread.state = State::ready;
     thread.warp->ready |= 1u << thread.lane;
+    thread.warp->in_collective &= ~(1u << thread.lane);
 }
 
 void set_waiting(Thread &thread, State state, const Waiting &waiting)
@@ -175,6 +176,7 @@ void thread_main()
     if (!me.copies.empty()) fail(me.copies.front().site, "asynchronous copy never waited for: the thread ended with the copy on its way");
     me.state = State::done;
     me.warp->ready &= ~(1u << me.lane);
+    me.warp->done |= 1u << me.lane;
     block.ended++;
     if (block.at_barrier) {
         report = "divergent barrier: a thread ended while others wait for it";
@@ -210,6 +212,7 @@ void set_up_block(uint3 index)
             warp.number = i / warp_size;
         }
         warp.lane[thread.lane] = &thread;
+        warp.lanes |= 1u << thread.lane;
         thread.fiber.allocate_stack(stack_bytes);
         thread.fiber.start_at(thread_main);
         set_ready(thread);
@@ -326,11 +329,24 @@ void block_barrier(const char *operation, Site site)
 namespace
 {
 
+bool is_alike(const Waiting &one, const Waiting &other)
+{
+    const bool same = one.operation == other.operation || strcmp(one.operation, other.operation) == 0;
+    return same && one.mask == other.mask && one.site == other.site;
+}
+
 void check_collective(const Thread &me, const Waiting &mine)
 {
+    Warp &warp = *me.warp;
+    if (!warp.in_collective) {
+        warp.first = mine;
+        warp.alike = true;
+    }
+    warp.alike = warp.alike && is_alike(mine, warp.first);
+    if (warp.alike && mine.mask >> me.lane & 1 && !(mine.mask & (~warp.lanes | warp.done))) return; // nothing below is found
     if (!(mine.mask >> me.lane & 1)) fail(mine.site, "%s: lane %d is not in its own mask 0x%x", mine.operation, me.lane, mine.mask);
     for (int i = 0; i < warp_size; i++) {
-        const Thread *other = me.warp->lane[i];
+        const Thread *other = warp.lane[i];
         const bool named = mine.mask >> i & 1;
         if (named && !other) fail(mine.site, "%s: mask 0x%x names lane %d, which the warp does not have", mine.operation, mine.mask, i);
         if (!other || other == &me) continue;
@@ -339,8 +355,7 @@ void check_collective(const Thread &me, const Waiting &mine)
         if (other->state != State::in_collective) continue;
         const Waiting &theirs = other->waiting;
         if (!named && !(theirs.mask >> me.lane & 1)) continue;
-        const bool same = theirs.operation == mine.operation || strcmp(theirs.operation, mine.operation) == 0;
-        if (theirs.mask != mine.mask || !(theirs.site == mine.site) || !same)
+        if (!is_alike(mine, theirs))
             fail(mine.site, "divergent warp: this lane came to %s with mask 0x%x, lane %d waits at %s with mask 0x%x, %s", mine.operation,
                  mine.mask, i, theirs.operation, theirs.mask, place(theirs.site).c_str());
     }
@@ -370,10 +385,8 @@ void warp_collective(const char *operation, Site site, unsigned mask, void *oper
     check_collective(me, mine);
     Fiber::release(&me.arrive_key);
     set_waiting(me, State::in_collective, mine);
-    bool complete = true;
-    for (int i = 0; i < warp_size; i++)
-        if (mask >> i & 1) complete = complete && warp.lane[i]->state == State::in_collective;
-    if (complete) {
+    warp.in_collective |= 1u << me.lane;
+    if ((mask & ~warp.in_collective) == 0) {
         for (int i = 0; i < warp_size; i++)
             if (mask >> i & 1) Fiber::acquire(&warp.lane[i]->arrive_key);
         if (combine) combine(warp, mask);

@@ -72,7 +72,9 @@ struct Thread {
 struct Warp {
     Thread *lane[warp_size] = {};
     int number = 0;
-    uint32_t ready = 0; // a bit a lane
+    uint32_t lanes = 0, ready = 0, in_collective = 0, done = 0; // a bit a lane: those that there are, and by their states
+    Waiting first;                                              // of those in_collective the first one to come,
+    bool alike = true;                                          // and whether all of them came to the same
 };
 
 struct Block {

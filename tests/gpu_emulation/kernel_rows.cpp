@@ -40,7 +40,7 @@ std::string member_name(const Row &row, int member)
 void add(Touches &touches, const void *pointer, int member)
 {
     const unsigned char *start, *end;
-    if (device_block(pointer, &start, &end)) touches.blocks.push_back({start, end, member});
+    if (array_of(Region::global, pointer, 1, &start, &end)) touches.blocks.push_back({start, end, member});
 }
 
 uint64_t *written_of(const Row &row)

@@ -276,7 +276,11 @@ bool check_device_memory(std::string &report)
 }
 
 void mark_written(const void *pointer, size_t bytes) { record_host_write(pointer, bytes); }
-bool device_range(const void *pointer, size_t bytes) { return inside_one_array(Region::global, pointer, bytes); }
+bool device_range(const void *pointer, size_t bytes)
+{
+    const unsigned char *start, *end;
+    return array_of(Region::global, pointer, bytes, &start, &end);
+}
 size_t device_bytes_in_use() { return live_bytes; }
 size_t device_bytes_unused() { return global_arena_bytes - global_arena.used; }
 size_t device_bytes_total() { return global_arena_bytes; }
@@ -287,19 +291,13 @@ Region region_of(const void *pointer)
     if (global_arena.contains(pointer)) return Region::global;
     return on_own_stack(pointer) ? Region::own_stack : Region::other;
 }
-bool device_block(const void *pointer, const unsigned char **start, const unsigned char **end)
+bool array_of(Region region, const void *pointer, size_t bytes, const unsigned char **start, const unsigned char **end)
 {
-    const Array *array = global_arena.find(pointer);
-    if (!array || !array->name || !within(*array, pointer, 1)) return false;
+    const Array *array = (region == Region::shared ? shared_arena : global_arena).find(pointer);
+    if (!array || !array->name || !within(*array, pointer, bytes)) return false;
     *start = array->start;
     *end = array->start + array->bytes;
     return true;
-}
-
-bool inside_one_array(Region region, const void *pointer, size_t bytes)
-{
-    const Array *array = (region == Region::shared ? shared_arena : global_arena).find(pointer);
-    return array && array->name && within(*array, pointer, bytes);
 }
 
 size_t shadow_index(const void *pointer)
@@ -324,7 +322,8 @@ void check_access(Space space, const void *pointer, size_t bytes, size_t alignme
     if (reinterpret_cast<uintptr_t>(pointer) % alignment)
         fail(site, "misaligned access: %s of %zu bytes at %p needs an address that is a multiple of %zu", operation, bytes, pointer,
              alignment);
-    if (bytes && !inside_one_array(wanted, pointer, bytes))
+    const unsigned char *start, *end;
+    if (bytes && !array_of(wanted, pointer, bytes, &start, &end))
         fail(site, "out of bounds: %s of %zu bytes at %p is not inside one %s array", operation, bytes, pointer, name);
 }
 

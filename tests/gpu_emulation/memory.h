@@ -32,9 +32,7 @@ bool device_free(void *pointer);     // false: not one of ours
 bool check_device_memory(std::string &report);
 void mark_written(const void *pointer, size_t bytes); // by a copy from the host or a fill
 bool device_range(const void *pointer, size_t bytes); // all of it inside one allocation
-// The allocation that the address is in; false: none.
-bool device_block(const void *pointer, const unsigned char **start, const unsigned char **end);
-bool host_page_locked(const void *pointer); // memory of the host that kernels may access as well
+bool host_page_locked(const void *pointer);           // memory of the host that kernels may access as well
 size_t device_bytes_in_use();
 size_t device_bytes_unused();
 size_t device_bytes_total();
@@ -64,7 +62,8 @@ inline bool on_own_stack(const void *pointer)
 }
 enum class Region { shared, global, own_stack, other };
 Region region_of(const void *pointer);
-bool inside_one_array(Region region, const void *pointer, size_t bytes);
+// The array that all of the bytes are in; false: none.
+bool array_of(Region region, const void *pointer, size_t bytes, const unsigned char **start, const unsigned char **end);
 // Number of the byte among all bytes of both memories, for shadow tables; only for shared and global.
 size_t shadow_index(const void *pointer);
 // A table with an element, zeros, for each byte; address space only: a page is made when it is touched.

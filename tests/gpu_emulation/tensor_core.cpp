@@ -90,20 +90,22 @@ float towards_zero(double sum)
 void combine_multiply(Warp &warp, unsigned)
 {
     Tiles tiles;
+    float sums[16][8];
     const int K = assemble(warp, tiles);
-    for (int lane = 0; lane < warp_size; lane++) {
-        const MultiplyOperand &operand = multiply_operand(warp, lane);
-        for (int i = 0; i < 4; i++) {
-            const int row = lane / 4 + 8 * (i / 2), column = lane % 4 * 2 + i % 2;
-            float sum = operand.accumulator[i];
-            for (int k = 0; k < K; k += K / 2) {
-                double more = sum;
-                for (int j = k; j < k + K / 2; j++) more += static_cast<double>(tiles.a[row][j]) * tiles.b[j][column];
-                sum = towards_zero(more);
-            }
-            operand.d[i] = sum;
+    const auto element_of = [&](int lane, int i) -> float & { return sums[lane / 4 + 8 * (i / 2)][lane % 4 * 2 + i % 2]; };
+    for (int lane = 0; lane < warp_size; lane++)
+        for (int i = 0; i < 4; i++) element_of(lane, i) = multiply_operand(warp, lane).accumulator[i];
+    for (int row = 0; row < 16; row++) {
+        for (int k = 0; k < K; k += K / 2) {
+            double more[8];
+            for (int column = 0; column < 8; column++) more[column] = sums[row][column];
+            for (int j = k; j < k + K / 2; j++)
+                for (int column = 0; column < 8; column++) more[column] += static_cast<double>(tiles.a[row][j]) * tiles.b[j][column];
+            for (int column = 0; column < 8; column++) sums[row][column] = towards_zero(more[column]);
         }
     }
+    for (int lane = 0; lane < warp_size; lane++)
+        for (int i = 0; i < 4; i++) multiply_operand(warp, lane).d[i] = element_of(lane, i);
 }
 
 } // namespace

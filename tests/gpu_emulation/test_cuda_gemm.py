@@ -312,6 +312,7 @@ def test_how_accurate_tf32_is(cuda, rng):
     assert errors[0] < 1e-6 and errors[1] < 1.5e-6 and 2e-5 < errors[2] < 2.0**-10, errors
 
 
+@pytest.mark.whole
 def test_sums_of_positive_numbers_keep_their_accuracy(cuda, rng):
     """Tensor cores round sums towards zero, as the emulation does: of three products the error hardly grows with the number of terms. Equal terms,
     whose roundings have one sign, are the worst; also of a bias's gradient, which is summed up in float32."""
