@@ -33,6 +33,8 @@ CALLS = {
     "min of integers along rows": lambda: wide(4, LONG // 4, dtype=tc.int32).min(axis=1),
     "all": lambda: wide(LONG, dtype=bool).all(),
     "matmul": lambda: wide(2**15, 2**12) @ wide(2**12, 2**12),
+    "matmul of few rows": lambda: wide(2**7, 2**18) @ wide(2**18, 2**16),
+    "convolution of one sample": lambda: F.conv2d(wide(1, 2**14, 2**10, 2**11), wide(4, 2**14, 3, 3)),
     "attention": lambda: F.scaled_dot_product_attention(*[wide(2**4, 2**14, 64)] * 3),
 }
 

@@ -16,6 +16,8 @@
 #define ITEMS_OF_A_THREAD_THAT_COPY 2
 #define LEAST_COLUMNS 64
 #define LEAST_WORK 65536
+/* Multiply-adds of an item at most: some hundredths of a second, after which Ctrl-C is looked for. */
+#define MOST_WORK 1073741824
 
 /* With at most so many rows a product is bound by reading B, in panels from end to end. */
 #define FEW_ROWS 42
@@ -61,22 +63,27 @@ static int64_t choose_row_block(const tc_gemm_args *g, int64_t threads, int64_t 
     return blocks > 1 && blocks <= wanted ? tc_divide_up(g->M, blocks) : ITEM_ROWS;
 }
 
+/* Columns of an item: all, unless there would be too few items of so many rows. */
+static int64_t choose_columns(const tc_gemm_args *g, int64_t rows, int64_t wanted)
+{
+    int64_t all = tc_divide_up(g->N, LEAST_COLUMNS) * LEAST_COLUMNS;
+    if (g->c_stored != TC_STORED_AS_COMPUTED && !g->by_columns && g->K > TC_GEMM_K_BLOCK) all = least_of(all, MOST_SUMMED_COLUMNS);
+    const int64_t others = g->batch * g->k_chunks * tc_gemm_row_blocks(g);
+    if (others * tc_divide_up(g->N, all > 0 ? all : 1) >= wanted) return all;
+    const int64_t by_work = LEAST_WORK / (rows * (g->k_chunk > 0 ? g->k_chunk : 1)); /* columns that make an item worthwhile */
+    const int64_t parts = tc_divide_up(wanted, others), odd = others & parts & 1;    /* 3 times 4 are shared better than 3 times 3 */
+    const int64_t columns = tc_divide_up(g->N, parts + odd);
+    const int64_t least = g->k_chunks > 1 ? LEAST_COLUMNS / 2 : LEAST_COLUMNS;
+    return tc_divide_up(columns > by_work ? columns : by_work, least) * least;
+}
+
 static void choose_items(tc_gemm_args *g)
 {
     const int64_t threads = tc_get_num_threads();
     const int64_t wanted = threads > 1 ? threads * (g->a_col == 1 ? ITEMS_OF_A_THREAD : ITEMS_OF_A_THREAD_THAT_COPY) : 1;
     g->row_block = choose_row_block(g, threads, wanted);
-    g->col_block = tc_divide_up(g->N, LEAST_COLUMNS) * LEAST_COLUMNS;
-    if (g->c_stored != TC_STORED_AS_COMPUTED && !g->by_columns && g->K > TC_GEMM_K_BLOCK)
-        g->col_block = least_of(g->col_block, MOST_SUMMED_COLUMNS);
-    const int64_t others = g->batch * g->k_chunks * tc_gemm_row_blocks(g);
-    if (others * tc_gemm_col_blocks(g) >= wanted) return;
-    const int64_t rows = least_of(g->M, g->row_block);
-    const int64_t by_work = LEAST_WORK / (rows * (g->k_chunk > 0 ? g->k_chunk : 1)); /* columns that make an item worthwhile */
-    const int64_t parts = tc_divide_up(wanted, others), odd = others & parts & 1;    /* 3 times 4 are shared better than 3 times 3 */
-    const int64_t columns = tc_divide_up(g->N, parts + odd);
-    const int64_t least = g->k_chunks > 1 ? LEAST_COLUMNS / 2 : LEAST_COLUMNS;
-    g->col_block = tc_divide_up(columns > by_work ? columns : by_work, least) * least;
+    const int64_t rows = least_of(g->M, g->row_block), most = MOST_WORK / LEAST_COLUMNS / (rows * (g->k_chunk > 0 ? g->k_chunk : 1));
+    g->col_block = least_of(choose_columns(g, rows, wanted), (most > 0 ? most : 1) * LEAST_COLUMNS);
 }
 
 /* A sum over k is split into at most so many chunks, and only where C has at most so many elements. */

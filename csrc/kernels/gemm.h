@@ -71,8 +71,8 @@ typedef enum tc_gemm_variant {
  *
  * With k_chunks > 1 the sum over k is split: chunk s sums k_chunk terms and writes its own C at c + s * c_chunk, for sum_partials to add
  * up in order; there is no epilogue then, and what is added is added by sum_partials. a_sum (k_chunks, M) or NULL receives the sums of the
- * rows of A over k: so the gradient of a bias is computed with that of its weight. Of halves, c and a_sum are halves, with several chunks
- * or `wide` float32. */
+ * rows of A over k: so the gradient of a bias is computed with that of its weight. On GPUs c and a_sum of halves are
+ * halves, with several chunks or `wide` float32. */
 typedef struct tc_gemm_args {
     void *c, *pre; /* pre (M,N) or NULL: A B + bias before the activation, saved for the backward */
     const void *a, *b, *bias, *residual;
@@ -98,7 +98,7 @@ typedef struct tc_gemm_args {
     bool by_columns;  /* few rows: an item computes its columns one after the other, so that each panel of B is read straight down */
     bool by_strips;   /* by columns, and rows of B are in place but far apart: an item reads some of them from end to end at a time */
     bool k_is_rows;   /* k are the rows of a batch: a weight's gradient, whose sum may be split in any way */
-    bool is_gradient; /* of rows or of a weight: of a batch, whose bits need not be those of one row alone, and which may be slow for one */
+    bool is_gradient; /* of rows or of a weight: of many rows, so that smaller products of halves go through tiles on CPUs */
     bool fetch_b;     /* the panels may not be in the caches near the core: prefetch them */
     /* Float32 by tile instructions: see "split products" below. */
     bool may_split;      /* an op's permission: N is no number of samples, by which it must not be chosen */

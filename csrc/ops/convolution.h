@@ -49,17 +49,19 @@ TC_CHECKED tc_status tc_surround(tc_scope *s, tc_surrounded *out, tc_tensor *x, 
 /* Brings samples into the room. *offset: where the first of them begins there. */
 TC_CHECKED tc_status tc_bring_samples(const tc_surrounded *r, int64_t sample, int64_t count, int64_t *offset, tc_error *err);
 
-/* ---- by windows: CPUs ---- */
+/* ---- by windows: CPUs. Each function has a scope of its own ---- */
 
 /* y, contiguous. */
-TC_CHECKED tc_status tc_convolve_windows(tc_scope *s, const tc_convolution_problem *p, tc_tensor *y, tc_tensor *x, const tc_tensor *weight,
+TC_CHECKED tc_status tc_convolve_windows(tc_scope *op, const tc_convolution_problem *p, tc_tensor *y, tc_tensor *x, const tc_tensor *weight,
                                          tc_tensor *bias);
-/* dx, contiguous, where this is true: a sum over windows of dy needs strides of 1, and takes less than adding up columns unless y has far
- * more channels than x. */
+/* Is dx computed by windows of dy? They need strides of 1, and take less time than adding up columns unless y has far more channels than x.
+ */
 static inline bool tc_has_windows_of_dy(const tc_convolution_problem *p) { return p->unit_stride && p->O <= 2 * p->C; }
-TC_CHECKED tc_status tc_window_gradient_of_x(tc_scope *s, const tc_convolution_problem *p, tc_tensor *dx, tc_tensor *dy, tc_tensor *weight);
+/* dx, contiguous, where tc_has_windows_of_dy(). */
+TC_CHECKED tc_status tc_window_gradient_of_x(const tc_scope *op, const tc_convolution_problem *p, tc_tensor *dx, tc_tensor *dy,
+                                             tc_tensor *weight);
 /* dweight, contiguous. */
-TC_CHECKED tc_status tc_window_gradient_of_weight(tc_scope *s, const tc_convolution_problem *p, tc_tensor *dweight, tc_tensor *dy,
+TC_CHECKED tc_status tc_window_gradient_of_weight(const tc_scope *op, const tc_convolution_problem *p, tc_tensor *dweight, tc_tensor *dy,
                                                   tc_tensor *x);
 
 /* ---- by columns ---- */

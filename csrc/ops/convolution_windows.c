@@ -90,15 +90,19 @@ static tc_status surround(tc_scope *s, windows *w, const problem *p, tc_tensor *
 static tc_status convolve(tc_scope *s, const problem *p, tc_tensor *y, const windows *w, int64_t M, const tc_tensor *weight,
                           const tc_tensor *bias)
 {
-    const int64_t channels = p->G * M;
+    const int64_t channels = p->G * M, matrix = channels * w->together * w->n * (int64_t)tc_dtype_size(y->dtype);
+    const int64_t fitting = matrix < ROOM ? ROOM / matrix : 1; /* results of samples together, which are then moved to y */
     for (int64_t sample = 0, samples, count; sample < p->B; sample += samples * count) {
+        TC_SCOPE(part, s->err); /* what one turn makes does not outlive it */
+        tc_share_scope(&part, s);
         samples = least_of(w->together, p->B - sample);
         count = samples < w->together ? 1 : least_of(w->most, (p->B - sample) / samples);
+        if (samples > 1) count = least_of(count, fitting);
         const int64_t N = samples * w->n, start = sample * channels * w->n, *step = w->of.room->strides;
         tc_tensor *to = y, *from;
         int64_t offset;
         TC_TRY(tc_bring_samples(&w->of, sample, samples * count, &offset, s->err));
-        if (samples > 1) TC_TRY(tc_make(s, &to, 3, (int64_t[]){count, channels, N}));
+        if (samples > 1) TC_TRY(tc_make(&part, &to, 3, (int64_t[]){count, channels, N}));
         tc_gemm_args g = {.M = M, .N = N, .K = w->K, .a = weight->data, .bias = tc_data(bias), .bias_of_rows = true, .bias_batch = M};
         g.b = element(w->of.room, w->first + offset), g.b_rows = w->in_window, g.b_cols = w->of_window;
         g.c = (char *)to->data + (samples > 1 ? 0 : start) * (int64_t)tc_dtype_size(to->dtype);
@@ -107,22 +111,24 @@ static tc_status convolve(tc_scope *s, const problem *p, tc_tensor *y, const win
         g.a_batch[1] = M * w->K;
         g.b_batch[0] = samples * step[0], g.b_batch[1] = w->channels * step[1];
         g.c_batch[0] = channels * N, g.c_batch[1] = M * N;
-        TC_TRY(tc_product(s, &g, NULL));
+        TC_TRY(tc_product(&part, &g, NULL));
         if (samples == 1) continue;
         const int64_t shape[] = {count, samples, channels, w->n};
-        TC_TRY(tc_make_view(s, &from, to, 4, shape, (int64_t[]){channels * N, w->n, N, 1}, 0));
-        TC_TRY(tc_make_view(s, &to, y, 4, shape, (int64_t[]){channels * N, channels * w->n, w->n, 1}, start));
+        TC_TRY(tc_make_view(&part, &from, to, 4, shape, (int64_t[]){channels * N, w->n, N, 1}, 0));
+        TC_TRY(tc_make_view(&part, &to, y, 4, shape, (int64_t[]){channels * N, channels * w->n, w->n, 1}, start));
         TC_TRY(tc_tensor_copy(to, from, s->err));
     }
     return TC_OK;
 }
 
-tc_status tc_convolve_windows(tc_scope *s, const problem *p, tc_tensor *y, tc_tensor *x, const tc_tensor *weight, tc_tensor *bias)
+tc_status tc_convolve_windows(tc_scope *op, const problem *p, tc_tensor *y, tc_tensor *x, const tc_tensor *weight, tc_tensor *bias)
 {
+    TC_SCOPE(s, op->err);
     windows w = {.channels = p->C / p->G, .together = samples_for(p, p->N, LEAST_COLUMNS)};
-    TC_TRY(surround(s, &w, p, x, p->padding, 1));
-    TC_TRY(find_windows(s, &w, p, p->dilation, p->result + 2, p->stride));
-    return convolve(s, p, y, &w, p->O / p->G, weight, bias);
+    tc_share_scope(&s, op);
+    TC_TRY(surround(&s, &w, p, x, p->padding, 1));
+    TC_TRY(find_windows(&s, &w, p, p->dilation, p->result + 2, p->stride));
+    return convolve(&s, p, y, &w, p->O / p->G, weight, bias);
 }
 
 /* *out (G,C/G,O/G,kernel...): weight with the channels of a group exchanged. */
@@ -135,22 +141,25 @@ static tc_status exchange_channels(tc_scope *s, tc_tensor **out, const problem *
     return tc_tensor_copy(*out, view, s->err);
 }
 
-tc_status tc_window_gradient_of_x(tc_scope *s, const problem *p, tc_tensor *dx, tc_tensor *dy, tc_tensor *weight)
+tc_status tc_window_gradient_of_x(const tc_scope *op, const problem *p, tc_tensor *dx, tc_tensor *dy, tc_tensor *weight)
 {
+    TC_SCOPE(s, op->err);
     static const int64_t ones[TC_CONVOLUTION_AXES] = {1, 1, 1};
     int64_t around[TC_CONVOLUTION_AXES], back[TC_CONVOLUTION_AXES];
     tc_tensor *exchanged;
+    if (dx->numel == 0) return TC_OK;
+    tc_share_scope(&s, op);
     for (int i = 0; i < p->axes; i++) { /* position k reads what is `dilation` k before the last that reads x's element */
         const int64_t more = p->dilation[i] * (p->kernel[i] - 1) - p->padding[i];
         around[i] = more > 0 ? more : 0;
         back[i] = -p->dilation[i];
     }
-    TC_TRY(exchange_channels(s, &exchanged, p, weight));
-    windows w = {.channels = p->O / p->G, .together = samples_for(p, dx->numel ? dx->numel / p->B / p->C : 0, LEAST_COLUMNS)};
-    TC_TRY(surround(s, &w, p, dy, around, 1));
+    TC_TRY(exchange_channels(&s, &exchanged, p, weight));
+    windows w = {.channels = p->O / p->G, .together = samples_for(p, dx->numel / p->B / p->C, LEAST_COLUMNS)};
+    TC_TRY(surround(&s, &w, p, dy, around, 1));
     for (int i = 0; i < p->axes; i++) w.first += (around[i] + p->padding[i]) * w.of.room->strides[2 + i];
-    TC_TRY(find_windows(s, &w, p, back, dx->shape + 2, ones));
-    return convolve(s, p, dx, &w, p->C / p->G, exchanged, NULL);
+    TC_TRY(find_windows(&s, &w, p, back, dx->shape + 2, ones));
+    return convolve(&s, p, dx, &w, p->C / p->G, exchanged, NULL);
 }
 
 /* *stride: between neighbours of x's spatial axes, if they lie as those of one axis do. */
@@ -178,33 +187,35 @@ static tc_status gather_dy(tc_scope *s, tc_tensor **out, const problem *p, tc_te
     return tc_tensor_copy(*out, view, s->err);
 }
 
-tc_status tc_window_gradient_of_weight(tc_scope *s, const problem *p, tc_tensor *dweight, tc_tensor *dy, tc_tensor *x)
+tc_status tc_window_gradient_of_weight(const tc_scope *op, const problem *p, tc_tensor *dweight, tc_tensor *dy, tc_tensor *x)
 {
+    TC_SCOPE(s, op->err);
     const int64_t M = p->O / p->G, size = p->O * p->K, fit = PARTIAL_ELEMENTS / (size > 0 ? size : 1);
     const int64_t most = fit < 1 ? 1 : least_of(fit, MOST_PARTIALS);
     tc_tensor *partial = NULL;
     int64_t along = 1;
+    tc_share_scope(&s, op);
     if (dy->numel == 0 || size == 0) {
         TC_OWNED tc_tensor *zeros = NULL;
-        TC_TRY(tc_tensor_zeros(&zeros, 0, NULL, s->compute, s->device, s->err));
-        return tc_tensor_copy(dweight, zeros, s->err);
+        TC_TRY(tc_tensor_zeros(&zeros, 0, NULL, s.compute, s.device, s.err));
+        return tc_tensor_copy(dweight, zeros, s.err);
     }
     windows w = {.channels = p->C / p->G, .together = samples_for(p, p->N, LEAST_TERMS)};
-    TC_TRY(surround(s, &w, p, x, p->padding, LEAST_PARTIALS));
-    TC_TRY(find_windows(s, &w, p, p->dilation, p->result + 2, p->stride));
+    TC_TRY(surround(&s, &w, p, x, p->padding, LEAST_PARTIALS));
+    TC_TRY(find_windows(&s, &w, p, p->dilation, p->result + 2, p->stride));
     const bool in_place = w.together == 1 && is_one_axis(dy, &along);
     for (int64_t sample = 0, samples, count; sample < p->B; sample += samples * count) {
-        TC_SCOPE(part, s->err);
+        TC_SCOPE(part, s.err);
+        tc_share_scope(&part, &s);
         samples = least_of(w.together, p->B - sample);
         count = samples < w.together ? 1 : least_of((p->B - sample) / samples, least_of(w.most, most));
         tc_gemm_args g = {.M = M, .N = p->K, .K = samples * w.n, .c_row = p->K, .c = dweight->data, .k_is_rows = true};
         tc_tensor *d = dy;
         int64_t first = sample * dy->strides[0], offset;
         const int64_t *step = w.of.room->strides;
-        TC_TRY(tc_bring_samples(&w.of, sample, samples * count, &offset, s->err));
+        TC_TRY(tc_bring_samples(&w.of, sample, samples * count, &offset, s.err));
         g.a_row = dy->strides[1], g.a_col = along, g.a_batch[0] = dy->strides[0];
         if (!in_place) {
-            tc_share_scope(&part, s);
             TC_TRY(gather_dy(&part, &d, p, dy, sample, samples, count));
             first = 0, g.a_row = g.K, g.a_col = 1, g.a_batch[0] = p->O * g.K;
         }
@@ -213,14 +224,14 @@ tc_status tc_window_gradient_of_weight(tc_scope *s, const problem *p, tc_tensor 
         g.batch_dims = 2, g.batch_shape[0] = count, g.batch_shape[1] = p->G;
         g.b_batch[0] = samples * step[0], g.b_batch[1] = w.channels * step[1];
         g.c_batch[0] = size, g.c_batch[1] = M * p->K;
-        if (samples * count < p->B && !partial) TC_TRY(tc_make_statistic(s, &partial, 2, (int64_t[]){most, size}));
-        if (count > 1 && !partial) TC_TRY(tc_make_statistic(s, &partial, 2, (int64_t[]){count, size}));
+        if (samples * count < p->B && !partial) TC_TRY(tc_make_statistic(&s, &partial, 2, (int64_t[]){most, size}));
+        if (count > 1 && !partial) TC_TRY(tc_make_statistic(&s, &partial, 2, (int64_t[]){count, size}));
         if (partial) g.c = partial->data;
-        TC_TRY(tc_product(s, &g, NULL));
+        TC_TRY(tc_product(&part, &g, NULL));
         if (!partial) continue;
         const tc_sum_partials_args sum = {
             .out = dweight->data, .partial = partial->data, .before = sample ? dweight->data : NULL, .chunks = count, .C = size};
-        TC_TRY(tc_compute(s, &tc_kernel_sum_partials, &sum, tc_divide_up(size, TC_SUM_PARTIALS_GROUP),
+        TC_TRY(tc_compute(&s, &tc_kernel_sum_partials, &sum, tc_divide_up(size, TC_SUM_PARTIALS_GROUP),
                           (double)(count * TC_SUM_PARTIALS_GROUP)));
     }
     return TC_OK;

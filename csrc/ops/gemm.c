@@ -66,17 +66,18 @@ tc_status tc_product(tc_scope *s, tc_gemm_args *g, tc_storage *keep)
     return of_a.out ? add_parts(s, result, &of_a) : TC_OK;
 }
 
-/* Rows [first, first + rows) of a product of float32; what it is added to may be halves. */
+static int64_t bytes_as(tc_stored stored) { return stored == TC_STORED_AS_COMPUTED ? (int64_t)sizeof(float) : 2; }
+
+/* Rows [first, first + rows) of a product of float32; the result and what it is added to may be halves. */
 static tc_gemm_args rows_of(const tc_gemm_args *g, int64_t first, int64_t rows, int64_t sequence)
 {
     tc_gemm_args part = *g;
     part.M = rows;
     part.sequence = sequence;
     part.a = (const float *)g->a + first * g->a_row;
-    part.c = (float *)g->c + first * g->c_row;
+    part.c = (char *)g->c + first * g->c_row * bytes_as(g->c_stored);
     if (g->pre) part.pre = (float *)g->pre + first * g->pre_row;
-    const int64_t residual_size = g->residual_stored == TC_STORED_AS_COMPUTED ? (int64_t)sizeof(float) : 2;
-    if (g->residual) part.residual = (const char *)g->residual + first * g->residual_row * residual_size;
+    if (g->residual) part.residual = (const char *)g->residual + first * g->residual_row * bytes_as(g->residual_stored);
     return part;
 }
 

@@ -9,8 +9,9 @@
  *
  * Operands are of s->compute or, where their `stored` says so, halves, and so is c; pre is of s->compute. a_sum (M) is the sums of the rows
  * of A. It and c are of s->compute too, unless the product is `wide`: then they are of s->statistics. a_sum is written when N > 0. Strides
- * are of any size and sign. A residual that `accumulates` is as c, with rows of N. Members left 0 are not used: no epilogue and no batch.
- * An epilogue and a batch exclude each other. C overlaps none of the operands. `keep`: the storage of B when its prepared form may be kept
+ * are of any size and sign. A residual that `accumulates` has rows of N. Members left 0 are not used: no epilogue and no batch.
+ * An epilogue and a batch exclude each other, but for a bias of rows. Windows (b_rows, b_cols) and a bias of rows are for CPUs alone. C
+ * overlaps none of the operands. `keep`: the storage of B when its prepared form may be kept
  * for later calls, otherwise NULL. */
 TC_CHECKED tc_status tc_product(tc_scope *s, tc_gemm_args *product, tc_storage *keep);
 

@@ -147,6 +147,14 @@ static tc_status through_activation(tc_scope *s, tc_tensor **p, const tc_tensor 
     return tc_compute(s, &tc_kernel_activation_backward, &args, blocks, 8.0 * TC_ACTIVATION_BLOCK);
 }
 
+/* Halves become what kernels compute in. */
+static tc_status widen(tc_scope *s, tc_tensor **p)
+{
+    if (tc_stored_as(s, *p) == TC_STORED_AS_COMPUTED) return TC_OK;
+    TC_TRY(tc_tensor_as(p, *p, s->compute, s->err));
+    return tc_own(s, *p);
+}
+
 /* The product is added to what has arrived for this input of the node, if anything has and it is of `dtype`. */
 static tc_status add_to_sum(tc_scope *s, tc_gemm_args *g, const tc_node *node, int input, tc_dtype dtype)
 {
@@ -173,11 +181,15 @@ tc_status tc_linear_gradients(const tc_node *node, tc_tensor **dx, tc_tensor **d
     int64_t rows, p_row, x_row;
     TC_TRY(tc_begin_backward(&s, in, 4));
     TC_TRY(check_backward(&s, dy, x, weight, pre, activation));
-    for (int i = 0; i < 4; i++) in[i].halves = weight->shape[1] >= LEAST_FEATURES_OF_HALVES;
+    const bool narrow = weight->shape[1] < LEAST_FEATURES_OF_HALVES;
+    in[OF_X].halves = in[OF_WEIGHT].halves = !narrow;
+    in[DY].halves = !narrow || !plain; /* P is rounded as dy is, whatever the width */
+    in[PRE].halves = true;
     TC_TRY(tc_take_sequences(&s, &own, sequences, x));
     TC_TRY(tc_prepare(&s));
     tc_tensor *p = in[DY].tensor, *of_x = in[OF_X].tensor, *of_weight = in[OF_WEIGHT].tensor;
     if (!plain) TC_TRY(through_activation(&s, &p, in[DY].tensor, in[PRE].tensor, activation));
+    if (narrow) TC_TRY(widen(&s, &p));
     TC_TRY(tc_fold_rows(&s, &p, &rows, &p_row));
     TC_TRY(tc_fold_rows(&s, &of_x, &rows, &x_row));
     const int64_t N = weight->shape[0], K = weight->shape[1], p_col = p->strides[p->ndim - 1], x_col = of_x->strides[x->ndim - 1];
@@ -210,10 +222,7 @@ tc_status tc_linear_gradients(const tc_node *node, tc_tensor **dx, tc_tensor **d
         TC_TRY(tc_product(&s, &g, NULL));
     }
     if (dbias && !bias_with_weight) {
-        if (tc_stored_as(&s, p) != TC_STORED_AS_COMPUTED) { /* the sum is rounded once, if at all */
-            TC_TRY(tc_tensor_as(&p, p, s.compute, err));
-            TC_TRY(tc_own(&s, p));
-        }
+        TC_TRY(widen(&s, &p)); /* the sum is rounded once, if at all */
         TC_TRY(tc_sum_to_shape(&out_bias, p, 1, &N, err));
         TC_TRY(tc_own(&s, out_bias));
     }

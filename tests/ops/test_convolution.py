@@ -317,3 +317,32 @@ def test_an_embedding_from_a_table(rng):
     assert tc.rand(1).item() == expected
     with pytest.raises(ValueError, match=r"embeddings must be a table of floats, .* got int64 of shape \(2,\)"):
         tc.nn.Embedding.from_pretrained(np.arange(2))
+
+
+@pytest.mark.parametrize(
+    ("x", "weight"),
+    [((24, 512, 14, 14), (128, 512, 3, 3)), ((6000, 4, 8), (64, 4, 3))],
+    ids=["sums over k in parts", "fewer windows than columns"],
+)
+def test_memory_does_not_grow_with_the_batch(x, weight):
+    """Beside y and the zeros around some samples: what one turn of the samples makes is freed before the next one."""
+    taken = []
+    for samples in (x[0] // 6, x[0]):
+        given, kernel = np.ones((samples, *x[1:]), np.float32), np.ones(weight, np.float32)
+        convolve = F.conv2d if len(x) == 4 else F.conv1d
+        convolve(given[:1], kernel, padding=1)
+        _core.memory_reset_peak()
+        before = _core.memory_stats()["in_use"]
+        y = convolve(given, kernel, padding=1)
+        taken.append(_core.memory_stats()["peak_in_use"] - before - y.nbytes)
+    assert taken[1] < taken[0] + 3 * 2**20
+
+
+@pytest.mark.parametrize("stride", [1, 2])
+def test_the_gradient_of_no_samples_takes_no_memory(stride):
+    length = 2**40
+    windows = -(-length // stride)
+    gradients = _core.convolution_backward(
+        np.zeros((0, 1, windows), np.float32), np.zeros((0, 1, length), np.float32), np.ones((1, 1, 1), np.float32), (stride,), (0,), (1,)
+    )
+    assert gradients[0].shape == (0, 1, length) and not np.asarray(gradients[1]).any()

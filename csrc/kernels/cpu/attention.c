@@ -276,8 +276,8 @@ static real weigh_single(real s[KEYS], int nk, running_softmax *run)
 
 /* values (+)= the weights of a block of keys times `vectors` vectors of its values from v on. Returns the sum of the weights, added one by
  * one as in weigh(), which costs nothing beside the product. */
-TC_INLINE real add_panel(const int vectors, const key_block *y, const real s[KEYS], const real *v, int lanes, real *values,
-                         bool accumulate, const rows_ahead *soon)
+TC_INLINE real add_panel(const int vectors, const key_block *y, const real s[KEYS], const real *v, int lanes, real *values, bool accumulate,
+                         const rows_ahead *soon)
 {
     tc_tile t;
     real sum = R(0.0);
@@ -292,7 +292,7 @@ TC_INLINE real add_panel(const int vectors, const key_block *y, const real s[KEY
     return sum;
 }
 
-#define PANEL (TC_LANES < 16 ? 4 : 2) /* vectors: 32 columns, where registers allow */
+#define VALUE_VECTORS (TC_LANES < 16 ? 4 : 2) /* vectors: 32 columns, where registers allow */
 
 /* add_values() of one query. Returns the sum of the weights. */
 static real add_values_single(const query_block *x, const key_block *y, const real s[KEYS], real *values, bool accumulate)
@@ -306,8 +306,8 @@ static real add_values_single(const query_block *x, const key_block *y, const re
     }
     rows_ahead soon = look_ahead(x, &x->problem->v, Dv, y->k0);
     int64_t c = 0;
-    for (; c + PANEL * TC_LANES <= Dv; c += PANEL * TC_LANES, soon.rows = 0)
-        sum = add_panel(PANEL, y, s, y->v + c, TC_LANES, values + c, accumulate, &soon);
+    for (; c + VALUE_VECTORS * TC_LANES <= Dv; c += VALUE_VECTORS * TC_LANES, soon.rows = 0)
+        sum = add_panel(VALUE_VECTORS, y, s, y->v + c, TC_LANES, values + c, accumulate, &soon);
     for (; c < Dv; c += TC_LANES, soon.rows = 0) sum = add_panel(1, y, s, y->v + c, v_left(Dv, c), values + c, accumulate, &soon);
     return sum;
 }

@@ -117,4 +117,12 @@ TC_INLINE void v_load_transposed(vreal r[TC_LANES], const real *p, int64_t row, 
     v_transpose(r);
 }
 
+#undef TC_ZIP_LOW
+#undef TC_ZIP_HIGH
+#undef TC_HALF
+#undef TC_ZIP_HALVES_LOW
+#undef TC_ZIP_HALVES_HIGH
+#undef TC_BOTH_FIRST
+#undef TC_BOTH_SECOND
+
 #endif
