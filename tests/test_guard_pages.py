@@ -1,0 +1,101 @@
+"""Kernels read and write nothing beside their operands: arrays that begin or end at a page that cannot be read.
+
+Vectors are loaded whole where there are enough elements, columns are transposed by squares, panels are packed by tables of offsets: one
+element too many is a fault here, and mostly goes unnoticed elsewhere.
+"""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+pytestmark = [
+    pytest.mark.unsanitized,
+    pytest.mark.skipif(not sys.platform.startswith("linux"), reason="pages are protected by Linux's mprotect"),
+]
+
+GUARD = """
+import ctypes, faulthandler, itertools, mmap, sys
+import ml_dtypes
+import numpy as np
+from transformer_c import _core
+
+faulthandler.disable()
+libc, page, kept = ctypes.CDLL(None), mmap.PAGESIZE, []
+libc.mprotect.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
+
+def guarded(array, at_end):
+    # A copy that ends where a page without access begins, or begins where one ends.
+    pages = -(-max(array.nbytes, 1) // page)
+    memory = mmap.mmap(-1, (pages + 2) * page)
+    start = ctypes.addressof(ctypes.c_char.from_buffer(memory))
+    for first in (start, start + (pages + 1) * page):
+        assert libc.mprotect(first, page, 0) == 0
+    offset = page + (pages * page - array.nbytes if at_end else 0)
+    copy = np.frombuffer(memory, array.dtype, array.size, offset).reshape(array.shape)
+    copy[...] = array
+    kept.append(memory)
+    del kept[:-16]
+    return copy
+"""
+
+CALLS = """
+rng = np.random.default_rng(0)
+def numbers(dtype, at_end, *shapes):
+    return [guarded(rng.standard_normal(shape).astype(dtype), at_end) for shape in shapes]
+
+WINDOWS = [  # x, weight, stride, padding, dilation, groups
+    ((2, 3, 40), (5, 3, 3), 1, 0, 1, 1), ((70, 1, 9), (16, 1, 2), 1, 0, 1, 1), ((1, 8, 33), (3, 8, 4), 3, 1, 2, 1), ((3, 6, 17), (4, 3, 1), 1, 0, 1, 2),
+    ((2, 3, 11, 13), (16, 3, 3, 3), 1, 1, 1, 1), ((2, 8, 12, 20), (3, 8, 4, 4), 4, 0, 1, 1), ((1, 2, 5, 70), (50, 1, 2, 3), 1, 0, 1, 2),
+]
+calls = 0
+for at_end, dtype in itertools.product((True, False), (np.float32, np.float64, np.float16, ml_dtypes.bfloat16)):
+    for x, weight, stride, padding, dilation, groups in WINDOWS:
+        axes = len(x) - 2
+        options = [(n,) * axes for n in (stride, padding, dilation)]
+        a, w, b = numbers(dtype, at_end, x, weight, weight[:1])
+        y = _core.convolution(a, w, b, *options, groups)
+        _core.convolution_backward(*numbers(dtype, at_end, y.shape), a, w, *options, groups)
+    for rows, C, N in itertools.product((1, 2, 17, 64, 200), (1, 63, 130), (1, 33, 200)):
+        dy, x, w = numbers(dtype, at_end, (rows, N), (rows, C), (N, C))
+        _core.linear(x, w)
+        _core.linear_backward(dy, x, w)
+        _core.linear_backward(dy, x, w, *numbers(dtype, at_end, (rows, N)), "gelu")
+        _core.matmul(dy, w)
+    for D, T in itertools.product((1, 16, 33, 64), (1, 7, 64, 130)):
+        for queries in (1, T):
+            _core.attention(*numbers(dtype, at_end, (1, 2, queries, D), (1, 2, T, D), (1, 2, T, D)))
+    for shape in ((1, 1), (7, 33), (16, 16), (33, 70)):
+        _core.cumsum(*numbers(dtype, at_end, shape), 1)
+        _core.softmax(*numbers(dtype, at_end, shape), -1)
+        x, gamma, beta = numbers(dtype, at_end, shape, shape[1:], shape[1:])
+        _core.layer_norm(x, shape[1:], gamma, beta)
+    calls += 1
+print(calls)
+"""
+
+
+def run(program, isa):
+    env = {**os.environ, "TRANSFORMER_C_ISA": isa, "TRANSFORMER_C_NUM_THREADS": "2"}
+    return subprocess.run([sys.executable, "-c", GUARD + program], env=env, capture_output=True, text=True, timeout=300)
+
+
+def test_nothing_beside_an_operand_is_read(isa):
+    done = run(CALLS, isa)
+    assert done.returncode == 0, f"a fault, or an error: {done.returncode} {done.stderr[-2000:]}"
+    assert done.stdout == "8\n"
+
+
+@pytest.mark.parametrize("at_end", [True, False])
+def test_one_element_beside_an_operand_is_noticed(at_end):
+    """A view of one element more, which NumPy does not check."""
+    program = f"""
+array = guarded(np.ones(1000, np.float32), {at_end})
+longer = np.lib.stride_tricks.as_strided(array if {at_end} else array[:1], (1001,), (4 if {at_end} else -4,))
+print("begins")
+sys.stdout.flush()
+_core.sum(longer)
+"""
+    done = run(program, "baseline")
+    assert done.returncode < 0 and done.stdout == "begins\n", (done.returncode, done.stderr[-500:])
