@@ -319,3 +319,16 @@ def test_weight_gradient_of_many_rows(rows):
     expected = np.broadcast_to(x.sum(0, dtype=np.float64), (64, 32))
     np.testing.assert_allclose(layer.weight.grad.numpy(), expected, atol=1e-5 * rows**0.5 * 4)
     np.testing.assert_allclose(layer.bias.grad.numpy(), rows)
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_bias_gradient_of_many_equal_rows(turned, isa):
+    """100,000 times 0.1, added one after the other, has an error of 1.4e-4."""
+    rows, features = 100_000, 200
+    row = tc.full((1, features), 0.1)
+    dy = row.expand(rows, features) if not turned else tc.full((features, 1), 0.1).expand(features, rows).T
+    x = tc.ones(1, features).expand(rows, features)
+    _, dweight, dbias = _core.linear_backward(dy, x, tc.ones(features, features))
+    exact = rows * float(np.float32(0.1))
+    np.testing.assert_allclose(dbias.numpy(), exact, rtol=2e-5)
+    np.testing.assert_allclose(dweight.numpy(), exact, rtol=2e-5)

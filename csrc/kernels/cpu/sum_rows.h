@@ -4,20 +4,27 @@
 
 #include "stored.h"
 
+#define SUM_ROWS_BLOCK 1024 /* terms that are added up before they are added to the total, which stays precise for very long rows */
+
 TC_INLINE void sum_rows_of(const tc_stored stored, real *out, int64_t rows, int64_t K, const void *a, int64_t a_row, int64_t a_col)
 {
     for (int64_t i = 0; i < rows; i += TC_LANES) {
         const int lanes = v_left(rows, i);
-        vreal sum = v_zero();
-        if (a_row == 1) {
-            for (int64_t k = 0; k < K; k++) sum = sum + v_load_stored(stored_at(a, stored, k * a_col + i), stored, lanes);
-        } else {
-            real value[TC_LANES] = {0};
-            for (int64_t k = 0; k < K; k++)
-                for (int l = 0; l < lanes; l++) value[l] += load_stored(stored_at(a, stored, (i + l) * a_row + k * a_col), stored);
-            sum = v_load(value);
+        vreal total = v_zero();
+        for (int64_t first = 0; first < K; first += SUM_ROWS_BLOCK) {
+            const int64_t last = first + SUM_ROWS_BLOCK < K ? first + SUM_ROWS_BLOCK : K;
+            vreal sum = v_zero();
+            if (a_row == 1) {
+                for (int64_t k = first; k < last; k++) sum = sum + v_load_stored(stored_at(a, stored, k * a_col + i), stored, lanes);
+            } else {
+                real value[TC_LANES] = {0};
+                for (int64_t k = first; k < last; k++)
+                    for (int l = 0; l < lanes; l++) value[l] += load_stored(stored_at(a, stored, (i + l) * a_row + k * a_col), stored);
+                sum = v_load(value);
+            }
+            total = total + sum;
         }
-        v_store_some(out + i, sum, lanes);
+        v_store_some(out + i, total, lanes);
     }
 }
 
