@@ -420,7 +420,8 @@ TC_DEFINE_KERNEL(gemm)(const void *args, int64_t begin, int64_t end, void *scrat
             for (int64_t n = 0; it.moves_rows && n < it.cols; n += SUMS_ROW) disorder_columns(bias + n);
             it.bias = bias;
         }
-        if (g->a_sum && col == 0) sum_rows((float *)g->a_sum + chunk * g->M + row, it.rows, it.K, it.a.first, g->a_stored, g->a_row, g->a_col);
+        if (g->a_sum && col == 0)
+            sum_rows((float *)g->a_sum + chunk * g->M + row, it.rows, it.K, it.a.first, g->a_stored, g->a_row, g->a_col);
         compute(&it);
     }
     tiles_end();
