@@ -91,7 +91,7 @@ static tc_status convolve(tc_scope *s, const problem *p, tc_tensor *y, const win
                           const tc_tensor *bias)
 {
     const int64_t channels = p->G * M, matrix = channels * w->together * w->n * (int64_t)tc_dtype_size(y->dtype);
-    const int64_t fitting = matrix < ROOM ? ROOM / matrix : 1; /* results of samples together, which are then moved to y */
+    const int64_t fitting = matrix > 0 && matrix < ROOM ? ROOM / matrix : 1; /* results of samples together, which are then moved to y */
     for (int64_t sample = 0, samples, count; sample < p->B; sample += samples * count) {
         TC_SCOPE(part, s->err); /* what one turn makes does not outlive it */
         tc_share_scope(&part, s);

@@ -185,10 +185,11 @@ TC_INLINE void pack_tile_rows_of(const tc_stored stored, real *out, int rows, in
                                  int64_t a_col)
 {
     enum { GROUPS = (TC_TILE_ROWS + TC_LANES - 1) / TC_LANES };
+    const int readable = left > rows ? left : rows;
     if (a_row == 1) {
         for (int64_t k = 0; k < K; k++)
             for (int i = 0; i < rows; i += TC_LANES)
-                v_store(out + k * rows + i, v_load_stored(stored_at(a, stored, k * a_col + i), stored, v_left(left, i)));
+                v_store(out + k * rows + i, v_load_stored(stored_at(a, stored, k * a_col + i), stored, v_left(readable, i)));
     } else if (a_col == 1) {
         for (int64_t k = 0; k < K; k += TC_LANES) {
             const int some = v_left(K, k);
