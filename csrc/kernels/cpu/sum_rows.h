@@ -6,7 +6,9 @@
 
 #define SUM_ROWS_BLOCK 1024 /* terms that are added up before they are added to the total, which stays precise for very long rows */
 
-TC_INLINE void sum_rows_of(const tc_stored stored, real *out, int64_t rows, int64_t K, const void *a, int64_t a_row, int64_t a_col)
+/* out (rows) = sum over k of a (rows, K). How its elements are stored is asked for each vector: it is read once, mostly from afar. */
+static __attribute__((noinline)) void sum_rows(real *out, int64_t rows, int64_t K, const void *a, tc_stored stored, int64_t a_row,
+                                               int64_t a_col)
 {
     for (int64_t i = 0; i < rows; i += TC_LANES) {
         const int lanes = v_left(rows, i);
@@ -26,12 +28,6 @@ TC_INLINE void sum_rows_of(const tc_stored stored, real *out, int64_t rows, int6
         }
         v_store_some(out + i, total, lanes);
     }
-}
-
-/* out (rows) = sum over k of a (rows, K). */
-static void sum_rows(real *out, int64_t rows, int64_t K, const void *a, tc_stored stored, int64_t a_row, int64_t a_col)
-{
-    WITH_STORED(stored, sum_rows_of, out, rows, K, a, a_row, a_col);
 }
 
 #endif
