@@ -292,7 +292,7 @@ TC_INLINE real add_panel(const int vectors, const key_block *y, const real s[KEY
     return sum;
 }
 
-#define VALUE_VECTORS (TC_LANES < 16 ? 4 : 2) /* vectors: 32 columns, where registers allow */
+#define VALUE_VECTORS (TC_LANES < 16 ? 4 : 2) /* of values: 32 columns, where registers allow */
 
 /* add_values() of one query. Returns the sum of the weights. */
 static real add_values_single(const query_block *x, const key_block *y, const real s[KEYS], real *values, bool accumulate)

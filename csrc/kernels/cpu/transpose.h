@@ -29,22 +29,26 @@ typedef ireal tc_lane_index __attribute__((vector_size(sizeof(vreal))));
 TC_INLINE vreal v_zip_low(vreal a, vreal b) { return TC_SHUFFLE(a, b, TC_ZIP_LOW); }
 TC_INLINE vreal v_zip_high(vreal a, vreal b) { return TC_SHUFFLE(a, b, TC_ZIP_HIGH); }
 
-/* r[i] lane j <-> r[j] lane i. Interleaving row i with row i + n/2 moves the top bit of the row number to the bottom of the lane number;
- * after log2(n) rounds they have swapped. */
-TC_INLINE void v_transpose(vreal r[TC_LANES])
+typedef vreal (*v_pair)(vreal a, vreal b);
+
+/* r[i] lane j <-> r[j] lane i, for n vectors whose lanes `low` and `high` interleave n at a time. Interleaving row i with row i + n/2 moves
+ * the top bit of the row number to the bottom of the lane number; after log2(n) rounds they have swapped. */
+TC_INLINE void v_interleave(vreal *r, const int n, v_pair low, v_pair high)
 {
     TC_UNROLL
-    for (int round = 1; round < TC_LANES; round *= 2) {
+    for (int round = 1; round < n; round *= 2) {
         vreal t[TC_LANES];
         TC_UNROLL
-        for (int i = 0; i < TC_LANES / 2; i++) {
-            t[2 * i] = v_zip_low(r[i], r[i + TC_LANES / 2]);
-            t[2 * i + 1] = v_zip_high(r[i], r[i + TC_LANES / 2]);
+        for (int i = 0; i < n / 2; i++) {
+            t[2 * i] = low(r[i], r[i + n / 2]);
+            t[2 * i + 1] = high(r[i], r[i + n / 2]);
         }
         TC_UNROLL
-        for (int i = 0; i < TC_LANES; i++) r[i] = t[i];
+        for (int i = 0; i < n; i++) r[i] = t[i];
     }
 }
+
+TC_INLINE void v_transpose(vreal r[TC_LANES]) { v_interleave(r, TC_LANES, v_zip_low, v_zip_high); }
 
 #ifdef V_LOADS_HALVES
 #define TC_HALF (TC_LANES / 2)
@@ -59,21 +63,11 @@ TC_INLINE void v_transpose(vreal r[TC_LANES])
 #define TC_BOTH_FIRST 0, 1, 2, 3, 8, 9, 10, 11
 #define TC_BOTH_SECOND 4, 5, 6, 7, 12, 13, 14, 15
 #endif
+TC_INLINE vreal v_zip_halves_low(vreal a, vreal b) { return TC_SHUFFLE(a, b, TC_ZIP_HALVES_LOW); }
+TC_INLINE vreal v_zip_halves_high(vreal a, vreal b) { return TC_SHUFFLE(a, b, TC_ZIP_HALVES_HIGH); }
+
 /* v_transpose() of TC_HALF vectors, within each half of their lanes. */
-TC_INLINE void v_transpose_halves(vreal r[TC_HALF])
-{
-    TC_UNROLL
-    for (int round = 1; round < TC_HALF; round *= 2) {
-        vreal t[TC_HALF];
-        TC_UNROLL
-        for (int i = 0; i < TC_HALF / 2; i++) {
-            t[2 * i] = TC_SHUFFLE(r[i], r[i + TC_HALF / 2], TC_ZIP_HALVES_LOW);
-            t[2 * i + 1] = TC_SHUFFLE(r[i], r[i + TC_HALF / 2], TC_ZIP_HALVES_HIGH);
-        }
-        TC_UNROLL
-        for (int i = 0; i < TC_HALF; i++) r[i] = t[i];
-    }
-}
+TC_INLINE void v_transpose_halves(vreal r[TC_HALF]) { v_interleave(r, TC_HALF, v_zip_halves_low, v_zip_halves_high); }
 
 /* r[i] lane j = p[j * row + i] */
 TC_INLINE void v_load_transposed_whole(vreal r[TC_LANES], const real *p, int64_t row)
