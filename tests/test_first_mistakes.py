@@ -311,6 +311,42 @@ def test_modules_and_functions_take_frames(make):
     np.testing.assert_allclose(tc.functional.relu(make(a=[-1.0, 2.0], b=[0.5, -1.0])), [[0, 0.5], [2, 0]])
 
 
+class Foreign:
+    """An array of another library, such as PyTorch's Tensor."""
+
+    def __init__(self, values):
+        self.values = values
+
+    def __array__(self, dtype=None, copy=None):
+        return np.asarray(self.values, dtype)
+
+
+@pytest.mark.parametrize("wrap", [Foreign, memoryview])
+def test_modules_and_functions_take_arrays_of_other_libraries(wrap):
+    x, ids = np.linspace(-1, 1, 24).reshape(2, 3, 4), np.array([[0, 2], [1, 1]])
+    modules = [tc.nn.Linear(4, 2), tc.nn.LayerNorm(4), tc.EncoderBlock(4, 2, 8), tc.nn.Sequential(tc.nn.Linear(4, 2), tc.nn.ReLU())]
+    for module in (*modules, tc.nn.TransformerEncoderLayer(4, 2, 8, 0.0), tc.functional.relu):
+        result = module(wrap(x))
+        assert isinstance(result, np.ndarray) and np.array_equal(result, module(x))
+    embedding = tc.nn.Embedding(3, 2)
+    assert isinstance(embedding(wrap(ids)), np.ndarray) and np.array_equal(embedding(wrap(ids)), embedding(ids))
+
+
+def test_the_error_for_several_arrays_says_how_they_become_one():
+    for x in ([np.ones(4), np.ones(4)], (tc.ones(4), tc.ones(4)), (1.0, 2.0)):
+        with pytest.raises(TypeError, match=r"Linear takes a Tensor or an array of numbers, not (list|tuple); several .* tc\.stack"):
+            tc.nn.Linear(4, 4)(x)
+
+
+def test_the_error_for_a_value_of_a_state_dict_names_its_key():
+    layer = tc.nn.Linear(2, 2)
+    before = layer.weight.tolist(), layer.bias.tolist()
+    for value in (None, "text", 1j):
+        with pytest.raises(TypeError, match="the value of 'bias' in the state dict cannot be loaded: data "):
+            layer.load_state_dict({"weight": np.zeros((2, 2)), "bias": value})
+    assert (layer.weight.tolist(), layer.bias.tolist()) == before
+
+
 @pytest.mark.parametrize("module", [tc, tc.nn, tc.nn.init, tc.functional, tc.optim, tc.data, tc.datasets, tc.plot, tc.convert, tc.cuda])
 def test_completion_shows_what_belongs_to_a_module(module):
     names = [name for name in dir(module) if not name.startswith("_")]

@@ -52,7 +52,8 @@ def array(taker: str, value: Any) -> Any:
     if isinstance(value, Tensor) or (isinstance(value, np.ndarray) and (value.dtype.kind in "biuf" or value.dtype.name == "bfloat16")):
         return value
     kind = f"an array of dtype {value.dtype}" if isinstance(value, np.ndarray) else type(value).__name__
-    raise TypeError(f"{taker} takes a Tensor or an array of numbers, not {kind}")
+    hint = "; several arrays become one by tc.stack, numbers by np.array" if isinstance(value, (tuple, list)) else ""
+    raise TypeError(f"{taker} takes a Tensor or an array of numbers, not {kind}{hint}")
 
 
 def one_of(name: str, value: Any, known: tuple[str, ...]) -> str:

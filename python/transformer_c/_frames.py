@@ -1,4 +1,4 @@
-"""Tables of other libraries (pandas, polars, ...) as arrays; none of these libraries is imported here."""
+"""Arrays and tables of other libraries (PyTorch, pandas, polars, ...); none of these libraries is imported here."""
 
 from __future__ import annotations
 
@@ -10,6 +10,13 @@ import numpy as np
 def is_frame(value: Any) -> bool:
     """Is this a table or a column of another library?"""
     return hasattr(value, "to_numpy") or hasattr(value, "__dataframe__")
+
+
+def is_array(value: Any) -> bool:
+    """Is this an array of another library, or memory that np.asarray reads as one? Classes and NumPy's scalars are not."""
+    if isinstance(value, (type, np.generic)):
+        return False
+    return isinstance(value, memoryview) or hasattr(value, "__array__") or hasattr(value, "__array_interface__")
 
 
 def _unusable(value: Any) -> str:

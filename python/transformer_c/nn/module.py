@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 from collections import OrderedDict, namedtuple
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, TypeVar
 
 import numpy as np
@@ -16,7 +16,7 @@ import numpy as np
 from .. import _autocast, _core, _names
 from .._array_loss import as_loss
 from .._core import Tensor
-from .._frames import as_array, is_frame
+from .._frames import as_array, is_array, is_frame
 from .._nested import holds, map_nested
 from .._tensor import as_tensor, no_grad, tensor
 from .module_hooks import Hooked, RemovableHandle, register
@@ -69,12 +69,14 @@ def _array_of(numbers: list) -> np.ndarray:
 
 
 def _given(value: Any) -> Any:
-    """An argument of the outermost call: lists of numbers and tables of other libraries become ndarrays."""
+    """An argument of the outermost call: lists of numbers, and arrays and tables of other libraries, become ndarrays."""
     if isinstance(value, _GIVEN_AS_THEY_ARE):
         return value
     if isinstance(value, list):
         return _array_of(value) if _is_numbers(value) else value
-    return as_array(value) if is_frame(value) else value
+    if is_frame(value):
+        return as_array(value)
+    return np.asarray(value) if is_array(value) else value
 
 
 class Module:
@@ -208,6 +210,8 @@ class Module:
         """Registers a child under `name`, which has no dots; KeyError otherwise."""
         if module is not None and not isinstance(module, Module):
             hint = "; a list of modules is unpacked with *" if isinstance(module, (list, tuple)) else ""
+            if isinstance(module, type) and issubclass(module, Module):
+                hint = f"; call the class to make one: {module.__name__}()"
             raise TypeError(f"{name!r} must be an nn.Module or None, not {type(module).__name__}{hint}")
         if not name or "." in name:
             raise KeyError(f"a module cannot be named {name!r}: dots separate names in the keys of a state dict")
@@ -229,6 +233,23 @@ class Module:
                     f"{type(found).__name__} has no module {name!r} (of the path {target!r}); it has {list(found._modules)}"
                 )
             found = child
+        return found
+
+    def get_parameter(self, target: str) -> Parameter:
+        """The parameter at a path of names, such as "layers.0.linear1.weight"; AttributeError where there is none."""
+        return self._at("_parameters", "parameter", target)
+
+    def get_buffer(self, target: str) -> Tensor:
+        """The buffer at a path of names; AttributeError where there is none."""
+        return self._at("_buffers", "buffer", target)
+
+    def _at(self, registry: str, kind: str, target: str) -> Any:
+        path, _, name = target.rpartition(".")
+        module = self.get_submodule(path)
+        found = getattr(module, registry).get(name)
+        if found is None:
+            has = [key for key, value in getattr(module, registry).items() if value is not None]
+            raise AttributeError(f"{type(module).__name__} has no {kind} {name!r} (of the path {target!r}); it has {has}")
         return found
 
     # ---- calling ----------------------------------------------------------------------------------------------------
@@ -332,16 +353,17 @@ class Module:
 
     # ---- walking the tree ---------------------------------------------------------------------------------------------
 
-    def named_modules(self, memo: set | None = None, prefix: str = "") -> Iterator[tuple[str, Module]]:
-        """(name, module) for this module (named "") and all modules below it, each once."""
+    def named_modules(self, memo: set | None = None, prefix: str = "", remove_duplicate: bool = True) -> Iterator[tuple[str, Module]]:
+        """(name, module) for this module (named `prefix`) and all modules below it, each once unless `remove_duplicate` is False."""
         memo = set() if memo is None else memo
-        if id(self) in memo:
-            return
-        memo.add(id(self))
+        if remove_duplicate:
+            if id(self) in memo:
+                return
+            memo.add(id(self))
         yield prefix, self
         for name, child in self._modules.items():
             if child is not None:
-                yield from child.named_modules(memo, f"{prefix}.{name}" if prefix else name)
+                yield from child.named_modules(memo, f"{prefix}.{name}" if prefix else name, remove_duplicate)
 
     def modules(self) -> Iterator[Module]:
         """This module and all below it."""
@@ -355,29 +377,36 @@ class Module:
         """The modules one level down."""
         return (child for _, child in self.named_children())
 
-    def _named(self, registry: str, recurse: bool) -> Iterator[tuple[str, Any]]:
+    def _named(self, registry: str, prefix: str, recurse: bool, remove_duplicate: bool) -> Iterator[tuple[str, Any]]:
+        if not isinstance(prefix, str):
+            raise TypeError(f"prefix must be a str, got {prefix!r} ({type(prefix).__name__}); recurse is given by name")
+        return self._walk(registry, self.named_modules(None, prefix, remove_duplicate) if recurse else [(prefix, self)], remove_duplicate)
+
+    @staticmethod
+    def _walk(registry: str, modules: Iterable[tuple[str, Module]], remove_duplicate: bool) -> Iterator[tuple[str, Any]]:
         seen: set[int] = set()
-        for prefix, module in self.named_modules() if recurse else [("", self)]:
+        for prefix, module in modules:
             for name, value in getattr(module, registry).items():
                 if value is not None and id(value) not in seen:
-                    seen.add(id(value))
+                    if remove_duplicate:
+                        seen.add(id(value))
                     yield (f"{prefix}.{name}" if prefix else name), value
 
-    def named_parameters(self, recurse: bool = True) -> Iterator[tuple[str, Parameter]]:
-        """(name, parameter), each parameter once, even if it is shared."""
-        return self._named("_parameters", recurse)
+    def named_parameters(self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True) -> Iterator[tuple[str, Parameter]]:
+        """(name, parameter), each parameter once, even if it is shared, unless `remove_duplicate` is False; names begin with `prefix`."""
+        return self._named("_parameters", prefix, recurse, remove_duplicate)
 
     def parameters(self, recurse: bool = True) -> Iterator[Parameter]:
         """The parameters, each once."""
-        return (value for _, value in self.named_parameters(recurse))
+        return (value for _, value in self.named_parameters(recurse=recurse))
 
-    def named_buffers(self, recurse: bool = True) -> Iterator[tuple[str, Tensor]]:
-        """(name, buffer), persistent or not."""
-        return self._named("_buffers", recurse)
+    def named_buffers(self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True) -> Iterator[tuple[str, Tensor]]:
+        """(name, buffer), persistent or not; the arguments as those of ``named_parameters``."""
+        return self._named("_buffers", prefix, recurse, remove_duplicate)
 
     def buffers(self, recurse: bool = True) -> Iterator[Tensor]:
         """The buffers, persistent or not."""
-        return (value for _, value in self.named_buffers(recurse))
+        return (value for _, value in self.named_buffers(recurse=recurse))
 
     # ---- state --------------------------------------------------------------------------------------------------------
 
@@ -431,7 +460,7 @@ class Module:
         own = self.state_dict()
         missing = [key for key in own if key not in state_dict]
         unexpected = [key for key in state_dict if key not in own]
-        values = {key: as_tensor(_detached(state_dict[key])) for key in own if key in state_dict}
+        values = {key: _loadable(key, state_dict[key]) for key in own if key in state_dict}
         wrong = [f"  {key}: got {values[key].shape}, expected {own[key].shape}" for key in values if values[key].shape != own[key].shape]
         if strict and (missing or unexpected):
             lines = [
@@ -590,6 +619,14 @@ def _all_modules(module: Module, prefix: str) -> Iterator[tuple[str, Module]]:
 def _detached(value: Any) -> Any:
     """`value` detached if it can be: np.asarray refuses another library's tensor that requires a gradient."""
     return value.detach() if hasattr(value, "detach") and not isinstance(value, Tensor) else value
+
+
+def _loadable(key: str, value: Any) -> Tensor:
+    """A value of a state dict as a Tensor; the error of one that cannot become one names its key."""
+    try:
+        return as_tensor(_detached(value))
+    except (TypeError, ValueError) as error:
+        raise type(error)(f"the value of {key!r} in the state dict cannot be loaded: {error}") from None
 
 
 def _convert_in_place(value: Tensor, dtype: Any, device: Any) -> None:
