@@ -1,6 +1,7 @@
 """Lists of parameters, changes of Sequential, paths of modules, Unflatten, and truncated normal numbers."""
 
 import math
+from collections import OrderedDict
 
 import numpy as np
 import pytest
@@ -28,6 +29,78 @@ def test_sequential_is_changed_as_a_list():
     assert list(net) == [a, b, c, d] and list(net._modules) == ["0", "1", "2", "3"]
     assert net.pop(1) is b and list(net) == [a, c, d] and list(net._modules) == ["0", "1", "2"]
     assert list(net.insert(-1, b)) == [a, c, b, d] and net.pop(-1) is d
+
+
+@pytest.mark.parametrize("kind", [nn.Sequential, nn.ModuleList])
+def test_positions_are_written_to_as_in_a_list(kind):
+    a, b, c, d = (nn.Linear(2, 2) for _ in range(4))
+    net = kind() + [a, b, c]
+    assert type(net) is kind and list(net) == [a, b, c]
+    net[-1] = d
+    assert list(net) == [a, b, d] and list(net._modules) == ["0", "1", "2"]
+    del net[0]
+    assert list(net) == [b, d] and list(net._modules) == ["0", "1"]
+    more = net + kind([a]) if kind is nn.ModuleList else net + kind(a)
+    assert list(more) == [b, d, a] and list(net) == [b, d]
+    net += [c]
+    assert list(net) == [b, d, c] and net.pop(0) is b
+    del net[:1]
+    assert list(net) == [c] and list(net._modules) == ["0"]
+
+
+def test_a_name_of_sequential_stays_when_its_module_is_replaced():
+    net = nn.Sequential(OrderedDict(hidden=nn.Linear(2, 3), out=nn.Linear(3, 1)))
+    net[1] = nn.Linear(3, 5)
+    assert list(net._modules) == ["hidden", "out"] and net.out.out_features == 5
+
+
+@pytest.mark.parametrize("kind", [nn.Sequential, nn.ModuleList])
+@pytest.mark.parametrize(
+    ("change", "error", "says"),
+    [
+        (lambda net: net.insert(0, 3), TypeError, "'0' must be an nn.Module or None, not int"),
+        (lambda net: net.extend([nn.ReLU(), 3]), TypeError, "'3' must be an nn.Module or None, not int"),
+        (lambda net: net.extend(3), TypeError, "modules must be an iterable of nn.Module, not int"),
+        (lambda net: net.append(nn.ReLU), TypeError, r"call the class to make one: ReLU\(\)"),
+        (lambda net: net.__setitem__(0, 3), TypeError, "must be an nn.Module"),
+        (lambda net: net.__setitem__(2, nn.ReLU()), IndexError, "index 2 is out of range for a (Sequential|ModuleList) of 2 modules"),
+        (lambda net: net.__delitem__(-3), IndexError, "index -3 is out of range"),
+        (lambda net: net["0"], TypeError, "is indexed with ints and slices, not with str"),
+        (lambda net: net + 3, TypeError, "unsupported"),
+    ],
+)
+def test_a_refused_change_leaves_the_modules(kind, change, error, says):
+    a, b = nn.Linear(2, 2), nn.ReLU()
+    net = kind().extend([a, b])
+    with pytest.raises(error, match=says):
+        change(net)
+    assert list(net) == [a, b] and list(net._modules) == ["0", "1"]
+
+
+def test_names_with_a_prefix_and_of_what_is_shared():
+    net = nn.Sequential(nn.Linear(2, 2), nn.ReLU())
+    net.again = net[0]
+    net.register_buffer("count", tc.zeros(1))
+    assert [n for n, _ in net.named_parameters("net", remove_duplicate=False)] == [
+        "net.0.weight", "net.0.bias", "net.again.weight", "net.again.bias",
+    ]  # fmt: skip
+    assert [n for n, _ in net.named_parameters()] == ["0.weight", "0.bias"]
+    assert [n for n, _ in net.named_modules(remove_duplicate=False)] == ["", "0", "1", "again"]
+    assert [n for n, _ in net.named_buffers("net", recurse=False)] == ["net.count"]
+    with pytest.raises(TypeError, match="prefix must be a str, got False"):
+        net.named_parameters(False)
+
+
+def test_a_parameter_and_a_buffer_by_their_paths():
+    net = nn.Sequential(nn.Linear(2, 2))
+    net.register_buffer("count", tc.zeros(1))
+    assert net.get_parameter("0.weight") is net[0].weight and net.get_buffer("count") is net.count
+    with pytest.raises(AttributeError, match=r"Linear has no parameter 'scale' \(of the path '0.scale'\); it has \['weight', 'bias'\]"):
+        net.get_parameter("0.scale")
+    with pytest.raises(AttributeError, match=r"Sequential has no module '7'"):
+        net.get_parameter("7.weight")
+    with pytest.raises(AttributeError, match=r"Linear has no buffer 'weight'"):
+        net.get_buffer("0.weight")
 
 
 def test_a_module_by_its_path():

@@ -2,16 +2,93 @@
 
 from __future__ import annotations
 
+import operator
 from collections import OrderedDict
 from collections.abc import ItemsView, Iterable, Iterator, KeysView, Mapping, ValuesView
-from typing import Any
+from typing import Any, TypeVar
 
 from .._tensor import as_tensor
 from .module import Module
 from .parameter import Parameter
 
+N = TypeVar("N", bound="_Numbered")
 
-class Sequential(Module):
+
+class _Numbered(Module):
+    """Modules at positions, with the methods of a list. What is refused changes nothing."""
+
+    def append(self: N, module: Module) -> N:
+        """Adds a module at the end; returns self."""
+        self.add_module(str(len(self)), module)
+        return self
+
+    def extend(self: N, modules: Iterable[Module]) -> N:
+        """Adds modules at the end; returns self."""
+        self._modules.update(_registered(modules, len(self)))
+        return self
+
+    def insert(self: N, index: int, module: Module) -> N:
+        """Puts a module before position `index`; returns self. All are numbered anew."""
+        items = list(self)
+        items.insert(index, module)
+        return self._hold(items)
+
+    def pop(self, index: int = -1) -> Module:
+        """Removes the module at position `index` and returns it; those after it are numbered anew."""
+        items = list(self)
+        module = items.pop(self._place(index))
+        self._hold(items)
+        return module
+
+    def _hold(self: N, items: list[Module]) -> N:
+        """Has these modules from now on, numbered anew."""
+        modules = _registered(items)
+        self._modules.clear()
+        self._modules.update(modules)
+        return self
+
+    def _place(self, index: int) -> int:
+        """The position, counted from the beginning."""
+        try:
+            place = operator.index(index)
+        except TypeError:
+            kind = type(self).__name__
+            raise TypeError(
+                f"a {kind} is indexed with ints and slices, not with {type(index).__name__}; by its name a module is an attribute"
+            ) from None
+        if not -len(self) <= place < len(self):
+            raise IndexError(f"index {place} is out of range for a {type(self).__name__} of {len(self)} modules")
+        return place % len(self)
+
+    def __len__(self) -> int:
+        return len(self._modules)
+
+    def __iter__(self):
+        return iter(self._modules.values())
+
+    def __setitem__(self, index: int, module: Module) -> None:
+        self.add_module(list(self._modules)[self._place(index)], module)
+
+    def __delitem__(self, index: int | slice) -> None:
+        items = list(self)
+        del items[index if isinstance(index, slice) else self._place(index)]
+        self._hold(items)
+
+    def __iadd__(self: N, other: Iterable[Module]) -> N:
+        return self.extend(other) if isinstance(other, Iterable) else NotImplemented
+
+
+def _registered(modules: Iterable[Module], start: int = 0) -> dict[str, Any]:
+    """The modules by their positions, counted from `start`; TypeError if one is none."""
+    if not isinstance(modules, Iterable) or isinstance(modules, (str, dict)):
+        raise TypeError(f"modules must be an iterable of nn.Module, not {type(modules).__name__}")
+    holder = Module()
+    for i, module in enumerate(modules, start):
+        holder.add_module(str(i), module)
+    return holder._modules
+
+
+class Sequential(_Numbered):
     """Calls modules one after the other; they are given as arguments or as an OrderedDict of names."""
 
     def __init__(self, *modules: Any) -> None:
@@ -26,86 +103,28 @@ class Sequential(Module):
             input = module(input)
         return input
 
-    def append(self, module: Module) -> Sequential:
-        """Adds a module at the end; returns self."""
-        self.add_module(str(len(self)), module)
-        return self
-
-    def extend(self, modules: Iterable[Module]) -> Sequential:
-        """Adds modules at the end; returns self."""
-        for module in list(modules):
-            self.append(module)
-        return self
-
-    def insert(self, index: int, module: Module) -> Sequential:
-        """Puts a module before position `index`; returns self. All are numbered anew."""
-        items = list(self)
-        items.insert(index, module)
-        self._modules.clear()
-        return self.extend(items)
-
-    def pop(self, index: int) -> Module:
-        """Removes the module at position `index` and returns it; those after it are numbered anew."""
-        items = list(self)
-        module = items.pop(index)
-        self._modules.clear()
-        self.extend(items)
-        return module
-
-    def __len__(self) -> int:
-        return len(self._modules)
-
-    def __iter__(self):
-        return iter(self._modules.values())
-
     def __getitem__(self, index):
         if isinstance(index, slice):
             return type(self)(OrderedDict(list(self._modules.items())[index]))
-        return list(self._modules.values())[index]
+        return list(self._modules.values())[self._place(index)]
+
+    def __add__(self, other: Iterable[Module]) -> Sequential:
+        return Sequential().extend([*self, *other]) if isinstance(other, Iterable) else NotImplemented
 
 
-class ModuleList(Module):
+class ModuleList(_Numbered):
     """A list of modules that registers them."""
 
     def __init__(self, modules: Iterable[Module] = ()) -> None:
         super().__init__()
         self.extend(modules)
 
-    def append(self, module: Module) -> ModuleList:
-        """Adds a module at the end; returns self."""
-        self.add_module(str(len(self)), module)
-        return self
-
-    def extend(self, modules: Iterable[Module]) -> ModuleList:
-        """Adds modules at the end; returns self."""
-        for module in modules:
-            self.append(module)
-        return self
-
-    def insert(self, index: int, module: Module) -> None:
-        """Puts a module before position `index`."""
-        items = list(self)
-        items.insert(index, module)
-        self._renumber(items)
-
-    def _renumber(self, items: list[Module]) -> None:
-        self._modules.clear()
-        self.extend(items)
-
-    def __len__(self) -> int:
-        return len(self._modules)
-
-    def __iter__(self):
-        return iter(self._modules.values())
-
     def __getitem__(self, index):
         items = list(self._modules.values())
-        return ModuleList(items[index]) if isinstance(index, slice) else items[index]
+        return ModuleList(items[index]) if isinstance(index, slice) else items[self._place(index)]
 
-    def __setitem__(self, index: int, module: Module) -> None:
-        items = list(self)
-        items[index] = module
-        self._renumber(items)
+    def __add__(self, other: Iterable[Module]) -> ModuleList:
+        return ModuleList([*self, *other]) if isinstance(other, Iterable) else NotImplemented
 
 
 class ParameterList(Module):
