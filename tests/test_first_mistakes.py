@@ -215,7 +215,7 @@ MISTAKES = {
     ),
     "key padding as it comes": (lambda: _attend(np.ones((3, 6), bool)), ValueError, r"write mask\[:, None, None, :\]"),
     "ragged lists": (lambda: tc.tensor([[1, 2], [3]]), ValueError, "nested lists have different lengths"),
-    "a size that is none": (lambda: tc.randn("a"), TypeError, "size must be an int, got 'a'"),
+    "a size that is none": (lambda: tc.randn("a"), TypeError, "size must be ints or one sequence of ints, got 'a'"),
     "a list into Sequential": (lambda: tc.nn.Sequential([_LINEAR, _LINEAR]), TypeError, r"unpacked with \*"),
     "a precision there is none of": (lambda: tc.set_float32_precision("low"), ValueError, "'highest' or 'high' or 'medium', got 'low'"),
     "two names of one axis": (lambda: tc.ones(2, 2).softmax(0, dim=1), TypeError, "axis=0 and dim=1"),

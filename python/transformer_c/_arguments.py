@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -61,6 +62,21 @@ def one_of(name: str, value: Any, known: tuple[str, ...]) -> str:
     if value not in known:
         raise ValueError(f"{name} must be {' or '.join(map(repr, known))}, got {value!r}")
     return value
+
+
+def lengths_of(given: tuple, size: Any = None) -> tuple:
+    """The lengths of a shape: f(2, 3), f((2, 3)) and f(size=(2, 3)) are the same."""
+    if size is not None and given:
+        raise TypeError(f"the shape is given twice: {given} and size={size!r}")
+    if len(given) == 2 and isinstance(given[0], (tuple, list)):
+        raise TypeError(f"a shape and then {given[1]!r}: write the dtype by name, as in zeros({given[0]}, dtype=...)")
+    given = given if size is None else (size,)
+    first = given[0] if len(given) == 1 else 0
+    if isinstance(first, (int, np.integer)) or getattr(first, "ndim", None) == 0:
+        return given
+    if isinstance(first, str) or not isinstance(first, Iterable):
+        raise TypeError(f"size must be ints or one sequence of ints, got {first!r} ({type(first).__name__})")
+    return tuple(first)
 
 
 def one_axis(axis: Any, dim: Any, default: Any) -> Any:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from . import _core
-from ._arguments import one_axis
+from ._arguments import lengths_of, one_axis
 from ._core import Tensor
 
 # ---- from data ------------------------------------------------------------------------------------------------------------------
@@ -33,6 +33,17 @@ def _readable(data: Any) -> Any:
     if isinstance(data, (np.ndarray, Tensor, list, tuple, int, float)) or str(getattr(data, "dtype", None)) != "torch.bfloat16":
         return data
     return from_dlpack(data.detach().cpu())
+
+
+def _fitting(result: Tensor, data: Any, dtype: Any) -> Tensor:
+    """`result`, made of `data`; ValueError if `dtype` is of integers and `data` has a Python number that does not fit it."""
+    if dtype is None or result.dtype.kind not in "iu" or hasattr(data, "dtype") or hasattr(data, "__array__"):
+        return result  # an array is cast as NumPy casts it
+    values, kind = np.asarray(data), np.iinfo(result.dtype)
+    for value in (values.min().item(), values.max().item()) if values.size and values.dtype.kind in "iuf" else ():
+        if not kind.min <= value <= kind.max:
+            raise ValueError(f"data has {value}, which does not fit {kind.dtype}, whose numbers are {kind.min} to {kind.max}")
+    return result
 
 
 def tensor(data: Any, dtype: Any = None, device: str | None = None, requires_grad: bool = False) -> Tensor:
@@ -58,6 +69,8 @@ def tensor(data: Any, dtype: Any = None, device: str | None = None, requires_gra
     ------
     TypeError
         For an unsupported dtype, or `requires_grad` with integers.
+    ValueError
+        When a Python number does not fit the integer `dtype`.
     RuntimeError
         When the device is not available; the message says why.
 
@@ -74,7 +87,7 @@ def tensor(data: Any, dtype: Any = None, device: str | None = None, requires_gra
     data = _readable(data)
     if device is None and isinstance(data, Tensor):
         device = data.device
-    return Tensor(data, dtype, device, requires_grad)
+    return _fitting(Tensor(data, dtype, device, requires_grad), data, dtype)
 
 
 def as_tensor(data: Any, dtype: Any = None, device: str | None = None) -> Tensor:
@@ -112,7 +125,7 @@ def as_tensor(data: Any, dtype: Any = None, device: str | None = None) -> Tensor
         result = _core.as_tensor(data)
         if dtype is None and result.dtype == np.float64 and not (hasattr(data, "dtype") or hasattr(data, "__array__")):
             dtype = np.float32  # Python floats
-    return result if dtype is None and device is None else result.to(dtype=dtype, device=device)
+    return result if dtype is None and device is None else _fitting(result.to(dtype=dtype, device=device), data, dtype)
 
 
 def from_dlpack(x: Any, device: str | None = None, copy: bool | None = None) -> Tensor:
@@ -169,26 +182,17 @@ def _capsule(x: Any, copy: bool | None) -> Any:
 # ---- constants and ranges -------------------------------------------------------------------------------------------------------
 
 
-def _shape(size: tuple) -> tuple[int, ...]:
-    """f(2, 3) and f((2, 3)) are the same."""
-    if len(size) == 1 and not hasattr(size[0], "__index__"):
-        size = tuple(size[0])
-    elif len(size) == 2 and isinstance(size[0], (tuple, list)):
-        raise TypeError(f"a shape and then {size[1]!r}: write the dtype by name, as in zeros({size[0]}, dtype=...)")
-    return size
-
-
 def _finish(result: Tensor, requires_grad: bool) -> Tensor:
     return result.requires_grad_() if requires_grad else result
 
 
-def empty(*size, dtype: Any = None, device: str | None = None, requires_grad: bool = False) -> Tensor:
+def empty(*lengths, size: Any = None, dtype: Any = None, device: str | None = None, requires_grad: bool = False) -> Tensor:
     """A Tensor of uninitialised memory.
 
     Parameters
     ----------
-    *size : int or one sequence of int
-        The shape.
+    *lengths : int or one sequence of int
+        The shape; also by name, as `size`.
     dtype : dtype, default float32
     device : str, default "cpu"
     requires_grad : bool
@@ -206,7 +210,7 @@ def empty(*size, dtype: Any = None, device: str | None = None, requires_grad: bo
     >>> tc.empty(2, 3).shape
     (2, 3)
     """
-    return _finish(_core.empty(_shape(size), dtype, device), requires_grad)
+    return _finish(_core.empty(lengths_of(lengths, size), dtype, device), requires_grad)
 
 
 def full(size: int | Sequence[int], fill_value: Any, dtype: Any = None, device: str | None = None, requires_grad: bool = False) -> Tensor:
@@ -226,7 +230,7 @@ def full(size: int | Sequence[int], fill_value: Any, dtype: Any = None, device: 
     return _finish(_core.full(size, fill_value, dtype, device), requires_grad)
 
 
-def zeros(*size, dtype: Any = None, device: str | None = None, requires_grad: bool = False) -> Tensor:
+def zeros(*lengths, size: Any = None, dtype: Any = None, device: str | None = None, requires_grad: bool = False) -> Tensor:
     """A Tensor of zeros. Parameters as for ``empty``.
 
     Examples
@@ -236,10 +240,10 @@ def zeros(*size, dtype: Any = None, device: str | None = None, requires_grad: bo
     tensor([[0., 0.],
             [0., 0.]])
     """
-    return _finish(_core.full(_shape(size), False, dtype, device), requires_grad)
+    return _finish(_core.full(lengths_of(lengths, size), False, dtype, device), requires_grad)
 
 
-def ones(*size, dtype: Any = None, device: str | None = None, requires_grad: bool = False) -> Tensor:
+def ones(*lengths, size: Any = None, dtype: Any = None, device: str | None = None, requires_grad: bool = False) -> Tensor:
     """A Tensor of ones. Parameters as for ``empty``.
 
     Examples
@@ -248,7 +252,7 @@ def ones(*size, dtype: Any = None, device: str | None = None, requires_grad: boo
     >>> tc.ones(3, dtype="int64")
     tensor([1, 1, 1])
     """
-    return _finish(_core.full(_shape(size), True, dtype, device), requires_grad)
+    return _finish(_core.full(lengths_of(lengths, size), True, dtype, device), requires_grad)
 
 
 def _like(x: Any, dtype: Any, device: str | None) -> tuple[Any, Any, Any]:

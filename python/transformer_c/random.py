@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from . import _core
-from ._arguments import count
+from ._arguments import count, lengths_of
 from ._core import Generator, Tensor
 from ._names import hooks
 
@@ -92,11 +92,8 @@ def as_generator(rng: int | np.integer | np.random.Generator | Generator | None)
     raise TypeError(f"rng must be an int, a np.random.Generator, a tc.Generator or None, not {type(rng).__name__}")
 
 
-def _shape(sizes: tuple) -> tuple[int, ...]:
-    """f(2, 3) and f((2, 3)) are the same."""
-    if len(sizes) == 1 and not isinstance(sizes[0], (int, np.integer)):
-        sizes = (sizes[0],) if isinstance(sizes[0], str) else tuple(sizes[0])
-    return tuple(count("size", s, 0) for s in sizes)
+def _shape(sizes: tuple, size: Any = None) -> tuple[int, ...]:
+    return tuple(count("size", s, 0) for s in lengths_of(sizes, size))
 
 
 def _is_half(dtype) -> bool:
@@ -130,13 +127,13 @@ def _finish(x: Tensor, device, requires_grad: bool) -> Tensor:
     return x.requires_grad_() if requires_grad else x
 
 
-def randn(*size, dtype=None, device=None, requires_grad: bool = False, rng=None, generator=None) -> Tensor:
+def randn(*lengths, size=None, dtype=None, device=None, requires_grad: bool = False, rng=None, generator=None) -> Tensor:
     """A Tensor of standard normal numbers.
 
     Parameters
     ----------
-    *size : int or one sequence of int
-        The shape.
+    *lengths : int or one sequence of int
+        The shape; also by name, as `size`.
     dtype : dtype, default float32
     device : str, optional
     requires_grad : bool
@@ -149,10 +146,10 @@ def randn(*size, dtype=None, device=None, requires_grad: bool = False, rng=None,
     >>> tc.randn(2, 3, rng=0).shape
     (2, 3)
     """
-    return _finish(_normal(_shape(size), 0.0, 1.0, dtype, rng if generator is None else generator), device, requires_grad)
+    return _finish(_normal(_shape(lengths, size), 0.0, 1.0, dtype, rng if generator is None else generator), device, requires_grad)
 
 
-def rand(*size, dtype=None, device=None, requires_grad: bool = False, rng=None, generator=None) -> Tensor:
+def rand(*lengths, size=None, dtype=None, device=None, requires_grad: bool = False, rng=None, generator=None) -> Tensor:
     """A Tensor of uniform numbers in [0, 1). Parameters as for ``randn``.
 
     Examples
@@ -161,7 +158,7 @@ def rand(*size, dtype=None, device=None, requires_grad: bool = False, rng=None, 
     >>> tc.rand(2, rng=42)
     tensor([0.8823, 0.9150])
     """
-    return _finish(_uniform(_shape(size), 0.0, 1.0, dtype, rng if generator is None else generator), device, requires_grad)
+    return _finish(_uniform(_shape(lengths, size), 0.0, 1.0, dtype, rng if generator is None else generator), device, requires_grad)
 
 
 def _like(input: Any, dtype: Any, device: Any) -> tuple[tuple[int, ...], Any, Any]:

@@ -216,6 +216,39 @@ def test_no_grad_is_a_context_a_decorator_and_for_generators():
     assert tc.is_grad_enabled()
 
 
+@pytest.mark.parametrize("make", [tc.empty, tc.zeros, tc.ones, tc.rand, tc.randn])
+def test_a_shape_is_lengths_or_one_sequence_or_a_keyword(make):
+    for shape in ((2, 3), [2, 3], np.array([2, 3]), tc.tensor([2, 3])):
+        assert make(shape).shape == make(size=shape).shape == make(2, 3).shape == (2, 3)
+    assert make(size=2).shape == make(np.int32(2)).shape == make(tc.tensor(2)).shape == (2,) and make(size=()).shape == make().shape == ()
+    with pytest.raises(TypeError, match=r"the shape is given twice: \(2,\) and size=\(2, 3\)"):
+        make(2, size=(2, 3))
+    for wrong in (2.0, "a", None):
+        with pytest.raises(TypeError, match="size must be ints or one sequence of ints, got"):
+            make(wrong)
+    with pytest.raises(TypeError, match="write the dtype by name"):
+        make((2,), "float64")
+
+
+def test_python_numbers_fit_the_dtype():
+    """What does not fit is an error, as in NumPy, PyTorch and full(); it became another number."""
+    wrong = [
+        ([1, 300], "uint8"),
+        (-1, "uint8"),
+        ([2**40], "int32"),
+        ([[1.5e10, 0.0]], "int32"),
+        (float("nan"), "int64"),
+        (2.0**63, "int64"),
+    ]
+    for data, dtype in wrong:
+        for make in (tc.tensor, tc.as_tensor):
+            with pytest.raises(ValueError, match=f"does not fit {dtype}, whose numbers are "):
+                make(data, dtype=dtype)
+    assert tc.tensor([255, 0], dtype="uint8").tolist() == [255, 0] and tc.tensor([-1.7, 2.0], dtype="int32").tolist() == [-1, 2]
+    assert tc.tensor([], dtype="uint8").shape == (0,) and tc.tensor(2**63 - 1, dtype="int64").item() == 2**63 - 1
+    assert tc.tensor(np.array([300]), dtype="uint8").tolist() == [44]  # an array is cast as NumPy's astype casts it
+
+
 def test_making_tensors():
     assert tc.tensor([1.5]).dtype == np.float32 and tc.tensor([1]).dtype == np.int64 and tc.tensor([True]).dtype == bool
     assert tc.tensor(np.ones(2)).dtype == np.float64 and tc.tensor(np.float64(1)).dtype == np.float64
