@@ -234,3 +234,68 @@ def test_nothing_to_draw_from():
             count = np.count_nonzero(weights)
             seen = {i for seed in range(40) for i in tc.data.WeightedRandomSampler(weights, 1, replacement, rng=seed)}
             assert seen == set(np.flatnonzero(weights)) and len(seen) == count
+
+
+class Unsized:
+    def __getitem__(self, index):
+        return index
+
+
+@pytest.mark.parametrize(
+    ("dataset", "message"),
+    [
+        (None, "dataset is of type NoneType; expected a Dataset, an object with __getitem__ and __len__$"),
+        (iter([1, 2]), "list_iterator; expected .* make a list of it, or an IterableDataset"),
+        (Unsized(), "the dataset, a Unsized, has no __len__: define it, give a sampler, or make it an IterableDataset"),
+    ],
+)
+def test_what_is_no_dataset_is_refused_when_the_loader_is_made(dataset, message):
+    for options in ({}, {"shuffle": True}, {"collate_fn": len}):
+        with pytest.raises(TypeError, match=message):
+            DataLoader(dataset, 2, **options)
+
+
+def test_a_dataset_without_a_length_takes_a_sampler():
+    assert [b.tolist() for b in DataLoader(Unsized(), 2, sampler=[4, 2, 7])] == [[4, 2], [7]]
+    with pytest.raises(TypeError, match="batch_size must be an int, got None; .* iterate over the dataset itself"):
+        DataLoader([1, 2], batch_size=None)
+
+
+@pytest.mark.parametrize(
+    ("samples", "message"),
+    [
+        ([[1, 2, 3], [4, 5]], r"different lengths make no batch: 3 and, at place 1 of the batch, 2; pad them"),
+        (
+            [(np.ones(2), 0), (np.ones(2), 1), (np.ones(5), 1)],
+            r"different shapes make no batch: \(2,\) and, at place 2 of the batch, \(5,\); pad",
+        ),
+        ([tc.ones(2), tc.ones(3)], r"different shapes make no batch: \(2,\) and, at place 1 of the batch, \(3,\)"),
+    ],
+)
+def test_samples_of_different_sizes(samples, message):
+    with pytest.raises(ValueError, match=message + r".* or pass collate_fn="):
+        default_collate(samples)
+
+
+def test_samples_of_other_libraries_are_stacked():
+    class Foreign:
+        def __init__(self, values):
+            self.values = values
+
+        def __array__(self, dtype=None, copy=None):
+            return np.asarray(self.values, dtype)
+
+    x, y = next(iter(DataLoader([(Foreign([1.0, 2.0]), Foreign(3)), (Foreign([4.0, 5.0]), Foreign(6))], 2)))
+    assert isinstance(x, tc.Tensor) and x.tolist() == [[1, 2], [4, 5]] and y.tolist() == [3, 6]
+
+
+def test_datasets_are_added_up():
+    class Counting(tc.data.IterableDataset):
+        def __iter__(self):
+            return iter(range(2))
+
+    a, b = TensorDataset(np.arange(3)), TensorDataset(np.arange(3, 5))
+    assert [int(row) for (row,) in (a + b)] == list(range(5)) and len(a + [(9,)]) == 4
+    assert list(Counting() + Counting()) == [0, 1, 0, 1]
+    with pytest.raises(ValueError, match="argument 1 is one number, without axes"):
+        TensorDataset(np.arange(3), 3)

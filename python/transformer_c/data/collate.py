@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from .._core import Tensor
+from .._frames import is_array
 from .._tensor import as_tensor, stack, tensor
 
 
@@ -19,21 +20,34 @@ def default_collate(samples: Sequence[Any]) -> Any:
     if not len(samples):
         raise ValueError("there are no samples to make a batch of")
     first = samples[0]
-    if isinstance(first, Tensor):
-        return stack(list(samples))
-    if isinstance(first, np.ndarray):
-        return as_tensor(np.stack(samples))
+    if isinstance(first, (Tensor, np.ndarray)):
+        _check_alike("shapes", [np.shape(sample) for sample in samples])
+        return stack(list(samples)) if isinstance(first, Tensor) else as_tensor(np.stack(samples))
     if isinstance(first, (int, float, np.number, np.bool_)):
         return tensor(_numbers(samples))
     if isinstance(first, dict):
         return {key: default_collate([s[key] for s in samples]) for key in first}
+    if isinstance(first, (tuple, list)):
+        _check_alike("lengths", [len(s) for s in samples])
     if isinstance(first, tuple) and hasattr(first, "_fields"):
         return type(first)(*(default_collate(list(column)) for column in zip(*samples, strict=True)))
     if isinstance(first, (tuple, list)):
         return [default_collate(list(column)) for column in zip(*samples, strict=True)]
     if isinstance(first, (str, bytes)):
         return list(samples)
+    if is_array(first):
+        return default_collate([np.asarray(sample) for sample in samples])
     raise TypeError(f"samples of type {type(first).__name__} cannot be stacked into a batch; pass collate_fn=")
+
+
+def _check_alike(what: str, sizes: list[Any]) -> None:
+    """Raises if the samples differ in their lengths or shapes."""
+    for i, size in enumerate(sizes):
+        if size != sizes[0]:
+            raise ValueError(
+                f"samples of different {what} make no batch: {sizes[0]} and, at place {i} of the batch, {size}; pad them to one length, "
+                "or pass collate_fn="
+            )
 
 
 def _numbers(samples: Sequence[Any]) -> np.ndarray:

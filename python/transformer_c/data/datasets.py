@@ -28,6 +28,9 @@ class Dataset:
     def __len__(self) -> int:
         raise NotImplementedError(f"{type(self).__name__} has no __len__(): define it in the class")
 
+    def __add__(self, other: Any) -> ConcatDataset:
+        return ConcatDataset([self, other])
+
 
 class IterableDataset:
     """Samples one after the other: subclasses define ``__iter__``. A DataLoader cuts them into batches; it cannot shuffle them.
@@ -45,11 +48,14 @@ class IterableDataset:
     def __iter__(self) -> Iterator[Any]:
         raise NotImplementedError(f"{type(self).__name__} has no __iter__(): define it in the class")
 
+    def __add__(self, other: Iterable[Any]) -> ChainDataset:
+        return ChainDataset([self, other])
+
 
 class ChainDataset(IterableDataset):
     """Iterable datasets, one after the other."""
 
-    def __init__(self, datasets: Iterable[IterableDataset]) -> None:
+    def __init__(self, datasets: Iterable[Iterable[Any]]) -> None:
         self.datasets = list(datasets)
 
     def __iter__(self) -> Iterator[Any]:
@@ -71,6 +77,11 @@ class TensorDataset(Dataset):
         if not tensors:
             raise ValueError("TensorDataset needs at least one Tensor")
         self.tensors = tuple(as_tensor(t) for t in tensors)
+        for i, t in enumerate(self.tensors):
+            if not t.ndim:
+                raise ValueError(
+                    f"TensorDataset takes arrays whose first axis is that of the samples; argument {i} is one number, without axes"
+                )
         lengths = {len(t) for t in self.tensors}
         if len(lengths) != 1:
             raise ValueError(f"the Tensors have different lengths along their first axis: {[len(t) for t in self.tensors]}")

@@ -76,11 +76,14 @@ class DataLoader:
         multiprocessing_context: Any = None,
         prefetch_factor: int | None = None,
     ) -> None:
+        if batch_size is None:
+            raise TypeError("batch_size must be an int, got None; to get samples that are no batches, iterate over the dataset itself")
         batch_size, prefetch, num_workers, *_ = all_of(
             (count, "batch_size", batch_size),
             (count, "prefetch", prefetch, 0),
             (count, "num_workers", num_workers, 0),
             (self._check_order, dataset, batch_size, shuffle, drop_last, sampler, batch_sampler),
+            (self._check_dataset, dataset, sampler, batch_sampler),
             *([(self._check_samples, dataset)] if collate_fn is None else []),
         )
         source = rng if generator is None else generator
@@ -89,6 +92,18 @@ class DataLoader:
         self.sampler, self.batch_sampler = sampler, batch_sampler
         self.num_workers, self.pin_memory = num_workers, pin_memory
         self.generator = None if source is None else as_generator(source)
+
+    @staticmethod
+    def _check_dataset(dataset: Any, sampler: Any, batch_sampler: Any) -> None:
+        """Raises for what has no samples by index, and no order to walk over them."""
+        if isinstance(dataset, IterableDataset):
+            return
+        kind = type(dataset).__name__
+        if not hasattr(dataset, "__getitem__"):
+            hint = "; make a list of it, or an IterableDataset" if isinstance(dataset, Iterable) else ""
+            raise TypeError(f"dataset is of type {kind}; expected a Dataset, an object with __getitem__ and __len__{hint}")
+        if sampler is None and batch_sampler is None and not hasattr(dataset, "__len__"):
+            raise TypeError(f"the dataset, a {kind}, has no __len__: define it, give a sampler, or make it an IterableDataset")
 
     @staticmethod
     def _check_samples(dataset: Any) -> None:
