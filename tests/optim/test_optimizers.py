@@ -300,3 +300,45 @@ def test_a_step_whose_rounded_copy_has_another_shape_changes_nothing():
     with pytest.raises(ValueError, match=r"half 0 has shape \(2,\) but its parameter has \(4,\)"):
         tc._core.sgd_step([p], [g], None, 0.5, 0.0, 0.0, 0.0, False, False, True, [tc.zeros(2, dtype="bfloat16")])
     assert p.tolist() == [1.0] * 4
+
+
+def test_parameters_with_names():
+    """As in PyTorch 2.6 and later: the names are in the groups and in the state dict, and one without names can be loaded."""
+    layer = tc.nn.Linear(2, 1)
+    optimizer = tc.optim.AdamW(layer.named_parameters(), lr=0.1)
+    assert optimizer.param_groups[0]["param_names"] == ["weight", "bias"]
+    assert [p is q for p, q in zip(optimizer.param_groups[0]["params"], layer.parameters(), strict=True)] == [True, True]
+    layer(tc.ones(1, 2)).sum().backward()
+    optimizer.step()
+    state = optimizer.state_dict()
+    assert state["param_groups"][0]["param_names"] == ["weight", "bias"] and "param_names" not in repr(optimizer)
+    plain = tc.optim.AdamW(layer.parameters())
+    plain.load_state_dict(state)
+    optimizer.load_state_dict(tc.optim.AdamW(layer.parameters()).state_dict())
+    assert plain.param_groups[0]["lr"] == 0.1 and optimizer.param_groups[0]["param_names"] == ["weight", "bias"]
+    groups = tc.optim.SGD([{"params": [("w", layer.weight)], "lr": 0.5}, {"params": [("b", layer.bias)]}], lr=0.1)
+    assert [(g["param_names"], g["lr"]) for g in groups.param_groups] == [(["w"], 0.5), (["b"], 0.1)]
+
+
+def test_groups_that_are_none_change_nothing():
+    layer = tc.nn.Linear(2, 1)
+    for params in ([("w", layer.weight), layer.bias], [{"params": [("w", layer.weight)]}, {"params": [layer.bias]}]):
+        with pytest.raises(ValueError, match="some parameters have names, others none"):
+            tc.optim.SGD(params, lr=0.1)
+    optimizer = tc.optim.SGD([layer.weight], lr=0.1)
+    for group, message in (
+        ({"param": [layer.bias], "lr": 1}, r"a dict of \['lr', 'param'\]"),
+        (layer.bias, "Parameter"),
+        ([layer.bias], "list"),
+    ):
+        with pytest.raises(TypeError, match='a group of parameters is a dict that has "params", got ' + message):
+            optimizer.add_param_group(group)
+    assert len(optimizer.param_groups) == 1
+
+
+@pytest.mark.parametrize(
+    ("state", "what"), [({}, r"a dict of \[\]"), (None, "NoneType"), ({"model": 1, 2: 3}, r"a dict of \['2', 'model'\]")]
+)
+def test_what_is_no_state_dict_of_an_optimizer(state, what):
+    with pytest.raises(ValueError, match='the state dict of an optimizer has "state" and "param_groups", got ' + what):
+        tc.optim.SGD([tc.nn.Parameter([1.0])], lr=0.1).load_state_dict(state)

@@ -57,8 +57,9 @@ class Optimizer:
 
     Parameters
     ----------
-    params : iterable of Parameter, or of dicts
-        A dict has "params" and options that apply to these parameters only.
+    params : iterable of Parameter, of (str, Parameter), or of dicts
+        A dict has "params" and options that apply to these parameters only. Names, as ``named_parameters()`` gives them, are kept in the
+        group, as "param_names".
     defaults : dict
         Options for groups that do not set them.
     """
@@ -101,12 +102,19 @@ class Optimizer:
         ValueError
             When a parameter is already in a group, or an option is missing or out of range.
         """
+        if not isinstance(group, dict) or "params" not in group:
+            what = f"a dict of {sorted(group)}" if isinstance(group, dict) else type(group).__name__
+            raise TypeError(f'a group of parameters is a dict that has "params", got {what}')
         params = [group["params"]] if isinstance(group["params"], Tensor) else list(group["params"])
+        named = {isinstance(p, tuple) and len(p) == 2 and isinstance(p[0], str) for p in params}
+        if len(named | {"param_names" in g for g in self.param_groups if g["params"]}) > 1:
+            raise ValueError("some parameters have names, others none: give names of all, as named_parameters() does, or of none")
+        names = {"param_names": [name for name, _ in params]} if True in named else {}
+        params = [p for _, p in params] if names else params
         known = set(map(id, parameters_of(self)))
         for p in params:
             if not isinstance(p, Tensor):
-                hint = "; pass parameters(), not named_parameters()" if isinstance(p, tuple) else ""
-                raise TypeError(f"an optimizer takes Tensors, got {type(p).__name__}{hint}")
+                raise TypeError(f"an optimizer takes Tensors, got {type(p).__name__}")
             if not p.is_leaf:
                 raise ValueError("an optimizer takes leaf Tensors; this one is a result")
             if id(p) in known:
@@ -114,7 +122,7 @@ class Optimizer:
             known.add(id(p))
         options = {**self.defaults, **{k: v for k, v in group.items() if k != "params"}}
         self._check_options(options)
-        self.param_groups.append({"params": params, **options})
+        self.param_groups.append({"params": params, **names, **options})
         self._lay_out_gradients()
 
     def _check_options(self, options: dict[str, Any]) -> None:
@@ -295,6 +303,9 @@ class Optimizer:
         ValueError
             When the number of groups or parameters, or a shape, differs. Nothing is loaded in that case.
         """
+        if not isinstance(state_dict, dict) or not {"state", "param_groups"} <= set(state_dict):
+            what = f"a dict of {sorted(map(str, state_dict))}" if isinstance(state_dict, dict) else type(state_dict).__name__
+            raise ValueError(f'the state dict of an optimizer has "state" and "param_groups", got {what}')
         groups = state_dict["param_groups"]
         if [len(g["params"]) for g in groups] != [len(g["params"]) for g in self.param_groups]:
             raise ValueError(
@@ -312,7 +323,7 @@ class Optimizer:
     def __repr__(self) -> str:
         lines = [f"{type(self).__name__} ("]
         for i, group in enumerate(self.param_groups):
-            options = ", ".join(f"{k}={v}" for k, v in group.items() if k != "params")
+            options = ", ".join(f"{k}={v}" for k, v in group.items() if k not in ("params", "param_names"))
             lines.append(f"  group {i}: {len(group['params'])} parameters, {options}")
         return "\n".join([*lines, ")"])
 

@@ -79,7 +79,9 @@ class Zero:
                     self._slices[id(p)] = first, last, p.detach().view(-1)[first:last]
                 start += p.numel()
         groups = [
-            {**g, "params": [self._slices[id(p)][2] for p in g["params"] if id(p) in self._slices]} for g in self._optimizer.param_groups
+            {k: v for k, v in g.items() if k not in ("params", "param_names")}
+            | {"params": [self._slices[id(p)][2] for p in g["params"] if id(p) in self._slices]}
+            for g in self._optimizer.param_groups
         ]
         kind = type(self._optimizer)
         self._inner: Any = type(kind.__name__, (_WithoutBuffers, kind), {})(groups, **self._optimizer.defaults)
