@@ -19,6 +19,11 @@ def _attend(attn_mask):
 _LINEAR = tc.nn.Linear(4, 4)
 
 MISTAKES = {
+    "a cast to bytes": (lambda: tc.ones(2).byte(), AttributeError, r't\.to\("uint8"\)'),
+    "a cast to 16 bits": (lambda: tc.ones(2).short(), AttributeError, r"use t\.int\(\): there are no integers of 16 bits"),
+    "PyTorch's ndimension": (lambda: tc.ones(2).ndimension(), AttributeError, r"use t\.ndim"),
+    "PyTorch's element_size": (lambda: tc.ones(2).element_size(), AttributeError, r"use t\.dtype\.itemsize"),
+    "a complementary error function": (lambda: tc.ones(2).erfc(), AttributeError, r"use 1 - t\.erf\(\)"),
     "arrays to join one by one": (lambda: tc.cat(tc.ones(2), tc.ones(2)), TypeError, r"into one list: cat\(\[a, b\]\)"),
     "arrays to stack one by one": (lambda: tc.stack(np.ones(2), np.ones(2)), TypeError, r"into one list"),
     "an axis that is not there to flatten": (lambda: tc.nn.Flatten(7)(tc.ones(2, 3, 4)), IndexError, "7"),
