@@ -19,6 +19,11 @@ def is_array(value: Any) -> bool:
     return isinstance(value, memoryview) or hasattr(value, "__array__") or hasattr(value, "__array_interface__")
 
 
+def is_numbers(value: Any) -> bool:
+    """Whether `value` is a list, or nested lists, of Python numbers, which np.asarray makes an array."""
+    return isinstance(value, list) and bool(value) and all(isinstance(v, (int, float)) or is_numbers(v) for v in value)
+
+
 def _unusable(value: Any) -> str:
     """The columns that are not numbers, and what to do."""
     kind = type(value).__name__

@@ -315,3 +315,26 @@ def test_gradients_of_a_group_added_by_a_hook_are_checked(hook):
     with pytest.raises(FloatingPointError, match=r"the gradient of late.weight is not finite at step 2 .* the weights are those of step 1"):
         trainer(2).fit(model, [batch] if hook == "on_train_epoch_start" else [batch, batch])
     assert np.isfinite(model.late.weight.numpy()).all()
+
+
+class Foreign:
+    """An array of another library, such as PyTorch's Tensor."""
+
+    def __init__(self, values):
+        self.values = values
+
+    def __array__(self, dtype=None, copy=None):
+        return np.asarray(self.values, dtype)
+
+
+@pytest.mark.parametrize("wrap", [lambda a: a.tolist(), Foreign])
+def test_lists_of_numbers_and_arrays_of_other_libraries_are_arrays(wrap):
+    x, y = made()
+    lines = [Line(), Line()]
+    for line, data in zip(lines, ((x, y), (wrap(x), wrap(y))), strict=True):
+        tc.manual_seed(0)  # of the shuffles
+        trainer(3).fit(line, data, batch_size=4)
+    assert lines[0].seen == lines[1].seen and np.array_equal(lines[0].net.weight.numpy(), lines[1].net.weight.numpy())
+    assert np.array_equal(trainer().predict(lines[0], wrap(x)), trainer().predict(lines[0], x))
+    with pytest.raises(ValueError, match=r"train\[0\] has lists of different lengths, which make no array: pad them"):
+        trainer().fit(Line(), ([[1.0, 2.0, 3.0], [1.0]], [1.0, 2.0]))

@@ -16,7 +16,7 @@ import numpy as np
 from .. import _autocast, _core, _names
 from .._array_loss import as_loss
 from .._core import Tensor
-from .._frames import as_array, is_array, is_frame
+from .._frames import as_array, is_array, is_frame, is_numbers
 from .._nested import holds, map_nested
 from .._tensor import as_tensor, no_grad, tensor
 from .module_hooks import Hooked, RemovableHandle, register
@@ -45,11 +45,6 @@ _MAY_HOLD_ARRAYS = (np.ndarray, *_CONTAINERS)
 _GIVEN_AS_THEY_ARE = (Tensor, np.ndarray, type(None), bool, int, float, str)
 
 
-def _is_numbers(value: Any) -> bool:
-    """Whether `value` is a list, or nested lists, of Python numbers, which np.asarray makes an array."""
-    return isinstance(value, list) and bool(value) and all(isinstance(v, (int, float)) or _is_numbers(v) for v in value)
-
-
 def _gpu_of(values: Any) -> Any:
     """The device of a Tensor among the leaves that is on a GPU, or None."""
     devices: list[Any] = []
@@ -73,7 +68,7 @@ def _given(value: Any) -> Any:
     if isinstance(value, _GIVEN_AS_THEY_ARE):
         return value
     if isinstance(value, list):
-        return _array_of(value) if _is_numbers(value) else value
+        return _array_of(value) if is_numbers(value) else value
     if is_frame(value):
         return as_array(value)
     return np.asarray(value) if is_array(value) else value

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from .._core import Tensor
-from .._frames import as_array, is_frame
+from .._frames import as_array, is_array, is_frame, is_numbers
 from .._tensor import as_tensor
 from ..data import DataLoader, Dataset
 
@@ -52,7 +52,7 @@ class Rows(Dataset):
 
 
 def are_arrays(given: Any) -> bool:
-    """Whether `given` is an array or a frame, or a tuple of them, the first of which is no list."""
+    """Whether `given` is an array, nested lists of numbers, or a frame, or a tuple of them, the first of which is no list of anything else."""
     if isinstance(given, tuple):
         return bool(given) and _is_array(given[0]) and all(_is_array(part) or isinstance(part, list) for part in given)
     return _is_array(given)
@@ -70,7 +70,7 @@ def as_loader(name: str, given: Any, dtype: np.dtype, batch_size: int, shuffle: 
 
 
 def _is_array(value: Any) -> bool:
-    return isinstance(value, (Tensor, np.ndarray)) or is_frame(value)
+    return isinstance(value, (Tensor, np.ndarray)) or is_frame(value) or is_numbers(value) or is_array(value)
 
 
 def _as_tensor(name: str, value: Any, dtype: np.dtype) -> Tensor:
@@ -81,7 +81,10 @@ def _as_tensor(name: str, value: Any, dtype: np.dtype) -> Tensor:
             return _cast(as_tensor(np.ascontiguousarray(as_array(value))), dtype)
         except TypeError as error:
             raise TypeError(f"{name}: {error}") from None
-    array = np.asarray(value)
+    try:
+        array = np.asarray(value)
+    except ValueError:
+        raise ValueError(f"{name} has lists of different lengths, which make no array: pad them to one length") from None
     if array.dtype == object:
         try:
             array = array.astype(np.float64)
