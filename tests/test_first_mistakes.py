@@ -18,7 +18,33 @@ def _attend(attn_mask):
 
 _LINEAR = tc.nn.Linear(4, 4)
 
+
+def _schedule(make, **options):
+    return make(tc.optim.SGD([tc.nn.Parameter([1.0])], lr=0.1), **options)
+
+
 MISTAKES = {
+    "a digit without pixels": (lambda: tc.datasets.digits(side=0), ValueError, "side must be at least 1, got 0"),
+    "one number for a patch": (
+        lambda: tc.datasets.cut_patches(np.zeros((1, 8, 8)), 4),
+        TypeError,
+        r"patch_size must be a height and a width, such as \(7, 7\), got 4",
+    ),
+    "half a pixel": (lambda: tc.datasets.cut_patches(np.zeros((1, 8, 8)), (4.5, 4)), TypeError, r"patch_size must be an int, got 4\.5"),
+    "no squares": (lambda: tc.datasets.square_sequences(-1), ValueError, "n must be at least 1, got -1"),
+    "no categories": (lambda: tc.datasets.ReverseDataset(0, 16, 3), ValueError, "num_categories must be at least 1, got 0"),
+    "an op that is no function": (lambda: tc.custom_op(3, np.cos), TypeError, r"forward must be a function on ndarrays, got 3 \(int\)"),
+    "an op without a backward": (lambda: tc.custom_op(np.sin, None), TypeError, "backward must be a function on ndarrays, got None"),
+    "a number for a schedule": (
+        lambda: _schedule(tc.optim.lr_scheduler.LambdaLR, lr_lambda=0.9),
+        TypeError,
+        "lr_lambda must be a function of the epoch, or a list of one for each group, got 0.9",
+    ),
+    "no value to watch": (
+        lambda: _schedule(tc.optim.lr_scheduler.ReduceLROnPlateau).step(None),
+        TypeError,
+        "metrics must be a number, got None",
+    ),
     "a cast to bytes": (lambda: tc.ones(2).byte(), AttributeError, r't\.to\("uint8"\)'),
     "a cast to 16 bits": (lambda: tc.ones(2).short(), AttributeError, r"use t\.int\(\): there are no integers of 16 bits"),
     "PyTorch's ndimension": (lambda: tc.ones(2).ndimension(), AttributeError, r"use t\.ndim"),

@@ -38,6 +38,10 @@ def custom_op(forward: Callable[..., Any], backward: Callable[..., Any]) -> Call
     [12.0]
     """
 
+    for name, function in (("forward", forward), ("backward", backward)):
+        if not callable(function):
+            raise TypeError(f"{name} must be a function on ndarrays, got {function!r} ({type(function).__name__})")
+
     @functools.wraps(forward)
     def op(*inputs: Any, **options: Any) -> Any:
         arrays = [np.asarray(i.detach().numpy() if isinstance(i, Tensor) else i) for i in inputs]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from .._arguments import count, integer
+
 
 def cut_patches(images, patch_size: tuple[int, int] = (7, 7)) -> np.ndarray:
     """Images as sequences of patches, row by row.
@@ -25,7 +27,9 @@ def cut_patches(images, patch_size: tuple[int, int] = (7, 7)) -> np.ndarray:
     [[0, 1, 4, 5], [2, 3, 6, 7], [8, 9, 12, 13], [10, 11, 14, 15]]
     """
     images = np.asarray(images)
-    high, wide = patch_size
+    if not isinstance(patch_size, (tuple, list)) or len(patch_size) != 2:
+        raise TypeError(f"patch_size must be a height and a width, such as (7, 7), got {patch_size!r}")
+    high, wide = (integer("patch_size", length) for length in patch_size)
     if images.ndim != 3 or not (0 < high <= images.shape[1] and 0 < wide <= images.shape[2]):
         raise ValueError(f"images have shape {images.shape}; expected (N, height, width), with room for a patch of {high} x {wide}")
     rows, columns = images.shape[1] // high, images.shape[2] // wide
@@ -65,7 +69,7 @@ def digits(side: int = 28, seed: int = 0) -> tuple[tuple[np.ndarray, np.ndarray]
     (images, classes), (images, classes)
         images (N, side, side), float32 between 0 and 1; classes (N,), int64; in the same form as those of ``load_mnist``.
     """
-    images, classes = _load_digits(side)
+    images, classes = _load_digits(count("side", side))
     order = np.random.RandomState(seed).permutation(len(images))
     train, validation = order[:1437], order[1437:]
     return (images[train], classes[train]), (images[validation], classes[validation])

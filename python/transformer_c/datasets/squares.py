@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from .._arguments import count
+
 
 def square_sequences(n: int = 128, variable_len: bool = False, seed: int = 13) -> tuple[list[np.ndarray] | np.ndarray, np.ndarray]:
     """Corners of noisy squares, visited clockwise or counter-clockwise from a random corner.
@@ -30,6 +32,7 @@ def square_sequences(n: int = 128, variable_len: bool = False, seed: int = 13) -
     ((4, 2), (3,))
     """
     basic_corners = np.array([[-1, -1], [-1, 1], [1, 1], [1, -1]])
+    count("n", n)
     state = np.random.RandomState(seed)
     bases = state.randint(4, size=n)
     lengths = state.randint(3, size=n) + 2 if variable_len else np.full(n, 4)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from .._arguments import all_of, count
 from .._core import Tensor
 from .._tensor import as_tensor, tensor
 from ..data import Dataset
@@ -33,6 +34,7 @@ class ReverseDataset(Dataset):
     """
 
     def __init__(self, num_categories: int, seq_len: int, size: int, rng=None) -> None:
+        all_of((count, "num_categories", num_categories), (count, "seq_len", seq_len), (count, "size", size))
         self.num_categories, self.seq_len, self.size = num_categories, seq_len, size
         self.data = randint(num_categories, size=(size, seq_len), rng=rng)
 

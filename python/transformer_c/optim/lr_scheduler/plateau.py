@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from ..._arguments import one_of
+from ..._arguments import one_of, real
 from ..._best import is_better
 from ..optimizer import Optimizer
 from .base import LRScheduler, checked_optimizer, per_group
@@ -69,7 +69,7 @@ class ReduceLROnPlateau(LRScheduler):
 
     def step(self, metrics: Any, epoch: int | None = None) -> None:
         """Advances by one step, at which the watched value is `metrics`."""
-        value = float(metrics)
+        value = float(real("metrics", metrics))
         self.last_epoch = self.last_epoch + 1 if epoch is None else epoch
         if is_better(self.mode, value, self._bar()):
             self.best, self.num_bad_epochs = value, 0
