@@ -321,3 +321,15 @@ def test_an_interrupted_assignment_leaves_all_values_or_none():
         nth += 1
         layer = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2), Scale())
     assert nth > 20 and seen == {1.0, 2.0}
+
+
+def test_a_module_is_cast_to_floating_dtypes_alone():
+    """A frozen layer had become int64 when the next layer refused."""
+    net = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))
+    net[0].requires_grad_(False)
+    before = [p.tolist() for p in net.parameters()]
+    for dtype in ("int64", tc.bool, np.uint8, tc.arange(2)):
+        with pytest.raises(TypeError, match="which to\\(\\) casts to a floating dtype, not to (int64|bool|uint8)"):
+            net.to(dtype)
+    assert [p.tolist() for p in net.parameters()] == before and {p.dtype for p in net.parameters()} == {np.dtype(np.float32)}
+    assert net.to("bfloat16")[0].weight.dtype == tc.bfloat16 and net.to(tc.ones(1).double())[1].bias.dtype == np.float64

@@ -530,6 +530,9 @@ class Module:
                 device = argument
             else:
                 dtype = argument
+        kind = None if dtype is None else tensor([0.0]).to(dtype).dtype
+        if kind is not None and kind.kind not in "fV":
+            raise TypeError(f"a module has floating parameters and buffers, which to() casts to a floating dtype, not to {kind.name}")
         for module in self.modules():
             for registry in (module._parameters, module._buffers):
                 for value in registry.values():
