@@ -155,3 +155,15 @@ def test_truncated_normal_numbers_refuse_and_warn():
             nn.init.trunc_normal_(tc.empty(2), **wrong)
     with pytest.warns(UserWarning, match="more than 2 std"):
         nn.init.trunc_normal_(tc.empty(2), 0.0, 1.0, 2.5, 3.0)
+
+
+def test_a_refused_update_adds_nothing():
+    heads = nn.ModuleDict({"a": nn.ReLU()})
+    for given in ({"b": nn.Tanh(), "c": 3}, {"b": nn.Tanh(), 4: nn.Tanh()}):
+        with pytest.raises(TypeError, match="must be an nn.Module|the name of a module is a str, not int"):
+            heads.update(given)
+    assert list(heads) == ["a"]
+    scales = nn.ParameterList([tc.ones(2)])
+    with pytest.raises(TypeError, match="data has dtype"):
+        scales.extend([tc.ones(3), "text"])
+    assert [p.shape for p in scales] == [(2,)]

@@ -154,7 +154,7 @@ class ParameterList(Module):
 
     def extend(self, values: Iterable[Any]) -> ParameterList:
         """Adds parameters at the end; returns self."""
-        for value in list(values):
+        for value in [_parameter(value) for value in values]:  # all, before the first is added
             self.append(value)
         return self
 
@@ -172,7 +172,11 @@ class ParameterList(Module):
         place = index + len(self) if index < 0 else index
         if not 0 <= place <= len(self):
             raise IndexError(f"index {index} is out of range for {len(self)} parameters")
-        self.register_parameter(str(place), value if isinstance(value, Parameter) else Parameter(as_tensor(value)))
+        self.register_parameter(str(place), _parameter(value))
+
+
+def _parameter(value: Any) -> Parameter:
+    return value if isinstance(value, Parameter) else Parameter(as_tensor(value))
 
 
 class ModuleDict(Module):
@@ -199,8 +203,11 @@ class ModuleDict(Module):
 
     def update(self, modules: Mapping[str, Module] | Iterable[tuple[str, Module]]) -> None:
         """Adds modules; those of the same name are replaced."""
+        holder = Module()
         for name, module in dict(modules).items():
-            self[name] = module
+            _add(holder, name, module)
+        for name, module in holder._modules.items():
+            self.add_module(name, module)
 
     def pop(self, name: str) -> Module:
         """Removes a module and returns it."""
@@ -226,9 +233,7 @@ class ModuleDict(Module):
         return self._modules[name]
 
     def __setitem__(self, name: str, module: Module) -> None:
-        if not isinstance(name, str):
-            raise TypeError(f"the name of a module is a str, not {type(name).__name__}")
-        self.add_module(name, module)
+        _add(self, name, module)
 
     def __delitem__(self, name: str) -> None:
         del self._modules[name]
@@ -241,3 +246,10 @@ class ModuleDict(Module):
 
     def __contains__(self, name: object) -> bool:
         return name in self._modules
+
+
+def _add(holder: Module, name: str, module: Module) -> None:
+    """Registers a module; TypeError if its name is no str."""
+    if not isinstance(name, str):
+        raise TypeError(f"the name of a module is a str, not {type(name).__name__}")
+    holder.add_module(name, module)
