@@ -40,6 +40,11 @@ MISTAKES = {
         TypeError,
         "lr_lambda must be a function of the epoch, or a list of one for each group, got 0.9",
     ),
+    "a limit in quotes": (
+        lambda: tc.nn.utils.clip_grad_norm_(_LINEAR.parameters(), "1.0"),
+        TypeError,
+        r"max_norm must be a number, got '1\.0' \(str\)",
+    ),
     "no value to watch": (
         lambda: _schedule(tc.optim.lr_scheduler.ReduceLROnPlateau).step(None),
         TypeError,

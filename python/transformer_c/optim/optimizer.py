@@ -545,6 +545,8 @@ def clip_grad_norm_(parameters, max_norm: float | Tensor, norm_type: float = 2.0
     >>> float(tc.optim.clip_grad_norm_([p], 1.0))
     10.0
     """
+    if not isinstance(max_norm, Tensor):  # to read one may wait for a GPU
+        real("max_norm", max_norm)
     norm_type = float(norm_type)
     if not norm_type > 0:
         raise ValueError(f"norm_type must be above 0, got {norm_type}")
