@@ -1,16 +1,22 @@
 /* add_in_place.c: to += from. */
 #include "../add_in_place.h"
-#include "simd.h"
+#include "ahead.h"
+
+typedef struct sums {
+    real *to;
+    const real *from;
+} sums;
+
+TC_INLINE void add(void *loop, int64_t i, int lanes)
+{
+    const sums *s = loop;
+    v_store_some(s->to + i, v_load_some(s->to + i, lanes) + v_load_some(s->from + i, lanes), lanes);
+}
 
 TC_DEFINE_KERNEL(add_in_place)(const void *args, int64_t begin, int64_t end, void *scratch)
 {
     const tc_add_in_place_args *a = args;
-    real *to = a->to;
-    const real *from = a->from;
     (void)scratch;
     const int64_t last = end * TC_ADD_BLOCK < a->numel ? end * TC_ADD_BLOCK : a->numel;
-    for (int64_t i = begin * TC_ADD_BLOCK; i < last; i += TC_LANES) {
-        const int lanes = v_left(last, i);
-        v_store_some(to + i, v_load_some(to + i, lanes) + v_load_some(from + i, lanes), lanes);
-    }
+    each_vector(add, &(sums){a->to, a->from}, &(vectors_ahead){sizeof(real), AHEAD, {a->to, a->from}}, begin * TC_ADD_BLOCK, last);
 }

@@ -1,6 +1,6 @@
 /* binary.c: functions of two arguments and their gradients, one row of binary.def each, and `where`. */
 #include "../function_ids.h"
-#include "simd.h"
+#include "ahead.h"
 
 typedef real element;
 #include "activation.h"
@@ -13,11 +13,16 @@ TC_INLINE vreal lanes_of(const real *p, int step, int64_t i, int lanes) { return
     TC_INLINE void loop_##name(real *out, const real *a, int a_step, const real *b, int b_step, int64_t n)                                 \
     {                                                                                                                                      \
         int64_t i = 0;                                                                                                                     \
-        for (; i + TC_LANES <= n; i += TC_LANES)                                                                                           \
-            v_store(out + i, value_##name(lanes_of(a, a_step, i, TC_LANES), lanes_of(b, b_step, i, TC_LANES)));                            \
-        if (i < n) {                                                                                                                       \
+        for (; i + LINE <= n; i += LINE) {                                                                                                 \
+            if (a_step) read_ahead(a + i + AHEAD);                                                                                         \
+            if (b_step) read_ahead(b + i + AHEAD);                                                                                         \
+            write_ahead(out + i + AHEAD);                                                                                                  \
+            EACH_OF_LINE(j, i)                                                                                                             \
+            v_store(out + j, value_##name(lanes_of(a, a_step, j, TC_LANES), lanes_of(b, b_step, j, TC_LANES)));                            \
+        }                                                                                                                                  \
+        for (; i < n; i += TC_LANES) {                                                                                                     \
             const int lanes = v_left(n, i);                                                                                                \
-            v_store_n(out + i, value_##name(lanes_of(a, a_step, i, lanes), lanes_of(b, b_step, i, lanes)), lanes);                         \
+            v_store_some(out + i, value_##name(lanes_of(a, a_step, i, lanes), lanes_of(b, b_step, i, lanes)), lanes);                      \
         }                                                                                                                                  \
     }                                                                                                                                      \
     static void forward_##name(real *out, const real *const *in, const int *step, int64_t n)                                               \
@@ -43,8 +48,13 @@ TC_INLINE vreal lanes_of(const real *p, int step, int64_t i, int lanes) { return
     static void backward_##name(real *out, const real *const *in, const int *step, int64_t n)                                              \
     {                                                                                                                                      \
         int64_t i = 0;                                                                                                                     \
-        for (; step[0] && step[1] && step[2] && i + TC_LANES <= n; i += TC_LANES)                                                          \
-            v_store(out + i, slope_##name(v_load(in[0] + i), v_load(in[1] + i), v_load(in[2] + i)));                                       \
+        for (; step[0] && step[1] && step[2] && i + LINE <= n; i += LINE) {                                                                \
+            TC_UNROLL                                                                                                                      \
+            for (int k = 0; k < 3; k++) read_ahead(in[k] + i + AHEAD);                                                                     \
+            write_ahead(out + i + AHEAD);                                                                                                  \
+            EACH_OF_LINE(j, i)                                                                                                             \
+            v_store(out + j, slope_##name(v_load(in[0] + j), v_load(in[1] + j), v_load(in[2] + j)));                                       \
+        }                                                                                                                                  \
         for (; i < n; i += TC_LANES) {                                                                                                     \
             const int lanes = v_left(n, i);                                                                                                \
             v_store_some(                                                                                                                  \
@@ -104,7 +114,11 @@ static void clamp(real *out, const real *const *in, const int *step, int64_t n)
     int64_t i = 0;
     if (step[0] && !step[1] && !step[2]) { /* two numbers */
         const vreal low = v_set1(in[1][0]), high = v_set1(in[2][0]);
-        for (; i + TC_LANES <= n; i += TC_LANES) v_store(out + i, v_minimum(v_maximum(v_load(in[0] + i), low), high));
+        for (; i + LINE <= n; i += LINE) {
+            read_ahead(in[0] + i + AHEAD);
+            write_ahead(out + i + AHEAD);
+            EACH_OF_LINE(j, i) v_store(out + j, v_minimum(v_maximum(v_load(in[0] + j), low), high));
+        }
     }
     for (; i < n; i += TC_LANES) {
         const int lanes = v_left(n, i);

@@ -1,16 +1,15 @@
 /* dropout.c: y = keep ? x / (1 - p) : 0 (Srivastava et al. 2014, scaled in training). The mask is recomputed, never stored. */
+#include "ahead.h"
 #include "dropout.h"
 #include "philox.h"
 
-/* A group takes so long that the processor's own prefetching falls behind: prefetch the lines of a group some groups ahead. Past the end
- * this does nothing. */
-TC_INLINE void prefetch_group(const char *x, const char *y)
+/* The lines of a group some groups ahead. */
+TC_INLINE void prefetch_group(const real *x, real *y)
 {
-    const int64_t ahead = 1024; /* bytes */
     TC_UNROLL
-    for (int64_t line = 0; line < TC_PHILOX_GROUP * (int64_t)sizeof(real); line += 64) {
-        __builtin_prefetch(x + ahead + line, 0);
-        __builtin_prefetch(y + ahead + line, 1);
+    for (int64_t i = 0; i < TC_PHILOX_GROUP; i += LINE) {
+        read_ahead(x + i + AHEAD);
+        write_ahead(y + i + AHEAD);
     }
 }
 
@@ -26,7 +25,7 @@ void TC_KERNEL(drop)(const tc_mask *mask, real *y, const real *x, int64_t begin,
         for (int64_t at = first; at < last;) {
             const int64_t skip = at % TC_PHILOX_GROUP, left = last - at;
             const int64_t n = TC_PHILOX_GROUP - skip < left ? TC_PHILOX_GROUP - skip : left;
-            prefetch_group((const char *)x, (const char *)y);
+            prefetch_group(x, y);
             philox_group(words, mask->seed, mask->call, (uint64_t)(at / TC_PHILOX_GROUP));
             for (int64_t i = 0; i < n; i += TC_LANES) {
                 const int lanes = v_left(n, i);

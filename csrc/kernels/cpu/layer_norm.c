@@ -34,17 +34,20 @@ TC_INLINE vreal add_squared_difference(vreal sum, const void *row, int64_t i, in
     return v_fma(d, d, sum);
 }
 
-/* y (C), the row x normalised. */
-TC_INLINE void write_row(const tc_layer_norm_forward_args *a, void *y, const void *x, const tc_stored x_stored, const tc_stored stored,
-                         real mean, real rstd)
+/* A row x normalised. */
+typedef struct normalised_row {
+    void *y;
+    const void *x, *gamma, *beta;
+    vreal mean, rstd;
+    tc_stored x_stored, stored;
+} normalised_row;
+
+TC_INLINE void write_normalised(void *row, int64_t i, int lanes)
 {
-    const int64_t C = a->C;
-    const vreal m = v_set1(mean), r = v_set1(rstd);
-    for (int64_t i = 0; i < C; i += TC_LANES) {
-        const int lanes = v_left(C, i);
-        const vreal scaled = v_times_some((v_load_stored(stored_at(x, x_stored, i), x_stored, lanes) - m) * r, a->gamma, stored, i, lanes);
-        v_store_stored(stored_to(y, stored, i), stored, v_plus_some(scaled, a->beta, stored, i, lanes), lanes);
-    }
+    const normalised_row *r = row;
+    const vreal x = v_load_stored(stored_at(r->x, r->x_stored, i), r->x_stored, lanes);
+    const vreal scaled = v_times_some((x - r->mean) * r->rstd, r->gamma, r->stored, i, lanes);
+    v_store_stored(stored_to(r->y, r->stored, i), r->stored, v_plus_some(scaled, r->beta, r->stored, i, lanes), lanes);
 }
 
 /* What dropout keeps of elements [begin, end) of x, which lies in y until the result does. Halves are rounded, as those of the op are. */
@@ -86,8 +89,17 @@ TC_INLINE void normalise_rows(const tc_layer_norm_forward_args *a, const tc_stor
         const real variance = row_sum(add_squared_difference, &row, C) / (real)C + (real)a->eps;
         rstd[n] = variance == (real)INFINITY ? (real)NAN : R(1.0) / real_sqrt(variance); /* 0 would hide that the squares overflow */
     }
-    for (int n = 0; n < rows; n++)
-        write_row(a, stored_to(a->y, stored, (first + n) * C), stored_at(x, x_stored, n * C), x_stored, stored, mean[n], rstd[n]);
+    for (int n = 0; n < rows; n++) {
+        normalised_row row = {.y = stored_to(a->y, stored, (first + n) * C),
+                              .x = stored_at(x, x_stored, n * C),
+                              .gamma = a->gamma,
+                              .beta = a->beta,
+                              .mean = v_set1(mean[n]),
+                              .rstd = v_set1(rstd[n]),
+                              .x_stored = x_stored,
+                              .stored = stored};
+        each_vector(write_normalised, &row, &(vectors_ahead){0}, 0, C);
+    }
 }
 
 TC_INLINE void forward_rows(const tc_stored stored, const tc_layer_norm_forward_args *a, int64_t begin, int64_t end)

@@ -6,35 +6,66 @@
 #define TC_KERNELS_CPU_NORM_BACKWARD_H
 
 #include "../layer_norm.h"
+#include "ahead.h"
 #include "dropout.h"
 #include "rows.h"
+
+typedef struct norm_gradient_row {
+    real *dx, *dgamma, *dbeta;
+    const real *x, *dy, *gamma;
+    vreal mean, rstd, mean_g, mean_gx;
+    bool centred;
+} norm_gradient_row;
+
+TC_INLINE vreal normalised(const norm_gradient_row *r, int64_t i, int lanes)
+{
+    const vreal x = v_load_some(r->x + i, lanes);
+    return (r->centred ? x - r->mean : x) * r->rstd;
+}
+
+/* 0 beyond the row's end. */
+TC_INLINE vreal gradient_of_normalised(const norm_gradient_row *r, int64_t i, int lanes)
+{
+    return v_times_some(v_load_some(r->dy + i, lanes), r->gamma, TC_STORED_AS_COMPUTED, i, lanes);
+}
+
+/* Adds to sums over the row, which are means later, and to those of its columns. */
+TC_INLINE void add_norm_gradient(void *row, int64_t i, int lanes)
+{
+    norm_gradient_row *r = row;
+    const vreal d = v_load_some(r->dy + i, lanes), xhat = normalised(r, i, lanes), g = gradient_of_normalised(r, i, lanes);
+    if (r->centred) r->mean_g = r->mean_g + g;
+    r->mean_gx = v_fma(g, xhat, r->mean_gx);
+    if (r->dgamma) v_store_some(r->dgamma + i, v_fma(d, xhat, v_load_some(r->dgamma + i, lanes)), lanes);
+    if (r->dbeta) v_store_some(r->dbeta + i, d + v_load_some(r->dbeta + i, lanes), lanes);
+}
+
+TC_INLINE void write_norm_gradient(void *row, int64_t i, int lanes)
+{
+    const norm_gradient_row *r = row;
+    const vreal xhat = normalised(r, i, lanes), g = gradient_of_normalised(r, i, lanes);
+    v_store_some(r->dx + i, r->rstd * ((r->centred ? g - r->mean_g : g) - xhat * r->mean_gx), lanes);
+}
 
 TC_INLINE void norm_backward_row(const tc_layer_norm_backward_args *a, int64_t n, real *dgamma, real *dbeta, bool centred)
 {
     const int64_t C = a->C;
-    const real *x = (const real *)a->x + n * C, *dy = (const real *)a->dy + n * C, *gamma = a->gamma;
-    const vreal mean = v_set1(centred ? ((const real *)a->mean)[n] : R(0.0)), rstd = v_set1(((const real *)a->rstd)[n]);
-    vreal sum_g = v_zero(), sum_gx = v_zero();
-    for (int64_t i = 0; i < C; i += TC_LANES) {
-        const int lanes = v_left(C, i);
-        const vreal d = v_load_some(dy + i, lanes), v = v_load_some(x + i, lanes);
-        const vreal xhat = (centred ? v - mean : v) * rstd;
-        const vreal g = v_times_some(d, gamma, TC_STORED_AS_COMPUTED, i, lanes); /* 0 beyond the row's end, so the sums are right */
-        if (centred) sum_g = sum_g + g;
-        sum_gx = v_fma(g, xhat, sum_gx);
-        if (dgamma) v_store_some(dgamma + i, v_fma(d, xhat, v_load_some(dgamma + i, lanes)), lanes);
-        if (dbeta) v_store_some(dbeta + i, d + v_load_some(dbeta + i, lanes), lanes);
-    }
-    real *const dx = row_or_null(a->dx || !centred ? a->dx : a->ddropped, n, C);
-    if (!dx) return;
-    const vreal mean_g = v_set1(centred ? v_sum(sum_g) / (real)C : R(0.0)), mean_gx = v_set1(v_sum(sum_gx) / (real)C);
-    for (int64_t i = 0; i < C; i += TC_LANES) {
-        const int lanes = v_left(C, i);
-        const vreal d = v_load_some(dy + i, lanes), v = v_load_some(x + i, lanes);
-        const vreal xhat = (centred ? v - mean : v) * rstd;
-        const vreal g = v_times_some(d, gamma, TC_STORED_AS_COMPUTED, i, lanes);
-        v_store_some(dx + i, rstd * ((centred ? g - mean_g : g) - xhat * mean_gx), lanes);
-    }
+    norm_gradient_row row = {.dx = row_or_null(a->dx || !centred ? a->dx : a->ddropped, n, C),
+                             .dgamma = dgamma,
+                             .dbeta = dbeta,
+                             .x = (const real *)a->x + n * C,
+                             .dy = (const real *)a->dy + n * C,
+                             .gamma = a->gamma,
+                             .mean = v_set1(centred ? ((const real *)a->mean)[n] : R(0.0)),
+                             .rstd = v_set1(((const real *)a->rstd)[n]),
+                             .mean_g = v_zero(),
+                             .mean_gx = v_zero(),
+                             .centred = centred};
+    each_vector(add_norm_gradient, &row, &(vectors_ahead){0}, 0, C);
+    if (!row.dx) return;
+    row.mean_g = v_set1(centred ? v_sum(row.mean_g) / (real)C : R(0.0));
+    row.mean_gx = v_set1(v_sum(row.mean_gx) / (real)C);
+    each_vector(write_norm_gradient, &row, &(vectors_ahead){sizeof(real), rows_ahead(C), {row.dy, row.x}, row.dx}, 0, C);
 }
 
 /* Chunks [begin, end). */

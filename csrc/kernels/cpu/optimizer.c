@@ -1,6 +1,6 @@
 /* optimizer.c: the update rules, one pass over all parameters. Items are blocks of the chunk list. */
 #include "../optimizer.h"
-#include "simd.h"
+#include "ahead.h"
 
 /* A block of a chunk. */
 typedef struct block {
@@ -62,34 +62,52 @@ TC_DEFINE_KERNEL(sgd_step)(const void *args, int64_t begin, int64_t end, void *s
 }
 
 /* Kingma & Ba 2015, algorithm 1; Loshchilov & Hutter 2019, algorithm 2 (decoupled); AMSGrad: Reddi et al. 2018. */
+typedef struct adam_block {
+    real *parameter, *mean, *square, *largest;
+    const real *gradient;
+    vreal keep1, beta2, keep2, step, root, eps, decay;
+    real coupled;
+    bool decoupled, maximize;
+} adam_block;
+
+TC_INLINE void adam_vector(void *loop, int64_t i, int lanes)
+{
+    const adam_block *b = loop;
+    vreal p = v_load_some(b->parameter + i, lanes);
+    const vreal g = rule_gradient(b->gradient + i, p, b->coupled, b->maximize, lanes);
+    if (b->decoupled) p = p * b->decay;
+    const vreal m0 = v_load_some(b->mean + i, lanes);
+    const vreal m = v_fma(g - m0, b->keep1, m0);
+    vreal s = v_fma(g * g, b->keep2, b->beta2 * v_load_some(b->square + i, lanes));
+    v_store_some(b->mean + i, m, lanes);
+    v_store_some(b->square + i, s, lanes);
+    if (b->largest) {
+        s = v_max(v_load_some(b->largest + i, lanes), s);
+        v_store_some(b->largest + i, s, lanes);
+    }
+    v_store_some(b->parameter + i, v_fnma(b->step, m / (v_sqrt(s) / b->root + b->eps), p), lanes);
+}
+
 TC_DEFINE_KERNEL(adam_step)(const void *args, int64_t begin, int64_t end, void *scratch)
 {
     const tc_adam_args *a = args;
+    adam_block of = {.keep1 = v_set1((real)(1 - a->beta1)),
+                     .beta2 = v_set1((real)a->beta2),
+                     .keep2 = v_set1((real)(1 - a->beta2)),
+                     .step = v_set1((real)(a->lr / a->correction1)),
+                     .root = v_set1((real)sqrt(a->correction2)),
+                     .eps = v_set1((real)a->eps),
+                     .decay = v_set1((real)(1 - a->lr * a->weight_decay)),
+                     .coupled = a->decoupled ? R(0.0) : (real)a->weight_decay,
+                     .decoupled = a->decoupled,
+                     .maximize = a->maximize};
     (void)scratch;
-    const vreal keep1 = v_set1((real)(1 - a->beta1)), beta2 = v_set1((real)a->beta2), keep2 = v_set1((real)(1 - a->beta2));
-    const vreal step = v_set1((real)(a->lr / a->correction1)), root = v_set1((real)sqrt(a->correction2)), eps = v_set1((real)a->eps);
-    const vreal decay = v_set1((real)(1 - a->lr * a->weight_decay));
-    const real coupled = a->decoupled ? R(0.0) : (real)a->weight_decay;
     for (int64_t index = begin; index < end; index++) {
         const block b = block_at(a->chunks, a->chunk_count, index);
-        real *parameter = b.chunk->parameter, *mean = b.chunk->state[0], *square = b.chunk->state[1], *largest = b.chunk->state[2];
-        const real *gradient = b.chunk->gradient;
-        for (int64_t i = b.first; i < b.last; i += TC_LANES) {
-            const int lanes = v_left(b.last, i);
-            vreal p = v_load_some(parameter + i, lanes);
-            const vreal g = rule_gradient(gradient + i, p, coupled, a->maximize, lanes);
-            if (a->decoupled) p = p * decay;
-            const vreal m0 = v_load_some(mean + i, lanes);
-            const vreal m = v_fma(g - m0, keep1, m0);
-            vreal s = v_fma(g * g, keep2, beta2 * v_load_some(square + i, lanes));
-            v_store_some(mean + i, m, lanes);
-            v_store_some(square + i, s, lanes);
-            if (largest) {
-                s = v_max(v_load_some(largest + i, lanes), s);
-                v_store_some(largest + i, s, lanes);
-            }
-            v_store_some(parameter + i, v_fnma(step, m / (v_sqrt(s) / root + eps), p), lanes);
-        }
+        of.parameter = b.chunk->parameter, of.gradient = b.chunk->gradient;
+        of.mean = b.chunk->state[0], of.square = b.chunk->state[1], of.largest = b.chunk->state[2];
+        const vectors_ahead ahead = {sizeof(real), AHEAD, {of.parameter, of.gradient, of.mean, of.square}};
+        each_vector(adam_vector, &of, &ahead, b.first, b.last);
     }
 }
 
@@ -179,6 +197,18 @@ TC_DEFINE_KERNEL(clip_factor)(const void *args, int64_t begin, int64_t end, void
     *(real *)a->norm = (real)norm;
 }
 
+typedef struct scaled {
+    real *gradient;
+    vreal factor, limit;
+} scaled;
+
+TC_INLINE void scale_vector(void *loop, int64_t i, int lanes)
+{
+    const scaled *s = loop;
+    const vreal g = v_load_some(s->gradient + i, lanes) * s->factor;
+    v_store_some(s->gradient + i, v_max(v_neg(s->limit), v_min(s->limit, g)), lanes); /* NaN passes through */
+}
+
 TC_DEFINE_KERNEL(gradient_scale)(const void *args, int64_t begin, int64_t end, void *scratch)
 {
     const tc_scale_args *a = args;
@@ -189,10 +219,7 @@ TC_DEFINE_KERNEL(gradient_scale)(const void *args, int64_t begin, int64_t end, v
     for (int64_t index = begin; index < end; index++) {
         const block b = block_at(a->chunks, a->chunk_count, index);
         real *gradient = b.chunk->gradient;
-        for (int64_t i = b.first; i < b.last; i += TC_LANES) {
-            const int lanes = v_left(b.last, i);
-            const vreal g = v_load_some(gradient + i, lanes) * factor;
-            v_store_some(gradient + i, v_max(v_neg(limit), v_min(limit, g)), lanes); /* NaN passes through */
-        }
+        scaled of = {gradient, factor, limit};
+        each_vector(scale_vector, &of, &(vectors_ahead){sizeof(real), AHEAD, {gradient}}, b.first, b.last);
     }
 }

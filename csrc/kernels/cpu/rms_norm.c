@@ -14,6 +14,20 @@ TC_INLINE vreal add_square(vreal sum, const void *row, int64_t i, int lanes)
     return v_fma(v, v, sum);
 }
 
+typedef struct scaled_row {
+    void *y;
+    const void *x, *gamma;
+    vreal rstd;
+    tc_stored stored;
+} scaled_row;
+
+TC_INLINE void write_scaled(void *row, int64_t i, int lanes)
+{
+    const scaled_row *r = row;
+    const vreal scaled = v_load_stored(stored_at(r->x, r->stored, i), r->stored, lanes) * r->rstd;
+    v_store_stored(stored_to(r->y, r->stored, i), r->stored, v_times_some(scaled, r->gamma, r->stored, i, lanes), lanes);
+}
+
 TC_INLINE void forward_rows(const tc_stored stored, const tc_rms_norm_forward_args *a, int64_t begin, int64_t end)
 {
     for (int64_t n = begin; n < end; n++) {
@@ -21,11 +35,8 @@ TC_INLINE void forward_rows(const tc_stored stored, const tc_rms_norm_forward_ar
         void *y = stored_to(a->y, stored, n * a->C);
         const real rstd = R(1.0) / real_sqrt(row_sum(add_square, &(stored_row){x, stored}, a->C) / (real)a->C + (real)a->eps);
         ((real *)a->rstd)[n] = rstd;
-        for (int64_t i = 0; i < a->C; i += TC_LANES) {
-            const int lanes = v_left(a->C, i);
-            const vreal scaled = v_load_stored(stored_at(x, stored, i), stored, lanes) * v_set1(rstd);
-            v_store_stored(stored_to(y, stored, i), stored, v_times_some(scaled, a->gamma, stored, i, lanes), lanes);
-        }
+        scaled_row row = {y, x, a->gamma, v_set1(rstd), stored};
+        each_vector(write_scaled, &row, &(vectors_ahead){stored_size(stored), rows_ahead(a->C), {x}, y}, 0, a->C);
     }
 }
 

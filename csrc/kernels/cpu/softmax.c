@@ -1,30 +1,50 @@
 /* softmax.c: y = e^(x - max x) / sum e^(x - max x) over rows, its logarithm, the fused cross-entropy, and their gradients. */
 #include "../read_index.h"
 #include "../softmax.h"
+#include "ahead.h"
 #include "softmax_rows.h"
 
 /* ---- one row ---------------------------------------------------------------------------------------------------------------- */
+
+typedef struct logarithm_row {
+    real *y;
+    const real *x;
+    vreal top, log_sum;
+} logarithm_row;
+
+TC_INLINE void write_logarithm(void *row, int64_t i, int lanes)
+{
+    const logarithm_row *r = row;
+    v_store_some(r->y + i, (v_load_some(r->x + i, lanes) - r->top) - r->log_sum, lanes);
+}
+
+typedef struct scaled_row {
+    real *y;
+    vreal by;
+} scaled_row;
+
+TC_INLINE void scale(void *row, int64_t i, int lanes)
+{
+    const scaled_row *r = row;
+    v_store_some(r->y + i, v_load_some(r->y + i, lanes) * r->by, lanes);
+}
 
 static void forward_row(real *y, const real *x, int64_t C, bool logarithm)
 {
     const real top = row_top(x, C);
     if (logarithm) { /* the difference first, which is exact for values near `top`: top + log(sum) would lose digits */
-        const vreal t = v_set1(top), log_sum = v_set1(real_log(row_exp_sum(NULL, x, C, top)));
-        for (int64_t i = 0; i < C; i += TC_LANES) {
-            const int lanes = v_left(C, i);
-            v_store_some(y + i, (v_load_some(x + i, lanes) - t) - log_sum, lanes);
-        }
+        logarithm_row row = {y, x, v_set1(top), v_set1(real_log(row_exp_sum(NULL, x, C, top)))};
+        each_vector(write_logarithm, &row, &(vectors_ahead){sizeof(real), rows_ahead(C), .writes = y}, 0, C);
         return;
     }
-    const vreal scale = v_set1(R(1.0) / row_exp_sum(y, x, C, top));
-    for (int64_t i = 0; i < C; i += TC_LANES) {
-        const int lanes = v_left(C, i);
-        v_store_some(y + i, v_load_some(y + i, lanes) * scale, lanes);
-    }
+    scaled_row row = {y, v_set1(R(1.0) / row_exp_sum(y, x, C, top))};
+    each_vector(scale, &row, &(vectors_ahead){0}, 0, C);
 }
 
 typedef struct gradient_row {
+    real *dx;
     const real *dy, *y;
+    vreal sum;
     bool logarithm;
 } gradient_row;
 
@@ -36,14 +56,18 @@ TC_INLINE vreal add_gradient(vreal sum, const void *row, int64_t i, int lanes)
 }
 
 /* softmax: dx = y (dy - sum dy y);  log softmax: dx = dy - e^y sum dy. */
+TC_INLINE void write_gradient(void *row, int64_t i, int lanes)
+{
+    const gradient_row *r = row;
+    const vreal d = v_load_some(r->dy + i, lanes), v = v_load_some(r->y + i, lanes);
+    v_store_some(r->dx + i, r->logarithm ? v_fnma(v_exp(v), r->sum, d) : v * (d - r->sum), lanes);
+}
+
 static void backward_row(real *dx, const real *dy, const real *y, int64_t C, bool logarithm)
 {
-    const vreal s = v_set1(row_sum_in_blocks(add_gradient, &(gradient_row){dy, y, logarithm}, C));
-    for (int64_t i = 0; i < C; i += TC_LANES) {
-        const int lanes = v_left(C, i);
-        const vreal d = v_load_some(dy + i, lanes), v = v_load_some(y + i, lanes);
-        v_store_some(dx + i, logarithm ? v_fnma(v_exp(v), s, d) : v * (d - s), lanes);
-    }
+    gradient_row row = {dx, dy, y, .logarithm = logarithm};
+    row.sum = v_set1(row_sum_in_blocks(add_gradient, &row, C));
+    each_vector(write_gradient, &row, &(vectors_ahead){sizeof(real), rows_ahead(C), {dy, y}, dx}, 0, C);
 }
 
 /* ---- rows side by side --------------------------------------------------------------------------------------------------------- */
@@ -203,6 +227,22 @@ TC_DEFINE_KERNEL(cross_entropy_forward)(const void *args, int64_t begin, int64_t
     }
 }
 
+/* p scale - even w with p = e^((x - top) - log_sum), or 0 of a row that does not count. */
+typedef struct class_gradient_row {
+    real *dx;
+    const real *x, *weight;
+    vreal top, log_sum, scale, even;
+    bool logarithms, ignored;
+} class_gradient_row;
+
+TC_INLINE void write_class_gradient(void *row, int64_t i, int lanes)
+{
+    const class_gradient_row *r = row;
+    const vreal p = r->logarithms ? v_zero() : v_exp((v_load_some(r->x + i, lanes) - r->top) - r->log_sum);
+    const vreal w = r->weight ? v_load_some(r->weight + i, lanes) : v_set1(R(1.0));
+    v_store_some(r->dx + i, r->ignored ? v_zero() : v_fnma(r->even, w, p * r->scale), lanes);
+}
+
 /* dx[c] = dloss ((1 - s) w[t] (p[c] - [c = t]) + s / C (p[c] sum(w) - w[c])),  p = e^((x - top) - log_sum). */
 TC_DEFINE_KERNEL(cross_entropy_backward)(const void *args, int64_t begin, int64_t end, void *scratch)
 {
@@ -213,22 +253,22 @@ TC_DEFINE_KERNEL(cross_entropy_backward)(const void *args, int64_t begin, int64_
     (void)scratch;
     for (int64_t c = 0; weight && c < C; c++) weights += weight[c];
     for (int64_t n = begin; n < end; n++) {
-        const real *x = (const real *)a->x + n * C;
         real *dx = (real *)a->dx + n * C;
         const int64_t t = read_class(a->target + n, C, a->ignore_index);
         const bool ignored = t == TC_NO_INDEX;
         const real dloss = ignored ? R(0.0) : ((const real *)a->dloss)[n];
         const real at_target = ignored ? R(0.0) : dloss * (R(1.0) - smoothing) * (weight ? weight[t] : R(1.0));
         const real even = dloss * smoothing / (real)C;
-        const vreal top = v_set1(a->logarithms ? R(0.0) : ((const real *)a->top)[n]);
-        const vreal log_sum = v_set1(a->logarithms ? R(0.0) : ((const real *)a->log_sum)[n]);
-        const vreal scale = v_set1(at_target + even * weights), even_v = v_set1(even);
-        for (int64_t i = 0; i < C; i += TC_LANES) {
-            const int lanes = v_left(C, i);
-            const vreal p = a->logarithms ? v_zero() : v_exp((v_load_some(x + i, lanes) - top) - log_sum);
-            const vreal w = weight ? v_load_some(weight + i, lanes) : v_set1(R(1.0));
-            v_store_some(dx + i, ignored ? v_zero() : v_fnma(even_v, w, p * scale), lanes);
-        }
+        class_gradient_row row = {.dx = dx,
+                                  .x = (const real *)a->x + n * C,
+                                  .weight = weight,
+                                  .top = v_set1(a->logarithms ? R(0.0) : ((const real *)a->top)[n]),
+                                  .log_sum = v_set1(a->logarithms ? R(0.0) : ((const real *)a->log_sum)[n]),
+                                  .scale = v_set1(at_target + even * weights),
+                                  .even = v_set1(even),
+                                  .logarithms = a->logarithms,
+                                  .ignored = ignored};
+        each_vector(write_class_gradient, &row, &(vectors_ahead){sizeof(real), AHEAD, {row.x}, dx}, 0, C);
         if (!ignored) dx[t] -= at_target;
     }
 }

@@ -6,6 +6,7 @@
 #ifndef TC_KERNELS_CPU_SOFTMAX_ROWS_H
 #define TC_KERNELS_CPU_SOFTMAX_ROWS_H
 
+#include "ahead.h"
 #include "rows.h"
 #include "simd_math.h"
 
@@ -37,20 +38,26 @@ typedef struct exp_row {
     real *y;
     const real *x;
     vreal top;
+    int64_t ahead; /* 0: a row of few elements */
 } exp_row;
 
 TC_INLINE vreal add_exp(vreal sum, const void *row, int64_t i, int lanes)
 {
     const exp_row *r = row;
     const vreal e = v_exp(v_load_some(r->x + i, lanes) - r->top);
-    if (r->y) v_store_some(r->y + i, e, lanes);
+    if (r->ahead) read_ahead(r->x + i + r->ahead);
+    if (r->y) {
+        if (r->ahead) write_ahead(r->y + i + r->ahead);
+        v_store_some(r->y + i, e, lanes);
+    }
     return sum + (lanes == TC_LANES ? e : v_select(v_first(lanes), e, v_zero()));
 }
 
 /* Sum of e^(x - top). y, if not NULL, receives the terms. */
 TC_INLINE real row_exp_sum(real *y, const real *x, int64_t C, real top)
 {
-    return row_sum_in_blocks(add_exp, &(exp_row){y, x, v_set1(top)}, C);
+    if (C < ROW_STRIDE) return row_sum_in_blocks(add_exp, &(exp_row){y, x, v_set1(top), 0}, C);
+    return row_sum_in_blocks(add_exp, &(exp_row){y, x, v_set1(top), rows_ahead(C)}, C);
 }
 
 /* The first `lanes` columns. */

@@ -1,6 +1,6 @@
 /* unary.c: functions of one argument and their gradients, one row of unary.def each. */
 #include "../function_ids.h"
-#include "simd.h"
+#include "ahead.h"
 
 typedef real element;
 #include "activation.h"
@@ -13,7 +13,11 @@ TC_INLINE vreal lanes_of(const real *p, int step, int64_t i, int lanes) { return
     static void forward_##name(real *out, const real *const *in, const int *step, int64_t n)                                               \
     {                                                                                                                                      \
         int64_t i = 0;                                                                                                                     \
-        for (; step[0] && i + TC_LANES <= n; i += TC_LANES) v_store(out + i, value_##name(v_load(in[0] + i)));                             \
+        for (; step[0] && i + LINE <= n; i += LINE) {                                                                                      \
+            read_ahead(in[0] + i + AHEAD);                                                                                                 \
+            write_ahead(out + i + AHEAD);                                                                                                  \
+            EACH_OF_LINE(j, i) v_store(out + j, value_##name(v_load(in[0] + j)));                                                          \
+        }                                                                                                                                  \
         for (; i < n; i += TC_LANES) {                                                                                                     \
             const int lanes = v_left(n, i);                                                                                                \
             v_store_some(out + i, value_##name(lanes_of(in[0], step[0], i, lanes)), lanes);                                                \
@@ -28,8 +32,12 @@ TC_INLINE vreal lanes_of(const real *p, int step, int64_t i, int lanes) { return
     static void backward_##name(real *out, const real *const *in, const int *step, int64_t n)                                              \
     {                                                                                                                                      \
         int64_t i = 0;                                                                                                                     \
-        for (; step[0] && step[1] && i + TC_LANES <= n; i += TC_LANES)                                                                     \
-            v_store(out + i, gradient_##name(v_load(in[0] + i), v_load(in[1] + i)));                                                       \
+        for (; step[0] && step[1] && i + LINE <= n; i += LINE) {                                                                           \
+            read_ahead(in[0] + i + AHEAD);                                                                                                 \
+            read_ahead(in[1] + i + AHEAD);                                                                                                 \
+            write_ahead(out + i + AHEAD);                                                                                                  \
+            EACH_OF_LINE(j, i) v_store(out + j, gradient_##name(v_load(in[0] + j), v_load(in[1] + j)));                                    \
+        }                                                                                                                                  \
         for (; i < n; i += TC_LANES) {                                                                                                     \
             const int lanes = v_left(n, i);                                                                                                \
             v_store_some(out + i, gradient_##name(lanes_of(in[0], step[0], i, lanes), lanes_of(in[1], step[1], i, lanes)), lanes);         \
