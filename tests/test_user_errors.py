@@ -159,3 +159,11 @@ def test_a_planted_defect_is_found():
     for defect, message in ((replaced, "became TypeError"), (hidden, "was hidden"), (of_one_kind, "MemoryError became ValueError")):
         with pytest.raises(AssertionError, match=message):
             check_call(defect, NUMBER)
+
+
+@pytest.mark.parametrize("count", ["2", 2.0, None])
+def test_a_number_of_threads_that_is_no_int(count):
+    before = tc.get_num_threads()
+    with pytest.raises(TypeError, match=r"the number of threads must be an int, got .* \((str|float|NoneType)\)"):
+        tc.set_num_threads(count)
+    assert tc.get_num_threads() == before

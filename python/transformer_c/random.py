@@ -74,6 +74,13 @@ def drawing_from(generator: Generator) -> AbstractContextManager[None]:
     return _core.replaced([(_instead, get_ident(), generator)])
 
 
+def one_source(rng: Any, generator: Any) -> Any:
+    """The source of random numbers that was given under either name, or None."""
+    if rng is not None and generator is not None:
+        raise TypeError("rng and generator are two names of one argument: pass one of them")
+    return rng if generator is None else generator
+
+
 def as_generator(rng: int | np.integer | np.random.Generator | Generator | None) -> Generator:
     """The generator for an `rng` argument: None is the default generator, an int seeds a new one, a NumPy generator draws the seed."""
     if rng is None:
@@ -146,7 +153,7 @@ def randn(*lengths, size=None, dtype=None, device=None, requires_grad: bool = Fa
     >>> tc.randn(2, 3, rng=0).shape
     (2, 3)
     """
-    return _finish(_normal(_shape(lengths, size), 0.0, 1.0, dtype, rng if generator is None else generator), device, requires_grad)
+    return _finish(_normal(_shape(lengths, size), 0.0, 1.0, dtype, one_source(rng, generator)), device, requires_grad)
 
 
 def rand(*lengths, size=None, dtype=None, device=None, requires_grad: bool = False, rng=None, generator=None) -> Tensor:
@@ -158,7 +165,7 @@ def rand(*lengths, size=None, dtype=None, device=None, requires_grad: bool = Fal
     >>> tc.rand(2, rng=42)
     tensor([0.8823, 0.9150])
     """
-    return _finish(_uniform(_shape(lengths, size), 0.0, 1.0, dtype, rng if generator is None else generator), device, requires_grad)
+    return _finish(_uniform(_shape(lengths, size), 0.0, 1.0, dtype, one_source(rng, generator)), device, requires_grad)
 
 
 def _like(input: Any, dtype: Any, device: Any) -> tuple[tuple[int, ...], Any, Any]:
@@ -219,9 +226,7 @@ def bernoulli(input: Any, *, rng=None, generator=None) -> Tensor:
         raise TypeError(f"input is {p._dtype_name}; bernoulli() takes floating probabilities: convert it with .float()")
     if not bool(_core.logical_and(_core.ge(p, 0.0), _core.le(p, 1.0)).all()):
         raise ValueError("bernoulli() takes probabilities from 0 to 1")
-    drawn = as_generator(rng if generator is None else generator).uniform(
-        p.shape, 0.0, 1.0, "float64" if p._dtype_name == "float64" else None
-    )
+    drawn = as_generator(one_source(rng, generator)).uniform(p.shape, 0.0, 1.0, "float64" if p._dtype_name == "float64" else None)
     return _core.lt(drawn.to(p.device), p.float() if _is_half(p._dtype_name) else p).to(p._dtype_name)
 
 
@@ -258,7 +263,7 @@ def randint(*args, low: int | None = None, high: int | None = None, size=None, d
     if given:
         raise TypeError("randint() takes low, high and size")
     shape = (size,) if isinstance(size, (int, np.integer)) else tuple(size)
-    generator = as_generator(rng if generator is None else generator)
+    generator = as_generator(one_source(rng, generator))
     drawn = generator.integers(_shape(shape), 0 if low is None else int(low), int(high))
     return _finish(drawn if dtype is None else drawn.to(dtype), device, False)
 
@@ -272,7 +277,7 @@ def randperm(n: int, device=None, rng=None, generator=None) -> Tensor:
     >>> sorted(tc.randperm(4, rng=0).tolist())
     [0, 1, 2, 3]
     """
-    return _finish(as_generator(rng if generator is None else generator).permutation(n), device, False)
+    return _finish(as_generator(one_source(rng, generator)).permutation(n), device, False)
 
 
 __all__ = [

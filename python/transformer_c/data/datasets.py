@@ -12,7 +12,7 @@ import numpy as np
 
 from .._core import Tensor
 from .._tensor import as_tensor
-from ..random import randperm
+from ..random import one_source, randperm
 
 
 class Dataset:
@@ -200,7 +200,7 @@ def random_split(dataset: Any, lengths: Sequence[int | float], rng=None, generat
         sizes = [int(s) for s in lengths]
     if sum(sizes) != total:
         raise ValueError(f"the lengths {list(lengths)} add up to {sum(sizes)}, but the dataset has {total} samples")
-    order = randperm(total, rng=rng if generator is None else generator).tolist()
+    order = randperm(total, rng=one_source(rng, generator)).tolist()
     ends = np.cumsum(sizes).tolist()
     return [Subset(dataset, order[end - size : end]) for size, end in zip(sizes, ends, strict=True)]
 

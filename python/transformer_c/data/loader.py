@@ -15,7 +15,7 @@ import numpy as np
 from .._arguments import all_of, count
 from .._names import explained
 from .._tensor import no_grad
-from ..random import as_generator
+from ..random import as_generator, one_source
 from .collate import default_collate
 from .datasets import IterableDataset
 from .samplers import BatchSampler, RandomSampler
@@ -86,7 +86,7 @@ class DataLoader:
             (self._check_dataset, dataset, sampler, batch_sampler),
             *([(self._check_samples, dataset)] if collate_fn is None else []),
         )
-        source = rng if generator is None else generator
+        source = one_source(rng, generator)
         self.dataset, self.batch_size, self.shuffle, self.drop_last = dataset, int(batch_size), bool(shuffle), bool(drop_last)
         self.prefetch, self.collate_fn = int(prefetch), collate_fn
         self.sampler, self.batch_sampler = sampler, batch_sampler

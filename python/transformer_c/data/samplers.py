@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from .._arguments import count
-from ..random import as_generator, randint, randperm
+from ..random import as_generator, one_source, randint, randperm
 
 
 class Sampler:
@@ -58,7 +58,7 @@ class RandomSampler(Sampler):
     def __init__(self, data_source: Any, replacement: bool = False, num_samples: int | None = None, generator=None, *, rng=None) -> None:
         self.data_source, self.replacement = data_source, bool(replacement)
         self._num_samples = None if num_samples is None else count("num_samples", num_samples)
-        source = rng if generator is None else generator
+        source = one_source(rng, generator)
         self.generator = None if source is None else as_generator(source)
 
     @property
@@ -99,7 +99,7 @@ class SubsetRandomSampler(Sampler):
 
     def __init__(self, indices: Sequence[int], generator=None, *, rng=None) -> None:
         self.indices = indices
-        source = rng if generator is None else generator
+        source = one_source(rng, generator)
         self.generator = None if source is None else as_generator(source)
 
     def __iter__(self) -> Iterator[int]:
@@ -148,7 +148,7 @@ class WeightedRandomSampler(Sampler):
         self.num_samples, self.replacement = count("num_samples", num_samples), bool(replacement)
         if not replacement and num_samples > np.count_nonzero(self.weights):
             raise ValueError(f"{num_samples} samples without replacement, but {np.count_nonzero(self.weights)} have a weight above 0")
-        source = rng if generator is None else generator
+        source = one_source(rng, generator)
         self.generator = None if source is None else as_generator(source)
 
     def __iter__(self) -> Iterator[int]:

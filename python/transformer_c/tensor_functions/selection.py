@@ -11,7 +11,7 @@ from .. import _core
 from .._arguments import count, integer
 from .._core import Tensor
 from .._promotion import is_floating
-from ..random import as_generator
+from ..random import as_generator, one_source
 from ._calls import METHODS, axes_of, axis_of, takes_arrays
 from .reductions import ValuesAndIndices
 
@@ -381,7 +381,7 @@ def multinomial(input: Any, num_samples: int, replacement: bool = False, *, rng:
         raise TypeError(f"input is {input._dtype_name}; multinomial() takes floating weights: convert it with .float()")
     num_samples = count("num_samples", num_samples)
     weights = input.detach().cpu().double().reshape(-1 if input.numel() else math.prod(input.shape[:-1]), input.shape[-1])
-    source = as_generator(rng if generator is None else generator)
+    source = as_generator(one_source(rng, generator))
     if not bool(_core.logical_and(_core.ge(weights, 0.0), _core.lt(weights, float("inf"))).all()):
         raise ValueError("multinomial() needs weights that are finite and not negative")
     if weights.numel():  # sums of them must be finite
