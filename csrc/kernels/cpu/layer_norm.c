@@ -36,9 +36,9 @@ TC_INLINE vreal add_squared_difference(vreal sum, const void *row, int64_t i, in
 
 /* A row x normalised. */
 typedef struct normalised_row {
+    vreal mean, rstd;
     void *y;
     const void *x, *gamma, *beta;
-    vreal mean, rstd;
     tc_stored x_stored, stored;
 } normalised_row;
 

@@ -11,9 +11,9 @@
 #include "rows.h"
 
 typedef struct norm_gradient_row {
+    vreal mean, rstd, mean_g, mean_gx;
     real *dx, *dgamma, *dbeta;
     const real *x, *dy, *gamma;
-    vreal mean, rstd, mean_g, mean_gx;
     bool centred;
 } norm_gradient_row;
 

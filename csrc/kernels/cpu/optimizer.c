@@ -63,9 +63,9 @@ TC_DEFINE_KERNEL(sgd_step)(const void *args, int64_t begin, int64_t end, void *s
 
 /* Kingma & Ba 2015, algorithm 1; Loshchilov & Hutter 2019, algorithm 2 (decoupled); AMSGrad: Reddi et al. 2018. */
 typedef struct adam_block {
+    vreal keep1, beta2, keep2, step, root, eps, decay;
     real *parameter, *mean, *square, *largest;
     const real *gradient;
-    vreal keep1, beta2, keep2, step, root, eps, decay;
     real coupled;
     bool decoupled, maximize;
 } adam_block;
@@ -198,8 +198,8 @@ TC_DEFINE_KERNEL(clip_factor)(const void *args, int64_t begin, int64_t end, void
 }
 
 typedef struct scaled {
-    real *gradient;
     vreal factor, limit;
+    real *gradient;
 } scaled;
 
 TC_INLINE void scale_vector(void *loop, int64_t i, int lanes)
@@ -219,7 +219,7 @@ TC_DEFINE_KERNEL(gradient_scale)(const void *args, int64_t begin, int64_t end, v
     for (int64_t index = begin; index < end; index++) {
         const block b = block_at(a->chunks, a->chunk_count, index);
         real *gradient = b.chunk->gradient;
-        scaled of = {gradient, factor, limit};
+        scaled of = {factor, limit, gradient};
         each_vector(scale_vector, &of, &(vectors_ahead){sizeof(real), AHEAD, {gradient}}, b.first, b.last);
     }
 }

@@ -15,9 +15,9 @@ TC_INLINE vreal add_square(vreal sum, const void *row, int64_t i, int lanes)
 }
 
 typedef struct scaled_row {
+    vreal rstd;
     void *y;
     const void *x, *gamma;
-    vreal rstd;
     tc_stored stored;
 } scaled_row;
 
@@ -35,7 +35,7 @@ TC_INLINE void forward_rows(const tc_stored stored, const tc_rms_norm_forward_ar
         void *y = stored_to(a->y, stored, n * a->C);
         const real rstd = R(1.0) / real_sqrt(row_sum(add_square, &(stored_row){x, stored}, a->C) / (real)a->C + (real)a->eps);
         ((real *)a->rstd)[n] = rstd;
-        scaled_row row = {y, x, a->gamma, v_set1(rstd), stored};
+        scaled_row row = {v_set1(rstd), y, x, a->gamma, stored};
         each_vector(write_scaled, &row, &(vectors_ahead){stored_size(stored), rows_ahead(a->C), {x}, y}, 0, a->C);
     }
 }

@@ -7,9 +7,9 @@
 /* ---- one row ---------------------------------------------------------------------------------------------------------------- */
 
 typedef struct logarithm_row {
+    vreal top, log_sum;
     real *y;
     const real *x;
-    vreal top, log_sum;
 } logarithm_row;
 
 TC_INLINE void write_logarithm(void *row, int64_t i, int lanes)
@@ -19,8 +19,8 @@ TC_INLINE void write_logarithm(void *row, int64_t i, int lanes)
 }
 
 typedef struct scaled_row {
-    real *y;
     vreal by;
+    real *y;
 } scaled_row;
 
 TC_INLINE void scale(void *row, int64_t i, int lanes)
@@ -33,18 +33,18 @@ static void forward_row(real *y, const real *x, int64_t C, bool logarithm)
 {
     const real top = row_top(x, C);
     if (logarithm) { /* the difference first, which is exact for values near `top`: top + log(sum) would lose digits */
-        logarithm_row row = {y, x, v_set1(top), v_set1(real_log(row_exp_sum(NULL, x, C, top)))};
+        logarithm_row row = {v_set1(top), v_set1(real_log(row_exp_sum(NULL, x, C, top))), y, x};
         each_vector(write_logarithm, &row, &(vectors_ahead){sizeof(real), rows_ahead(C), .writes = y}, 0, C);
         return;
     }
-    scaled_row row = {y, v_set1(R(1.0) / row_exp_sum(y, x, C, top))};
+    scaled_row row = {v_set1(R(1.0) / row_exp_sum(y, x, C, top)), y};
     each_vector(scale, &row, &(vectors_ahead){0}, 0, C);
 }
 
 typedef struct gradient_row {
+    vreal sum;
     real *dx;
     const real *dy, *y;
-    vreal sum;
     bool logarithm;
 } gradient_row;
 
@@ -65,7 +65,7 @@ TC_INLINE void write_gradient(void *row, int64_t i, int lanes)
 
 static void backward_row(real *dx, const real *dy, const real *y, int64_t C, bool logarithm)
 {
-    gradient_row row = {dx, dy, y, .logarithm = logarithm};
+    gradient_row row = {.dx = dx, .dy = dy, .y = y, .logarithm = logarithm};
     row.sum = v_set1(row_sum_in_blocks(add_gradient, &row, C));
     each_vector(write_gradient, &row, &(vectors_ahead){sizeof(real), rows_ahead(C), {dy, y}, dx}, 0, C);
 }
@@ -229,9 +229,9 @@ TC_DEFINE_KERNEL(cross_entropy_forward)(const void *args, int64_t begin, int64_t
 
 /* p scale - even w with p = e^((x - top) - log_sum), or 0 of a row that does not count. */
 typedef struct class_gradient_row {
+    vreal top, log_sum, scale, even;
     real *dx;
     const real *x, *weight;
-    vreal top, log_sum, scale, even;
     bool logarithms, ignored;
 } class_gradient_row;
 

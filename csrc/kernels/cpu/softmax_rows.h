@@ -35,9 +35,9 @@ TC_INLINE real row_top(const real *x, int64_t C)
 }
 
 typedef struct exp_row {
+    vreal top;
     real *y;
     const real *x;
-    vreal top;
     int64_t ahead; /* 0: a row of few elements */
 } exp_row;
 
@@ -56,8 +56,8 @@ TC_INLINE vreal add_exp(vreal sum, const void *row, int64_t i, int lanes)
 /* Sum of e^(x - top). y, if not NULL, receives the terms. */
 TC_INLINE real row_exp_sum(real *y, const real *x, int64_t C, real top)
 {
-    if (C < ROW_STRIDE) return row_sum_in_blocks(add_exp, &(exp_row){y, x, v_set1(top), 0}, C);
-    return row_sum_in_blocks(add_exp, &(exp_row){y, x, v_set1(top), rows_ahead(C)}, C);
+    if (C < ROW_STRIDE) return row_sum_in_blocks(add_exp, &(exp_row){v_set1(top), y, x, 0}, C);
+    return row_sum_in_blocks(add_exp, &(exp_row){v_set1(top), y, x, rows_ahead(C)}, C);
 }
 
 /* The first `lanes` columns. */
