@@ -252,20 +252,11 @@ OPTIMIZER = [
 ]  # fmt: skip
 ENCODER_BLOCK = [
     Bug("missing_barrier", "if (product < products) fetch();\n        __syncthreads();", "if (product < products) fetch();", "access", "random", "race|uninitialised"),
-    Bug("panels_not_turned", "turn ^= 1;", "", "access", "greedy", "race|wrong result"),
     Bug("no_zeros_after_the_weight", "n < p.N ? p.K - k - own_k() : 0", "p.K - k - own_k()", "plain", "round_robin", "out of bounds|wrong result"),
     Bug("rows_in_the_same_banks", "row = (depth / lanes | 1) * lanes", "row = depth", "count", "round_robin", "costly"),
-    Bug("rows_of_a_warp_in_the_same_banks", "(group & ~5) + (group & 1) * 4 + (group >> 2 & 1)", "group", "count", "round_robin", "costly"),
-    Bug("half_of_a_panel", "p.N - column <= TC_ENCODER_BLOCK_PANEL / 2", "p.N - column <= TC_ENCODER_BLOCK_PANEL", "plain", "round_robin", "wrong result"),
-    Bug("rows_after_the_last", "(row < block.length ? row : block.length - 1) * from_row", "row * from_row", "access", "round_robin", "out of bounds|uninitialised|race"),
     Bug("qkv_not_complete", "/ own_queries;\n    __syncthreads(); // the", "/ own_queries;\n    // the", "access", "random", "race|uninitialised"),
-    Bug("stream_not_complete", "__syncthreads(); // the rows are complete\n    for (int row", "for (int row", "access", "random", "race|uninitialised"),
-    Bug("sum_of_other_rows", "sum[i] * share[i];", "sum[i] * share[0];", "plain", "round_robin", "wrong result"),
     Bug("mask_of_one_query", "!mask[query[i] * m.row", "!mask[query[0] * m.row", "plain", "round_robin", "wrong result"),
-    Bug("key_too_many", "if (key >= block.length)\n", "if (key > block.length)\n", "plain", "round_robin", "wrong result"),
     Bug("squares_after_the_row", "if (c + e < block.width) squares", "if (c < block.width) squares", "plain", "round_robin", "wrong result"),
-    Bug("not_added", "areas.stream[row * block.row + column] += value;", "areas.stream[row * block.row + column] = value;", "plain", "round_robin", "wrong result"),
-    Bug("first_norm_again", "block, block.norm[branch], areas.stream, areas.stream", "block, block.norm[0], areas.stream, areas.stream", "plain", "round_robin", "wrong result"),
 ]  # fmt: skip
 FILES = dict(
     zip(

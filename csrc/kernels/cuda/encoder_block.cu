@@ -451,9 +451,12 @@ template <class T, class S> __device__ __forceinline__ void attend(const Block<T
 
 // ---- the block ------------------------------------------------------------------------------------------------------------------
 
-// Block: one sequence, blockDim (group_lanes, groups). The bounds ask for one block per multiprocessor: for two of 256 threads ptxas
-// spills.
-template <class T, class S> __global__ void __launch_bounds__(S::threads, 1) encoder_block_kernel(const __grid_constant__ Block<T> block)
+// Blocks per multiprocessor at least: with more ptxas spills on some of the GPUs.
+template <class T, class S> constexpr int residency = S::rows == 2 && sizeof(T) < 8 ? 3 : 1;
+
+// Block: one sequence, blockDim (group_lanes, groups).
+template <class T, class S>
+__global__ void __launch_bounds__(S::threads, residency<T, S>) encoder_block_kernel(const __grid_constant__ Block<T> block)
 {
     using Real = compute<T>;
     TC_DYNAMIC_SHARED(Real, shared);
@@ -522,7 +525,10 @@ template <class T> int tc_cuda_encoder_block_forward(const void *args, int64_t s
         return launch<encoder_block_kernel<T, S>>(grid, block_of<T>(a));
     };
     using Short = Shape<2, 128>;
-    return a.T <= Short::length ? start_shape(Short()) : start_shape(Shape<4, most_threads>());
+    using Medium = Shape<4, 128>;
+    return a.T <= Short::length    ? start_shape(Short())
+           : a.T <= Medium::length ? start_shape(Medium())
+                                   : start_shape(Shape<4, most_threads>());
 }
 
 TC_FOR_EACH_DTYPE(TC_CUDA_INSTANTIATE, encoder_block_forward)

@@ -136,7 +136,8 @@ int main(int argc, char **argv)
 {
     if (argc != 3) return 2;
     set_schedule(argv[1], argv[2]);
-    const Case cases[] = {{2, 16, 32, 4, 64, false, true}, {2, 5, 6, 2, 7, true, false}, {1, 21, 24, 3, 68, true, true}};
+    const Case cases[] = {
+        {2, 16, 32, 4, 64, false, true}, {2, 5, 6, 2, 7, true, false}, {1, 21, 24, 3, 68, true, true}, {1, 33, 8, 1, 9, false, false}};
     for (const Case &c : cases) {
         if (const int error = compare(c)) return error;
         if (c.T == 16 && is_costly()) return 1;
