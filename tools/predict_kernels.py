@@ -171,23 +171,18 @@ def one_query(kind: str, segments: str) -> list[Row]:
 
 
 def encoder_block(sequences: int, dtype: str = "float32") -> Row:
-    """Of 16 rows of 32, 4 heads and a hidden layer of 64, in one launch of a block each. Each row of 36 floats, or 100, and two panels of 64
-    x 36 are in shared memory."""
+    """Of 16 rows of 32, 4 heads and a hidden layer of 64, in one launch of a block each. Its shared memory has rows of 36 and of 100 float32, and
+    two panels of 64 x 36."""
     B, T, E, F = 2, 16, 32, 64
     weights, scores = 4 * E * E + 2 * E * F, 2 * E * T
-    name = "an encoder block" if dtype == "float32" else f"an encoder block, {dtype}"
-    case, shared = f"encoder_block {dtype} {B}x{T}x{E}x4", 4 * (T * (2 * 36 + 100) + 2 * 64 * 36)
-    moved = BYTES[dtype] * (2 * sequences * T * E + weights)
-    return Row(
-        name,
+    name, kernel = ("an encoder block", "float,") if dtype == "float32" else (f"an encoder block, {dtype}", dtype)
+    shape, case, shared = (
         f"{sequences} x {T} x {E}, 4 heads",
-        case,
-        f"encoder_block_kernel<{dtype}",
-        sequences / B,
-        B * T * (weights + scores),
-        moved,
-        shared,
+        f"encoder_block {dtype} {B}x{T}x{E}x4",
+        4 * (T * (2 * 36 + 100) + 2 * 64 * 36),
     )
+    moved = BYTES[dtype] * (2 * sequences * T * E + weights)
+    return Row(name, shape, case, f"encoder_block_kernel<{kernel}", sequences / B, B * T * (weights + scores), moved, shared)
 
 
 def rows_of(case: str, times: int, kernels: dict[str, tuple[str, int]]) -> list[Row]:

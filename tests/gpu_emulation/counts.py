@@ -243,7 +243,7 @@ def attention_forward(tc, tensor, *shape):
 
 def encoder_block(tc, tensor, B, T, C, H):
     """In one launch, without a record."""
-    block = tc.EncoderBlock(C, H, 2 * C).to(tensor.device).to(getattr(tc, tensor.dtype)).eval()
+    block = tc.EncoderBlock(C, H, 2 * C).to(getattr(tc, tensor.dtype)).to(tensor.device).eval()
     with tc.no_grad():
         block(tensor(B, T, C, grad=False))
 
