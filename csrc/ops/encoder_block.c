@@ -8,7 +8,6 @@
 #include <inttypes.h>
 #include <math.h>
 
-#include "../core/cuda.h"
 #include "op.h"
 
 enum { X, QKV, QKV_BIAS, OUT, OUT_BIAS, UP, UP_BIAS, DOWN, DOWN_BIAS, GAMMA1, BETA1, GAMMA2, BETA2, INPUTS };
@@ -20,13 +19,14 @@ enum { X, QKV, QKV_BIAS, OUT, OUT_BIAS, UP, UP_BIAS, DOWN, DOWN_BIAS, GAMMA1, BE
 
 bool tc_encoder_block_takes(const tc_tensor *x, int64_t hidden)
 {
-    if (x->ndim != 3 || !tc_dtype_is_float(x->dtype)) return false;
+    const tc_backend *backend;
     const tc_device device = x->storage->device;
+    tc_error err; /* of a device that cannot be used */
+    if (x->ndim != 3 || !tc_dtype_is_float(x->dtype) || tc_backend_for(&backend, device, &err) != TC_OK) return false;
     const int64_t B = x->shape[0], T = x->shape[1], E = x->shape[2];
-    if (device.type == TC_CPU)
-        return tc_compute_dtype(x->dtype) == x->dtype && T <= TC_ENCODER_BLOCK_CPU_LENGTH && E <= TC_ENCODER_BLOCK_CPU_WIDTH;
-    const size_t element = tc_dtype_size(tc_compute_dtype(x->dtype));
-    return B <= INT32_MAX && tc_encoder_block_fits(T, E, hidden, element, tc_cuda_block_shared_bytes(device.index));
+    const tc_dtype compute = tc_compute_dtype(x->dtype);
+    if (!backend->block_shared_bytes) return compute == x->dtype && T <= TC_ENCODER_BLOCK_CPU_LENGTH && E <= TC_ENCODER_BLOCK_CPU_WIDTH;
+    return B <= INT32_MAX && tc_encoder_block_fits(T, E, hidden, tc_dtype_size(compute), backend->block_shared_bytes(device.index));
 }
 
 /* Is it of this shape? columns 0: one axis. */
