@@ -30,7 +30,7 @@ INSTANTIATED = re.compile(
 )
 # Become part of the file: each once.
 INCLUDED = re.compile(
-    r'^#include "(attention_float.cuh|attention_mma.cuh|attention_mma_forward.cuh|attention_backward_mma.cuh|gemm_epilogue.cuh|gemm_tensor.cuh|norm_backward.cuh|vector_rows.cuh)"\n',
+    r'^#include "(attention_float.cuh|attention_mma.cuh|attention_mma_forward.cuh|attention_backward_mma.cuh|encoder_block.cuh|gemm_epilogue.cuh|gemm_tensor.cuh|norm_backward.cuh|vector_rows.cuh)"\n',
     flags=re.M,
 )
 AFTER = {"attention_mma.cu": "attention_mma_map.cu"}  # what follows a file, whose main function starts its kernels too
