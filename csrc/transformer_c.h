@@ -469,9 +469,12 @@ typedef struct tc_encoder_block_parts {
 } tc_encoder_block_parts;
 
 /* Not recorded.  x,y (B, T, E): attention, then a network with one hidden layer, each with a residual connection and layer norm, after it
- * or, with norm_first, before it; no dropout. mask as that of TC_MASK_FILL, or NULL. On CPUs, a few sequences at a time: for short ones. */
+ * or, with norm_first, before it; no dropout. mask as that of TC_MASK_FILL, or NULL. For short sequences: on CPUs a few of
+ * them at a time, on GPUs in one launch, which takes some sizes alone. */
 TC_CHECKED tc_status tc_encoder_block(tc_tensor **y, tc_tensor *x, const tc_encoder_block_parts *parts, tc_tensor *mask, int64_t num_heads,
                                       tc_activation activation, bool norm_first, double eps1, double eps2, tc_error *err);
+/* Does it pay for x and `hidden` = F, and can it be done, where x is? Not by the number of sequences, which changes no bit. */
+bool tc_encoder_block_takes(const tc_tensor *x, int64_t hidden);
 
 /* a @ b by NumPy's rules: an operand with one axis is a row (a) or a column (b), and that axis is removed from the result; leading axes
  * broadcast. The result has the promoted dtype. Integers wrap around; for bools a sum is true when any of its products is. */

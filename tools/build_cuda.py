@@ -40,7 +40,7 @@ FLAGS = [
 ]
 # Kernels in which two ways to the same number, as by vectors and by elements, must give the same bits: as on CPUs, only what says so is fused
 # into one operation. Products and attention leave it to the compiler.
-FUSED = ("gemm", "attention")
+FUSED = ("gemm", "attention", "encoder_block")
 
 
 def flags_of(source: Path) -> list[str]:

@@ -211,6 +211,30 @@ def adamw(library: Library, n: int) -> Callable[[], Any]:
     return library.module.optim.AdamW([parameter], lr=1e-3, **options).step
 
 
+def block_forward(library: Library, B: int, T: int, H: int, D: int, by_parts: bool = False) -> Callable[[], Any]:
+    """An encoder block of H heads of D features, without a record: ours in one launch, or part by part."""
+    module, C = library.module, H * D
+    model = module.nn.TransformerEncoderLayer(C, H, 2 * C, batch_first=True) if library.is_pytorch else module.EncoderBlock(C, H, 2 * C)
+    model = model.to(library.device).to(library.dtype).eval()
+    x = library.tensor(B, T, C, grad=False)
+    if by_parts:
+        model._in_one_pass = lambda x, mask: None
+
+    def step() -> Any:
+        with module.no_grad():
+            return model(x)
+
+    return step
+
+
+def block_by_parts(library: Library, *shape: int) -> Callable[[], Any]:
+    return block_forward(library, *shape, by_parts=True)
+
+
+def block_operations(B: int, T: int, H: int, D: int) -> float:
+    return 2.0 * B * T * H * D * (8 * H * D + 2 * T)
+
+
 HALVES, BOTH = ("bfloat16",), ("float32", "bfloat16")
 # A kernel, the dtypes and shapes in which it is timed, what it takes: floating-point operations of a call, or bytes per element of its dtype.
 KERNELS: list[tuple[Callable[..., Callable[[], Any]], tuple[str, ...], list[tuple[int, ...]], Callable[..., float], str]] = [
@@ -252,6 +276,8 @@ KERNELS: list[tuple[Callable[..., Callable[[], Any]], tuple[str, ...], list[tupl
         "flop",
     ),
     (causal_step, HALVES, [(4, 12, 4096, 4096, 64), (4, 12, 4096, 4096, 128)], lambda B, H, Tq, Tk, D: 7.0 * B * H * Tq * Tk * D, "flop"),
+    (block_forward, BOTH, [(128, 16, 4, 8), (4096, 16, 4, 8), (1024, 64, 4, 16)], block_operations, "flop"),
+    (block_by_parts, BOTH, [(128, 16, 4, 8), (4096, 16, 4, 8), (1024, 64, 4, 16)], block_operations, "flop"),
     (layer_norm_forward, BOTH, [(65536, 768), (4096, 768), (2048, 32)], lambda N, C: 2.0 * N * C, "elements"),
     (layer_norm, BOTH, [(65536, 768), (4096, 768), (2048, 32)], lambda N, C: 5.0 * N * C, "elements"),
     (softmax_forward, BOTH, [(65536, 1024)], lambda N, C: 2.0 * N * C, "elements"),

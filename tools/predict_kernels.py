@@ -170,6 +170,21 @@ def one_query(kind: str, segments: str) -> list[Row]:
     return [*rows, Row("and joining the segments", shape, case, "attention_segments", 8, 0)] if segments else rows
 
 
+def encoder_block(sequences: int, dtype: str = "float32") -> Row:
+    """Of 16 rows of 32, 4 heads and a hidden layer of 64, in one launch of a block each. Its shared memory has rows of 36 and of 100 float32, and
+    two panels of 64 x 36."""
+    B, T, E, F = 2, 16, 32, 64
+    weights, scores = 4 * E * E + 2 * E * F, 2 * E * T
+    name, kernel = ("an encoder block", "float,") if dtype == "float32" else (f"an encoder block, {dtype}", dtype)
+    shape, case, shared = (
+        f"{sequences} x {T} x {E}, 4 heads",
+        f"encoder_block {dtype} {B}x{T}x{E}x4",
+        4 * (T * (2 * 36 + 100) + 2 * 64 * 36),
+    )
+    moved = BYTES[dtype] * (2 * sequences * T * E + weights)
+    return Row(name, shape, case, f"encoder_block_kernel<{kernel}", sequences / B, B * T * (weights + scores), moved, shared)
+
+
 def rows_of(case: str, times: int, kernels: dict[str, tuple[str, int]]) -> list[Row]:
     """Kernels by the row's name, with operations per element. Sizes end in N x C."""
     N, C = map(int, case.split()[-1].removeprefix("AdamW").strip("x").split("x"))
@@ -217,6 +232,8 @@ ROWS = [
     *attention_backward_of_halves(192, 128),
     *one_query("whole_query", ""),
     *one_query("one_query", ", in segments"),
+    encoder_block(128),
+    encoder_block(128, "bfloat16"),
     *add_layer_norm("add_layer_norm float32 2048x32", 1),
     *add_layer_norm("add_layer_norm float32 1024x768", 4),
     # 2 is TC_BINARY_mul, 22 TC_UNARY_gelu: their places in binary.def and unary.def.

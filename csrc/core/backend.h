@@ -31,6 +31,8 @@ typedef struct tc_backend {
     /* Runs plan->kernel over its items, and notes the plan if it has a variant. */
     TC_CHECKED tc_status (*run)(const tc_plan *plan, const void *args, tc_error *err);
     TC_CHECKED tc_status (*synchronize)(int index, tc_error *err);
+    /* The shared memory that a block of threads may ask for. NULL: kernels of this backend have no blocks of threads. */
+    int (*block_shared_bytes)(int index);
     /* Without host memory: the alarm and the ticket of a check of indices (kernels/check_index.h). When the kernel has raised it, a later
      * copy to the host or synchronize() fails with the check's error. NULL: the caller reads an alarm of its own. */
     TC_CHECKED tc_status (*check_later)(int index, const tc_index_check *check, int64_t **alarm, int64_t *ticket, tc_error *err);

@@ -45,4 +45,5 @@ const tc_backend tc_cuda_backend = {.name = "cuda",
                                     .plan = tc_cuda_plan,
                                     .run = cuda_run,
                                     .synchronize = tc_cuda_synchronize,
+                                    .block_shared_bytes = tc_cuda_block_shared_bytes,
                                     .check_later = tc_cuda_check_later};

@@ -8,9 +8,10 @@
 #include "gemm.h"
 #include "layer_norm.h"
 
-/* y, x (B,T,E). Items are groups of `group` sequences, the last of which may be smaller. The parts are as they are planned for all rows,
- * with weights, biases, mask, scale and eps; each group adds where it reads and writes. Nothing between them depends on other sequences,
- * and no part's bits depend on how many rows it has. */
+/* y, x (B,T,E). On CPUs items are groups of `group` sequences, the last of which may be smaller, and the parts are as they are planned for
+ * all rows, with weights, biases, mask, scale and eps; each group adds where it reads and writes. On GPUs an item is a sequence, the
+ * products are not planned, and all weights are read in place. Nothing between the parts depends on other sequences, and no part's bits
+ * depend on how many rows it has. */
 typedef struct tc_encoder_block_args {
     void *y;
     const void *x;
@@ -21,6 +22,42 @@ typedef struct tc_encoder_block_args {
     tc_layer_norm_forward_args norm1, norm2;
 } tc_encoder_block_args;
 extern const tc_kernel tc_kernel_encoder_block_forward;
+
+/* ---- on GPUs: a block of threads takes a sequence, which stays in its shared memory ---------------------------------------------- */
+
+#define TC_ENCODER_BLOCK_LENGTH 64 /* T, at most */
+#define TC_ENCODER_BLOCK_WIDTH 64  /* E */
+#define TC_ENCODER_BLOCK_HIDDEN 256
+/* Of a weight, a block has two panels at a time: so many of its rows, of which so many elements. */
+#define TC_ENCODER_BLOCK_PANEL 64
+#define TC_ENCODER_BLOCK_DEPTH 32
+
+/* Elements from one row to the next in shared memory: an odd number of 16 bytes, so that eight neighbouring rows are in different banks. */
+static inline int64_t tc_encoder_block_row(int64_t columns, size_t element)
+{
+    const int64_t lanes = (int64_t)(16 / element);
+    return (tc_divide_up(columns, lanes) | 1) * lanes;
+}
+/* The stream (T,E) and what a branch makes of it, (T,3E) or (T,F), and the panels; element: of the compute dtype. */
+static inline int64_t tc_encoder_block_wide_row(int64_t E, int64_t F, size_t element)
+{
+    return tc_encoder_block_row(3 * E > F ? 3 * E : F, element);
+}
+static inline size_t tc_encoder_block_shared_bytes(int64_t T, int64_t E, int64_t F, size_t element)
+{
+    const int64_t rows = T * (2 * tc_encoder_block_row(E, element) + tc_encoder_block_wide_row(E, F, element));
+    return (size_t)(rows + 2 * TC_ENCODER_BLOCK_PANEL * tc_encoder_block_row(TC_ENCODER_BLOCK_DEPTH, element)) * element;
+}
+static inline bool tc_encoder_block_fits(int64_t T, int64_t E, int64_t F, size_t element, int64_t shared_bytes)
+{
+    return T <= TC_ENCODER_BLOCK_LENGTH && E <= TC_ENCODER_BLOCK_WIDTH && F <= TC_ENCODER_BLOCK_HIDDEN &&
+           tc_encoder_block_shared_bytes(T, E, F, element) <= (size_t)shared_bytes;
+}
+
+/* ---- on CPUs ---------------------------------------------------------------------------------------------------------------------- */
+
+#define TC_ENCODER_BLOCK_CPU_LENGTH 64
+#define TC_ENCODER_BLOCK_CPU_WIDTH 256
 
 /* Where in an item's scratch everything lies, in bytes: (rows,3E) or (rows,F), three of (rows,E), statistics, scratch of the parts. */
 typedef struct tc_encoder_block_scratch {

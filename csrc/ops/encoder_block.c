@@ -1,7 +1,8 @@
 /* encoder_block.c: a whole encoder block (Vaswani et al. 2017, section 3.1; with norm_first Xiong et al. 2020) of short sequences, without
  * dropout. Not recorded: it keeps nothing but its result, and where gradients are recorded the parts run one by one.
  *
- * It has the bits of its parts, for any number of sequences and threads. */
+ * A sequence has the same bits with any others, on any number of threads. On CPUs they are those of the parts; on GPUs, where it is one
+ * launch, halves are not rounded between the parts, and sums are added in another order. */
 #include "../kernels/encoder_block.h"
 
 #include <inttypes.h>
@@ -15,6 +16,18 @@ enum { X, QKV, QKV_BIAS, OUT, OUT_BIAS, UP, UP_BIAS, DOWN, DOWN_BIAS, GAMMA1, BE
 #define GROUP_BYTES 262144
 /* Threads share groups of at least so many rows: products of fewer are slower. */
 #define LEAST_ROWS 168
+
+bool tc_encoder_block_takes(const tc_tensor *x, int64_t hidden)
+{
+    const tc_backend *backend;
+    const tc_device device = x->storage->device;
+    tc_error err; /* of a device that cannot be used */
+    if (x->ndim != 3 || !tc_dtype_is_float(x->dtype) || tc_backend_for(&backend, device, &err) != TC_OK) return false;
+    const int64_t B = x->shape[0], T = x->shape[1], E = x->shape[2];
+    const tc_dtype compute = tc_compute_dtype(x->dtype);
+    if (!backend->block_shared_bytes) return compute == x->dtype && T <= TC_ENCODER_BLOCK_CPU_LENGTH && E <= TC_ENCODER_BLOCK_CPU_WIDTH;
+    return B <= INT32_MAX && tc_encoder_block_fits(T, E, hidden, tc_dtype_size(compute), backend->block_shared_bytes(device.index));
+}
 
 /* Is it of this shape? columns 0: one axis. */
 static tc_status check(tc_scope *s, int input, int64_t rows, int64_t columns)
@@ -44,7 +57,12 @@ static tc_status check_shapes(tc_scope *s, int64_t num_heads)
         [QKV] = {3 * E, E}, [QKV_BIAS] = {3 * E}, [OUT] = {E, E}, [OUT_BIAS] = {E}, [UP] = {F, E},  [UP_BIAS] = {F},
         [DOWN] = {E, F},    [DOWN_BIAS] = {E},    [GAMMA1] = {E}, [BETA1] = {E},    [GAMMA2] = {E}, [BETA2] = {E}};
     for (int i = QKV; i < INPUTS; i++) TC_TRY(check(s, i, shapes[i][0], shapes[i][1]));
-    return TC_OK;
+    if (s->device.type == TC_CPU || tc_encoder_block_takes(x, F)) return TC_OK;
+    return tc_fail(s->err, TC_ERROR_VALUE,
+                   "x has shape %s, and %s %" PRId64
+                   " rows; on a GPU encoder_block takes sequences of at most %d, %d features and %d rows, "
+                   "as far as a block's shared memory has room for them: run the parts one by one",
+                   tc_tensor_text(text, x), s->in[UP].name, F, TC_ENCODER_BLOCK_LENGTH, TC_ENCODER_BLOCK_WIDTH, TC_ENCODER_BLOCK_HIDDEN);
 }
 
 /* The mask as bytes, broadcast to (B,H,T,T). */
@@ -88,7 +106,7 @@ static tc_status plan_attention(tc_scope *s, tc_attention_forward_args *args, in
     return take_mask(s, &args->problem, mask);
 }
 
-/* Of all rows: an item's are computed in the same way. */
+/* Of all rows: an item's are computed in the same way. On GPUs the kernel leaves nothing to plan. */
 static tc_status plan_product(tc_scope *s, tc_plan *plan, tc_gemm_args *g, int weight, tc_activation activation)
 {
     const int64_t rows = s->in[X].given->shape[0] * s->in[X].given->shape[1];
@@ -98,7 +116,8 @@ static tc_status plan_product(tc_scope *s, tc_plan *plan, tc_gemm_args *g, int w
     g->M = rows, g->N = g->c_row = g->pre_row = g->residual_row = w->shape[0];
     g->K = g->a_row = g->b_col = w->shape[1];
     g->a_col = g->b_row = 1;
-    return tc_plan_begin(plan, s->device, s->compute, &tc_kernel_gemm, g, keep ? w->storage : NULL, s->err);
+    return s->device.type != TC_CPU ? TC_OK
+                                    : tc_plan_begin(plan, s->device, s->compute, &tc_kernel_gemm, g, keep ? w->storage : NULL, s->err);
 }
 
 static tc_layer_norm_forward_args norm_of(const tc_scope *s, int gamma, double eps)
@@ -107,13 +126,22 @@ static tc_layer_norm_forward_args norm_of(const tc_scope *s, int gamma, double e
         .gamma = s->in[gamma].data, .beta = s->in[gamma + 1].data, .C = s->in[X].given->shape[2], .eps = eps};
 }
 
+/* How many sequences an item has. */
+static int64_t group_of(const tc_scope *s, const tc_encoder_block_args *a)
+{
+    if (s->device.type != TC_CPU) return 1;
+    const int64_t F = a->up.N, wide = 3 * a->E > F ? 3 * a->E : F;
+    const int64_t sequence = a->T * (wide + 3 * a->E) * (int64_t)tc_dtype_size(s->compute);
+    const int64_t most = GROUP_BYTES / sequence, share = tc_divide_up(a->B, 2 * (int64_t)tc_get_num_threads());
+    const int64_t wanted = share * a->T < LEAST_ROWS ? tc_divide_up(LEAST_ROWS, a->T) : share;
+    return most < 1 ? 1 : most < wanted ? most : wanted;
+}
+
 static tc_status run(tc_scope *s, tc_encoder_block_args *a)
 {
     const size_t element = tc_dtype_size(s->compute);
-    const int64_t F = a->up.N, wide = 3 * a->E > F ? 3 * a->E : F, sequence = a->T * (wide + 3 * a->E) * (int64_t)element;
-    const int64_t most = GROUP_BYTES / sequence, share = tc_divide_up(a->B, 2 * (int64_t)tc_get_num_threads());
-    const int64_t wanted = share * a->T < LEAST_ROWS ? tc_divide_up(LEAST_ROWS, a->T) : share;
-    a->group = most < 1 ? 1 : most < wanted ? most : wanted;
+    const int64_t F = a->up.N;
+    a->group = group_of(s, a);
     const double products = (double)(a->E * (4 * a->E + 2 * F)), scores = 2.0 * (double)(a->E * a->T);
     const tc_plan plan = {.device = s->device,
                           .compute = s->compute,

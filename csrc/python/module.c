@@ -162,6 +162,15 @@ static PyObject *exchange_batch_share(PyObject *module, PyObject *args)
     return result;
 }
 
+static PyObject *encoder_block_takes(PyObject *module, PyObject *args)
+{
+    PyObject *x;
+    long long hidden;
+    (void)module;
+    if (!PyArg_ParseTuple(args, "O!L:encoder_block_takes", tcpy.tensor_type, &x, &hidden)) return NULL;
+    return PyBool_FromLong(tc_encoder_block_takes(((tcpy_tensor *)x)->tensor, hidden));
+}
+
 static PyMethodDef methods[] = {
     {"set_num_threads", set_num_threads, METH_O, "set_num_threads(count, /)\n--\n\nSets how many threads computations use."},
     {"get_num_threads", get_num_threads, METH_NOARGS, "get_num_threads()\n--\n\nHow many threads computations use."},
@@ -188,6 +197,9 @@ static PyMethodDef methods[] = {
      "exchange_batch_share(rows, first, step, /)\n--\n\nFrom now on dropout on this thread numbers the rows of a batch first, first + "
      "step, "
      "...; returns what was set. rows 0: as they come."},
+    {"encoder_block_takes", encoder_block_takes, METH_VARARGS,
+     "encoder_block_takes(x, hidden, /)\n--\n\nWhether encoder_block_forward takes a Tensor and a hidden layer of these sizes where it is, "
+     "and is faster than the parts."},
     {"set_device_type", tcpy_set_device_type, METH_O,
      "set_device_type(type, /)\n--\n\nFrom now on t.device is a `type`, a subclass of str."},
     {"set_tracer", tcpy_set_tracer, METH_O,

@@ -187,8 +187,7 @@ class MultiheadAttention(nn.Module):
 
 _ACTIVATIONS = {"relu": nn.ReLU, "gelu": nn.GELU}
 
-# Up to this length and width a block without a record takes a few sequences at a time through all of its parts, if they are of these types.
-_LONGEST, _WIDEST = 64, 256
+# A block without a record takes short sequences through all of its parts in one pass, if they are of these types.
 _STOCK = (*[nn.Linear] * 4, *[nn.LayerNorm] * 2, MultiheadAttention, nn.Sequential, *[nn.Dropout] * 2)
 
 
@@ -262,9 +261,12 @@ class EncoderBlock(nn.Module):
             return add_norm(self.norm2, x, self._feed_forward(x, own), self.dropout)
 
     def _in_one_pass(self, x: Tensor, mask: Any) -> Tensor | None:
-        """The result for short sequences, a few of which at a time go through all parts, with the same bits; None where the parts run one by one."""
+        """The result for short sequences, which go through all parts in one pass; None where the parts run one by one.
+
+        On CPUs with their bits; on GPUs a sequence has the same in any batch.
+        """
         attention, net, norm1, norm2 = self.self_attn, self.linear_net, self.norm1, self.norm2
-        if _core.is_traced() or type(x) is not Tensor or x.is_cuda or x.ndim != 3 or type(net) is not nn.Sequential or len(net) != 4:
+        if _core.is_traced() or type(x) is not Tensor or x.ndim != 3 or type(net) is not nn.Sequential or len(net) != 4:
             return None
         first, dropout, activation, last = net
         fused = applied_by_a_product(activation)
@@ -275,17 +277,19 @@ class EncoderBlock(nn.Module):
         if tuple(map(type, modules)) != _STOCK or any("forward" in vars(module) for module in modules):
             return None
         (batch, length, size), hidden, heads = x.shape, first.weight.shape[0], attention.num_heads
-        if length > _LONGEST or size > _WIDEST or any(part.training and part.p > 0 for part in (dropout, self.dropout)):
+        if not _core.encoder_block_takes(x, hidden) or any(part.training and part.p > 0 for part in (dropout, self.dropout)):
             return None
         weights = [values for layer in layers for values in (layer.weight, layer.bias)]
         widths = (3 * size, size, hidden, size, size, size)
         columns = ((size,), (size,), (size,), (hidden,), (), ())
         shapes = [shape for width, others in zip(widths, columns, strict=True) for shape in ((width, *others), (width,))]
-        name = x._dtype_name
-        if name not in ("float32", "float64") or any(
-            values is None or values._dtype_name != name or values.is_cuda or values.shape != shape
+        name, on_gpu = x._dtype_name, x.is_cuda
+        if any(
+            values is None or values._dtype_name != name or values.is_cuda != on_gpu or values.shape != shape
             for values, shape in zip(weights, shapes, strict=True)
         ):
+            return None
+        if isinstance(mask, Tensor) and mask.is_cuda != on_gpu:
             return None
         options = (_check_mask(mask, batch, heads, length, length), heads, fused, self.norm_first, norm1.eps, norm2.eps)
         arguments: tuple[Any, ...] = (x, *weights, *options)

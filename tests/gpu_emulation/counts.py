@@ -241,6 +241,13 @@ def attention_forward(tc, tensor, *shape):
     tc.functional.scaled_dot_product_attention(*(tensor(*shape, grad=False) for _ in range(3)))
 
 
+def encoder_block(tc, tensor, B, T, C, H):
+    """In one launch, without a record."""
+    block = tc.EncoderBlock(C, H, 2 * C).to(getattr(tc, tensor.dtype)).to(tensor.device).eval()
+    with tc.no_grad():
+        block(tensor(B, T, C, grad=False))
+
+
 def optimizer(tc, tensor, kind, *shape):
     parameter = tensor(*shape)
     parameter.grad = tensor(*shape, grad=False)
@@ -313,6 +320,7 @@ TYPICAL = [
     (dropout_layer_norm, ["bfloat16"], [(1024, 768)]),
     (unary, ["float32"], [(65536,)]),
     (binary, ["float32"], [(64, 1024)]),
+    (encoder_block, BOTH, [(2, 16, 32, 4)]),
     (optimizer, ["float32"], [("AdamW", 64, 1024)]),
     (cross_entropy, ["float32"], [(2048, 10), (8, 30522)]),
 ]

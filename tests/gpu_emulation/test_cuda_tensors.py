@@ -92,8 +92,8 @@ def test_cuda_array_interface(emulated_gpu):
 
 
 def test_every_kernel_is_there():
-    """Except those that only the CPU uses: its packing, the sums of split heads, and whole blocks."""
-    assert set(KERNEL_IDS) - set(CUDA_KERNELS) == {"gemm_pack", "attention_sum_splits", "encoder_block_forward"}
+    """Except those that only the CPU uses: its packing, and the sums of split heads."""
+    assert set(KERNEL_IDS) - set(CUDA_KERNELS) == {"gemm_pack", "attention_sum_splits"}
 
 
 # ---- the device -------------------------------------------------------------------------------------------------------------------

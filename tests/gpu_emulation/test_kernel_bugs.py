@@ -22,6 +22,7 @@ MAINS = {
     "layer_norm.cu": "norm_main.h",
     "loss.cu": "cross_entropy_main.h",
     "optimizer.cu": "adam_main.h",
+    "encoder_block.cu": "encoder_block_main.h",
 }
 INSTANTIATED = re.compile(
     r"^((template int tc::launch_tensor_gemm|INSTANTIATE\w*\(|TC_FOR_EACH_DTYPE\(|TC_OPTIMIZER_KERNEL\().*|int tc::(launch_(float|tf32)_gemm|attention_float_\w+)\((?:.*\n)*?})\n",
@@ -29,7 +30,7 @@ INSTANTIATED = re.compile(
 )
 # Become part of the file: each once.
 INCLUDED = re.compile(
-    r'^#include "(attention_float.cuh|attention_mma.cuh|attention_mma_forward.cuh|attention_backward_mma.cuh|gemm_epilogue.cuh|gemm_tensor.cuh|norm_backward.cuh|vector_rows.cuh)"\n',
+    r'^#include "(attention_float.cuh|attention_mma.cuh|attention_mma_forward.cuh|attention_backward_mma.cuh|encoder_block.cuh|gemm_epilogue.cuh|gemm_tensor.cuh|norm_backward.cuh|vector_rows.cuh)"\n',
     flags=re.M,
 )
 AFTER = {"attention_mma.cu": "attention_mma_map.cu"}  # what follows a file, whose main function starts its kernels too
@@ -249,10 +250,32 @@ OPTIMIZER = [
     Bug("blocks_overlap", "chunk.n ? first + TC_OPTIMIZER_BLOCK : chunk.n;", "chunk.n ? first + TC_OPTIMIZER_BLOCK + 1 : chunk.n;", "access", "random", "race|wrong result"),
     Bug("state_not_stored", "if (chunk.state[s]) store_global", "if (chunk.state[s] && s) store_global", "plain", "round_robin", "wrong result"),
 ]  # fmt: skip
+ENCODER_BLOCK = [
+    Bug("missing_barrier", "if (product < products) fetch();\n        __syncthreads();", "if (product < products) fetch();", "access", "random", "race|uninitialised"),
+    Bug("no_zeros_after_the_weight", "n < p.N ? p.K - k - own_k() : 0", "p.K - k - own_k()", "plain", "round_robin", "out of bounds|wrong result"),
+    Bug("rows_in_the_same_banks", "row = (depth / lanes | 1) * lanes", "row = depth", "count", "round_robin", "costly"),
+    Bug("qkv_not_complete", "/ own_queries;\n    __syncthreads(); // the", "/ own_queries;\n    // the", "access", "random", "race|uninitialised"),
+    Bug("mask_of_one_query", "!mask[query[i] * m.row", "!mask[query[0] * m.row", "plain", "round_robin", "wrong result"),
+    Bug("squares_after_the_row", "if (c + e < block.width) squares", "if (c < block.width) squares", "plain", "round_robin", "wrong result"),
+]  # fmt: skip
 FILES = dict(
     zip(
         MAINS,
-        (PRODUCT, TF32, FLOAT, ATTENTION, BACKWARD, JOIN, WHOLE_HEADS, FLOAT_ATTENTION, FLOAT_BACKWARD, NORM, CROSS_ENTROPY, OPTIMIZER),
+        (
+            PRODUCT,
+            TF32,
+            FLOAT,
+            ATTENTION,
+            BACKWARD,
+            JOIN,
+            WHOLE_HEADS,
+            FLOAT_ATTENTION,
+            FLOAT_BACKWARD,
+            NORM,
+            CROSS_ENTROPY,
+            OPTIMIZER,
+            ENCODER_BLOCK,
+        ),
         strict=True,
     )
 )

@@ -7,6 +7,21 @@
 namespace tc
 {
 
+// Each value becomes its activation.
+template <class Real, int n> __device__ __forceinline__ void activate_all(tc_activation activation, Real (&value)[n])
+{
+    const auto all = [&](auto function) {
+        TC_UNROLL
+        for (Real &x : value) x = function(x);
+    };
+    switch (activation) {
+    case TC_ACTIVATION_RELU: return all([](Real x) { return v_relu(x); });
+    case TC_ACTIVATION_GELU: return all([](Real x) { return v_gelu(x); });
+    case TC_ACTIVATION_GELU_TANH: return all([](Real x) { return v_gelu_tanh(x); });
+    default: return;
+    }
+}
+
 template <class T> struct WholeSum {
     T *c, *pre;
     const T *bias, *residual;
@@ -32,28 +47,15 @@ template <class T> struct WholeSum {
     {
         if (bias) add(value, bias + column);
         if (pre) store(pre + row * pre_row + column, value);
-        activate_all(value);
+        activate_all(activation, value);
         if (residual) add(value, residual + row * residual_row + column);
         store(c + row * c_row + column, value);
     }
     __device__ __forceinline__ compute<T> activate(compute<T> x) const
     {
         compute<T> value[1] = {x};
-        activate_all(value);
+        activate_all(activation, value);
         return value[0];
-    }
-    template <int n> __device__ __forceinline__ void activate_all(compute<T> (&value)[n]) const
-    {
-        const auto all = [&](auto function) {
-            TC_UNROLL
-            for (compute<T> &x : value) x = function(x);
-        };
-        switch (activation) {
-        case TC_ACTIVATION_RELU: return all([](compute<T> x) { return v_relu(x); });
-        case TC_ACTIVATION_GELU: return all([](compute<T> x) { return v_gelu(x); });
-        case TC_ACTIVATION_GELU_TANH: return all([](compute<T> x) { return v_gelu_tanh(x); });
-        default: return;
-        }
     }
     template <int n> static __device__ __forceinline__ void add(compute<T> (&value)[n], const T *more)
     {

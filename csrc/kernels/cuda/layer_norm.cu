@@ -38,8 +38,7 @@ __device__ __forceinline__ void normalise_row(const tc_layer_norm_forward_args &
             squares += d * d;
         }
     });
-    Real rstd = Real(1) / real_sqrt(group_sum<threads>(squares, scratch) / static_cast<Real>(C) + static_cast<Real>(a.eps));
-    if (rstd == 0) rstd = static_cast<Real>(NAN); // 0 would hide that the squares overflow
+    const Real rstd = rstd_of(group_sum<threads>(squares, scratch), static_cast<Real>(C), static_cast<Real>(a.eps));
     if (threadIdx.x == 0) {
         static_cast<Real *>(a.mean)[row] = mean;
         static_cast<Real *>(a.rstd)[row] = rstd;

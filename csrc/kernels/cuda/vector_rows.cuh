@@ -18,6 +18,13 @@ template <class T> __device__ __forceinline__ const T *row_at(const void *rows, 
     return static_cast<const T *>(rows) + row * C;
 }
 
+// The factor that a layer norm scales a row by, from the sum of the squared differences of its C elements from their mean.
+template <class Real> __device__ __forceinline__ Real rstd_of(Real squares, Real C, Real eps)
+{
+    const Real rstd = Real(1) / real_sqrt(squares / C + eps);
+    return rstd == 0 ? static_cast<Real>(NAN) : rstd; // 0 would hide that the squares overflow
+}
+
 // f(i) for every vector of N elements of a row that this thread owns, but for its first `before`.
 template <int threads, int N, class F> __device__ __forceinline__ void for_own_vectors(int64_t C, F f, int before = 0)
 {

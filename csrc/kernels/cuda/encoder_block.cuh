@@ -1,0 +1,205 @@
+// encoder_block.cuh: of a block of threads that takes a sequence through an encoder block: what the kernel gets, and its products, whose
+// weights come through shared memory panel by panel. S: what the kernel is compiled for, Shape of encoder_block.cu.
+#pragma once
+#include "../encoder_block.h"
+#include "gemm_epilogue.cuh"
+
+namespace tc
+{
+
+constexpr int group_lanes = 8;   // threadIdx.x: they share a row of a norm, or queries
+constexpr int column_lanes = 16; // neighbouring threads of a product, each of columns so far apart
+constexpr int own_columns = TC_ENCODER_BLOCK_PANEL / column_lanes;
+constexpr int own_queries = 2;
+constexpr int products = 4; // qkv and out, up and down: two of each branch
+
+// (N,K) and (N); of the branch's norm (E).
+template <class T> struct Product {
+    const T *weight, *bias;
+    int N, K;
+};
+template <class T> struct Norm {
+    const T *gamma, *beta;
+    compute<T> eps;
+};
+
+// The args as the kernel needs them, made by the host: arithmetic in float64 is slow on most GPUs.
+template <class T> struct Block {
+    T *y;
+    const T *x; // (B,T,E)
+    Product<T> product[products];
+    Norm<T> norm[products / 2];
+    tc_attention_plane mask;
+    compute<T> scale;
+    int length, width, heads; // T, E, H
+    int row, wide_row;        // elements from one row to the next in shared memory
+    tc_activation activation;
+    bool norm_first;
+    bool vectors, whole_vectors; // whole vectors make up the weights' rows, and those of x and y
+};
+
+__device__ __forceinline__ int thread_in_block() { return static_cast<int>(threadIdx.y * group_lanes + threadIdx.x); }
+
+// Shared memory: rows of the sequence, whose elements beyond the last are zeros up to a whole vector, and two panels.
+template <class Real> struct Areas {
+    Real *stream, *branch, *wide, *panels; // (T,E), (T,E), (T,3E) or (T,F)
+
+    template <class T> __device__ __forceinline__ Areas(Real *shared, const Block<T> &block) : stream(shared)
+    {
+        branch = stream + block.length * block.row;
+        wide = branch + block.length * block.row;
+        panels = wide + block.length * block.wide_row;
+    }
+};
+
+// The panels of all weights, in the order in which they are computed with.
+template <class T, class S> struct Panels {
+    using Real = compute<T>;
+    static constexpr int lanes = vector_lanes<Real>, depth = TC_ENCODER_BLOCK_DEPTH;
+    static constexpr int chunks = depth / lanes, between = S::threads / chunks, passes = TC_ENCODER_BLOCK_PANEL / between;
+    static constexpr int row = (depth / lanes | 1) * lanes, size = TC_ENCODER_BLOCK_PANEL * row;
+    const Block<T> &block;
+    Real *shared;
+    int product = 0, column = 0, k = 0; // of the panel that is fetched next
+    int turn = 0;                       // where the next one goes
+    Vector<T, lanes> on_its_way[passes];
+
+    __device__ __forceinline__ Panels(const Block<T> &block_, Real *shared_) : block(block_), shared(shared_) { fetch(); }
+
+    // The next panel, when all threads are done with the one before the last.
+    __device__ __forceinline__ const Real *next()
+    {
+        Real *const panel = shared + turn * size;
+        TC_UNROLL
+        for (int i = 0; i < passes; i++) {
+            Vector<Real, lanes> wide;
+            TC_UNROLL
+            for (int e = 0; e < lanes; e++) wide.at[e] = widen(on_its_way[i].at[e]);
+            store_vector(panel + (own_row() + i * between) * row + own_k(), wide);
+        }
+        turn ^= 1;
+        if (product < products) fetch();
+        __syncthreads();
+        return panel;
+    }
+
+  private:
+    static __device__ __forceinline__ int own_row() { return thread_in_block() / chunks; }
+    static __device__ __forceinline__ int own_k() { return thread_in_block() % chunks * lanes; }
+
+    // Zeros beyond the weight's rows and elements.
+    __device__ __forceinline__ void fetch()
+    {
+        const Product<T> &p = block.product[product];
+        TC_UNROLL
+        for (int i = 0; i < passes; i++) {
+            const int n = column + own_row() + i * between, inside = n < p.N ? p.K - k - own_k() : 0;
+            const T *const from = p.weight + n * p.K + k + own_k();
+            on_its_way[i] = {};
+            if (block.vectors) {
+                if (inside > 0) on_its_way[i] = load_vector<lanes>(from);
+            } else {
+                TC_UNROLL
+                for (int e = 0; e < lanes; e++)
+                    if (e < inside) on_its_way[i].at[e] = from[e];
+            }
+        }
+        k += depth;
+        if (k < p.K) return;
+        k = 0;
+        column += TC_ENCODER_BLOCK_PANEL;
+        if (column < p.N) return;
+        column = 0;
+        product++;
+    }
+};
+
+// A thread's results of a product: rows some apart, and columns of a panel likewise.
+template <class Real, class S> struct Sums {
+    static constexpr int lanes = vector_lanes<Real>;
+    Real at[S::rows][own_columns];
+
+    // The two rows of a warp are four apart, which in shared memory are in different banks.
+    static __device__ __forceinline__ int own_row(int i)
+    {
+        const int group = thread_in_block() / column_lanes;
+        return (group & ~5) + (group & 1) * 4 + (group >> 2 & 1) + i * S::row_groups;
+    }
+    static __device__ __forceinline__ int own_column(int j) { return thread_in_block() % column_lanes + j * column_lanes; }
+
+    __device__ __forceinline__ void clear()
+    {
+        TC_UNROLL
+        for (auto &row : at) TC_UNROLL
+        for (Real &sum : row) sum = 0;
+    }
+    // Adds products over `depth` elements of a panel, of its first `columns` columns of each thread. Rows beyond the sequence are its last.
+    template <int columns>
+    __device__ __forceinline__ void add(const Real *(&rows)[S::rows], const Real *panel, int panel_row, int from, int depth)
+    {
+        panel += own_column(0) * panel_row;
+        TC_UNROLL_SOME
+        for (int k = 0; k < depth; k += lanes) {
+            Vector<Real, lanes> weight[columns];
+            TC_UNROLL
+            for (int j = 0; j < columns; j++) weight[j] = load_vector<lanes>(panel + j * column_lanes * panel_row + k);
+            TC_UNROLL
+            for (int i = 0; i < S::rows; i++) {
+                const auto x = load_vector<lanes>(rows[i] + from + k);
+                TC_UNROLL
+                for (int e = 0; e < lanes; e++) TC_UNROLL
+                for (int j = 0; j < columns; j++) at[i][j] += x.at[e] * weight[j].at[e];
+            }
+        }
+    }
+};
+
+// put(row, column, values): activation(from weight^T + bias) for each row and column, and zeros up to a whole vector.
+template <class T, class S, class Put>
+__device__ __forceinline__ void multiply(Panels<T, S> &panels, int number, const compute<T> *from, int from_row, tc_activation activation,
+                                         Put put)
+{
+    using Real = compute<T>;
+    using Own = Sums<Real, S>;
+    const Block<T> &block = panels.block;
+    const Product<T> &p = block.product[number];
+    const int end = static_cast<int>(divide_up(p.N, Own::lanes)) * Own::lanes;
+    const Real *rows[S::rows];
+    TC_UNROLL
+    for (int i = 0; i < S::rows; i++) {
+        const int row = Own::own_row(i);
+        rows[i] = from + (row < block.length ? row : block.length - 1) * from_row;
+    }
+    TC_ROLLED
+    for (int column = 0; column < p.N; column += TC_ENCODER_BLOCK_PANEL) {
+        Real bias[own_columns];
+        TC_UNROLL
+        for (int j = 0; j < own_columns; j++) {
+            const int c = column + Own::own_column(j);
+            bias[j] = c < p.N ? widen(p.bias[c]) : Real(0);
+        }
+        Own sums;
+        sums.clear();
+        TC_ROLLED
+        for (int k = 0; k < p.K; k += TC_ENCODER_BLOCK_DEPTH) {
+            const Real *const panel = panels.next();
+            const int depth = p.K - k < TC_ENCODER_BLOCK_DEPTH ? p.K - k : TC_ENCODER_BLOCK_DEPTH;
+            if (p.N - column <= TC_ENCODER_BLOCK_PANEL / 2)
+                sums.template add<own_columns / 2>(rows, panel, panels.row, k, depth);
+            else
+                sums.template add<own_columns>(rows, panel, panels.row, k, depth);
+        }
+        TC_UNROLL
+        for (int i = 0; i < S::rows; i++) {
+            TC_UNROLL
+            for (int j = 0; j < own_columns; j++) sums.at[i][j] += bias[j];
+            activate_all(activation, sums.at[i]);
+            TC_UNROLL
+            for (int j = 0; j < own_columns; j++)
+                if (Own::own_row(i) < block.length && column + Own::own_column(j) < end)
+                    put(Own::own_row(i), column + Own::own_column(j), sums.at[i][j]);
+        }
+    }
+}
+
+} // namespace tc
