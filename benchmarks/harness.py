@@ -5,8 +5,8 @@ or, where there is more than one good way, a dict of such functions, of which th
 of its own (worker.py), pinned to the same cores, and the two take turns: A B A B ... A turn is many calls; its time is their
 median, its ratio torch / ours, and the result is the median over the turns.
 
-The bound of a workload is the larger of FLOP / ceiling and bytes / bandwidth. `measure_peaks` measures both first, in the same run: the
-ceiling is the rate of the product's register tile on operands in L1.
+The bound of a workload is the larger of FLOP / ceiling and bytes / bandwidth. Both are measured before and after each workload, as the clock of a
+machine goes up and down with what else it does, and the better ones count: the ceiling is the rate of the product's register tile on operands in L1.
 """
 
 import ast
@@ -23,6 +23,7 @@ import sys
 import tempfile
 import time
 
+MANY_TRIALS, FEW_TRIALS = 7, 2  # of the machine's peaks, at the beginning and beside each workload
 LONG_US, WANTED_SHARE = 1000, 1 / 1.3  # a call that takes longer is within 1.3 times of its bound, where nothing else is said
 
 # What tells each library to use an instruction set, where the processor has more. Float32 products of "amx" are split into bfloat16.
@@ -210,10 +211,12 @@ class Contender:
         return self._ask(do="result", variant=variant)
 
 
-def measure(module, workload, threads, peaks=None, effort=Effort(), contenders=("torch", "ours"), isa=None):
-    """Runs one workload of a family (the name of its module) and gives its Row; contenders without "torch": ours alone."""
+def measure(module, workload, threads, measure_peaks=None, effort=Effort(), contenders=("torch", "ours"), isa=None):
+    """Runs one workload of a family (the name of its module) and gives its Row; contenders without "torch": ours alone. `measure_peaks` gives those of
+    the moment, if there is to be a bound."""
     cores = choose_cores(threads)
     medians = {}  # (contender, variant) -> one time per turn
+    before = measure_peaks() if measure_peaks else None
     with contextlib.ExitStack() as stack:
         sides = [stack.enter_context(Contender(module, workload, name, cores)) for name in contenders]
         plan = []
@@ -223,6 +226,7 @@ def measure(module, workload, threads, peaks=None, effort=Effort(), contenders=(
         for _ in range(effort.turns):
             for side, variant, calls in plan:
                 medians.setdefault((side.name, variant), []).append(side.run(variant, calls))
+    peaks = before.or_better(measure_peaks()) if measure_peaks else None
     return dataclasses.replace(make_row(workload, threads, medians, peaks), isa=isa)
 
 
@@ -268,6 +272,11 @@ class Peaks:
     tile: float
     copy: tuple  # ((working set, bytes per second), ...), ascending
 
+    def or_better(self, other):
+        """Of each rate the better one."""
+        copy = tuple((size, max(rate, rates[size])) for rates in [dict(other.copy)] for size, rate in self.copy)
+        return Peaks(max(self.flops, other.flops), max(self.tile, other.tile), copy)
+
     def bandwidth(self, moved):
         """The rate of a copy whose working set is the smallest measured one of at least so many bytes."""
         return next((rate for size, rate in self.copy if moved <= size), self.copy[-1][1])
@@ -288,8 +297,10 @@ def setup_constant(name):
     raise BenchmarkError(f"setup.py has no {name}")
 
 
-def measure_peaks(threads, isa):
-    """Compiles peaks.c as the kernels of an instruction set are, and runs it on the cores of the workloads."""
+@contextlib.contextmanager
+def peak_meter(threads, isa):
+    """Compiles peaks.c as the kernels of an instruction set are. As a context manager it gives a function of a number of trials, which runs it on the
+    cores of the workloads and gives Peaks."""
     compiler = os.environ.get("CC", "").split() or [shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")]
     if compiler[0] is None:
         raise BenchmarkError("no C compiler found: the peaks of this machine cannot be measured")
@@ -304,6 +315,15 @@ def measure_peaks(threads, isa):
         if built.returncode:
             raise BenchmarkError(f"peaks.c did not compile:\n{built.stderr}")
         time.sleep(0.05)
-        output = subprocess.run([program, *map(str, cores)], capture_output=True, text=True, check=True).stdout
-    figures = json.loads(output)
-    return Peaks(figures["flops"], figures["tile"], tuple((int(size), rate) for size, rate in figures["copy"]))
+
+        def run(trials):
+            figures = json.loads(subprocess.run([program, *map(str, (trials, *cores))], capture_output=True, text=True, check=True).stdout)
+            return Peaks(figures["flops"], figures["tile"], tuple((int(size), rate) for size, rate in figures["copy"]))
+
+        yield run
+
+
+def measure_peaks(threads, isa):
+    """The Peaks of a machine that is left alone meanwhile."""
+    with peak_meter(threads, isa) as run:
+        return run(MANY_TRIALS)

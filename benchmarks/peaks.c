@@ -2,7 +2,7 @@
  * in L1, and bytes a second of a copy, by working set. Compiled as a kernel is, with the same flags and the same tile.h, and run by the
  * benchmarks only: harness.py.
  *
- *   ./peaks CORE...     one thread a core, all at once; prints the sums as JSON
+ *   ./peaks TRIALS CORE...     one thread a core, all at once; prints the sums as JSON, of each rate the best of so many trials
  */
 #define _GNU_SOURCE
 #include <pthread.h>
@@ -16,7 +16,7 @@
 #include "../csrc/kernels/cpu/tile.h"
 #include "../csrc/kernels/gemm.h"
 
-enum { CHAINS = 12, COPIES = 4, TRIALS = 7, MAX_CORES = 1024 }; /* 12 chains hide a latency of 4 on two ports, and fit 16 registers */
+enum { CHAINS = 12, COPIES = 4, MAX_CORES = 1024 }; /* 12 chains hide a latency of 4 on two ports, and fit 16 registers */
 /* The tile that large products are made of. Its operands fit in an L1 of 32 KiB, and the sums are stored once for so many k. */
 enum { TILE_VECTORS = 2, TILE_K = 128, PANEL = TC_GEMM_PANEL_BYTES / (int)sizeof(real), PANEL_VECTORS = PANEL / TC_LANES };
 static const size_t working_sets[COPIES] = {32 << 10, 512 << 10, 8 << 20, 256 << 20}; /* source and target together, bytes */
@@ -24,7 +24,7 @@ static const size_t working_sets[COPIES] = {32 << 10, 512 << 10, 8 << 20, 256 <<
 typedef struct job {
     pthread_barrier_t *start;
     double flops, tile, copy[COPIES]; /* a second */
-    int core;
+    int core, trials;
     float sink;
 } job;
 
@@ -97,7 +97,7 @@ static void *run(void *argument)
     }
     memset(source, 1, largest);
     memset(target, 2, largest);
-    for (int trial = 0; trial < TRIALS; trial++) { /* the best of them: what the core can do, undisturbed */
+    for (int trial = 0; trial < self->trials; trial++) { /* the best of them: what the core can do, undisturbed */
         pthread_barrier_wait(self->start);
         const double flops = fma_rate(&self->sink);
         self->flops = flops > self->flops ? flops : self->flops;
@@ -119,14 +119,14 @@ int main(int argc, char **argv)
 {
     static job jobs[MAX_CORES];
     static pthread_t threads[MAX_CORES];
-    const int cores = argc - 1;
+    const int cores = argc - 2, trials = argc > 1 ? atoi(argv[1]) : 0;
     pthread_barrier_t start;
-    if (cores < 1 || cores > MAX_CORES || pthread_barrier_init(&start, NULL, (unsigned)cores) != 0) {
-        fprintf(stderr, "usage: peaks CORE...\n");
+    if (trials < 1 || cores < 1 || cores > MAX_CORES || pthread_barrier_init(&start, NULL, (unsigned)cores) != 0) {
+        fprintf(stderr, "usage: peaks TRIALS CORE...\n");
         return 2;
     }
     for (int i = 0; i < cores; i++) {
-        jobs[i] = (job){.core = atoi(argv[i + 1]), .start = &start};
+        jobs[i] = (job){.core = atoi(argv[i + 2]), .trials = trials, .start = &start};
         if (pthread_create(&threads[i], NULL, run, &jobs[i]) != 0) {
             fprintf(stderr, "peaks: no thread\n");
             return 1;

@@ -5,6 +5,7 @@ import argparse
 import dataclasses
 import datetime
 import fnmatch
+import functools
 import importlib
 import importlib.util
 import json
@@ -255,11 +256,13 @@ def main(argv=None):
             forced = harness.forced(isa) if arguments.isa else {}
             with harness.variables({**forced, CPU_CLOCK: str(int(arguments.cpu_clock))}):
                 for threads in arguments.threads:
-                    peak = peaks[isa, threads] = harness.measure_peaks(threads, isa)
-                    print(f"\n{format_peaks(isa, threads, peak)}\n{HEADER}", flush=True)
-                    for module, workload in arguments.selected:
-                        rows.append(harness.measure(module, workload, threads, peak, effort, contenders, isa))
-                        print(format_row(rows[-1]), flush=True)
+                    with harness.peak_meter(threads, isa) as measure_peaks:
+                        peaks[isa, threads] = measure_peaks(harness.MANY_TRIALS)
+                        print(f"\n{format_peaks(isa, threads, peaks[isa, threads])}\n{HEADER}", flush=True)
+                        beside = functools.partial(measure_peaks, harness.FEW_TRIALS)
+                        for module, workload in arguments.selected:
+                            rows.append(harness.measure(module, workload, threads, beside, effort, contenders, isa))
+                            print(format_row(rows[-1]), flush=True)
                     if found := ratios(rows, threads, isa):
                         print(f"geometric mean of the ratios: {harness.geometric_mean(found):.2f}")
     except harness.BenchmarkError as error:

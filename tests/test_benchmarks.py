@@ -1,5 +1,6 @@
 """The benchmark harness, with contenders of known speed; the workloads themselves run with `--slow`."""
 
+import contextlib
 import dataclasses
 import importlib.util
 import json
@@ -68,7 +69,7 @@ def make_row(**values):
 @pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="cores are pinned on Linux only")
 def test_contenders_take_turns_in_processes_of_their_own(family):
     workloads, log = family
-    row = harness.measure("dummy_family", workloads["naps"], 1, PEAKS, EFFORT)
+    row = harness.measure("dummy_family", workloads["naps"], 1, lambda: PEAKS, EFFORT)
     assert row.torch_variant == "good"
     assert row.ours_us >= 4000 and row.torch_us >= 12000
     assert 1.1 < row.ratio < 6  # 12 ms to 4 ms, and what waking up costs on a machine with ten other things to do
@@ -99,7 +100,7 @@ def test_ours_alone_without_pytorch(family):
 @pytest.mark.parametrize(("name", "message"), [("broken", "this side cannot run"), ("dies", "ended with status 7")])
 def test_a_contender_that_fails_is_named_with_its_message(family, name, message):
     with pytest.raises(harness.BenchmarkError, match=f"(?s){name}: contender ours.*{message}"):
-        harness.measure("dummy_family", family[0][name], 1, PEAKS, EFFORT)
+        harness.measure("dummy_family", family[0][name], 1, lambda: PEAKS, EFFORT)
 
 
 def test_more_threads_than_cores_are_refused():
@@ -133,6 +134,12 @@ def test_number_of_calls_fits_the_time():
     assert [effort.calls(s) for s in (1e-6, 1e-3, 0.09, 5)] == [effort.max_calls, 200, 3, 1]
 
 
+def test_the_better_rates_beside_a_workload_count():
+    slower = harness.Peaks(flops=1e9, tile=2e9, copy=((1000, 2e9), (2000, 4e8)))
+    better = harness.Peaks(flops=2e9, tile=2e9, copy=((1000, 2e9), (2000, 5e8)))
+    assert PEAKS.or_better(slower) == better == slower.or_better(PEAKS)
+
+
 def test_geometric_mean():
     assert harness.geometric_mean([2.0, 8.0]) == pytest.approx(4)
     assert harness.geometric_mean([]) is None
@@ -154,7 +161,7 @@ def test_peaks_of_this_machine():
 @pytest.fixture
 def fixed_rows(monkeypatch):
     """The command without any timing: every workload is three times as fast as PyTorch."""
-    monkeypatch.setattr(harness, "measure_peaks", lambda threads, isa: PEAKS)
+    monkeypatch.setattr(harness, "peak_meter", lambda threads, isa: contextlib.nullcontext(lambda trials: PEAKS))
     monkeypatch.setattr(harness, "choose_cores", lambda threads: list(range(threads)))
     monkeypatch.setattr(harness, "measure", lambda m, w, threads, p, e, c, isa: make_row(workload=w.name, threads=threads, isa=isa))
     monkeypatch.setattr(harness, "usable_instruction_sets", lambda: (["baseline", "avx2", "avx512"], "avx512"))
