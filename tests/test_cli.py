@@ -355,6 +355,19 @@ def test_selftest(tmp_path):
         assert re.search(rf"^{name} +{expected}", out, re.M)
 
 
+@pytest.mark.parametrize(
+    ("arguments", "of"),
+    [("--foo", ""), ("info extra", " info"), ("train reverse --foo", " train reverse"), ("predict x --foo", " predict")],
+)
+def test_an_unknown_argument_is_the_commands_own_error(arguments, of, capsys):
+    with pytest.raises(SystemExit) as stopped:
+        cli.main(arguments.split())
+    printed = capsys.readouterr()
+    assert stopped.value.code == 2 and printed.out == ""
+    assert printed.err.startswith(f"usage: python -m transformer_c{of} [")
+    assert f"python -m transformer_c{of}: error: unrecognized arguments: {arguments.split()[-1]}" in printed.err
+
+
 @pytest.mark.parametrize("kernel", ["linear_forward", "layer_norm_backward"])
 def test_selftest_finds_a_wrong_kernel(monkeypatch, capsys, kernel):
     from transformer_c import ops

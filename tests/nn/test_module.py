@@ -333,3 +333,11 @@ def test_a_module_is_cast_to_floating_dtypes_alone():
             net.to(dtype)
     assert [p.tolist() for p in net.parameters()] == before and {p.dtype for p in net.parameters()} == {np.dtype(np.float32)}
     assert net.to("bfloat16")[0].weight.dtype == tc.bfloat16 and net.to(tc.ones(1).double())[1].bias.dtype == np.float64
+
+
+@pytest.mark.parametrize("fill", ["uniform_", "normal_", "trunc_normal_", "zeros_", "ones_", "xavier_uniform_", "kaiming_normal_"])
+def test_initial_values_of_what_is_no_tensor(fill):
+    array = np.full((2, 3), 7.0)
+    with pytest.raises(TypeError, match=r"nn\.init fills a Tensor in place, got ndarray; tc\.tensor\(\.\.\.\) makes a Tensor of an array"):
+        getattr(nn.init, fill)(array)
+    assert (array == 7.0).all()

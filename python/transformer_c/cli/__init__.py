@@ -16,7 +16,14 @@ COMMANDS = (info, tutorial, train, predict, embed, classify, bench, selftest)
 
 
 class Parser(argparse.ArgumentParser):
-    """Of several processes that a launcher started, the first one says what is wrong."""
+    """Of several processes that a launcher started, the first one says what is wrong. An argument that a command does not know is its own error, with
+    its usage."""
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        found, unknown = super().parse_known_args(args, namespace)
+        if unknown:
+            self.error(f"unrecognized arguments: {' '.join(unknown)}")
+        return found, unknown
 
     def _print_message(self, message: str, file: Any = None) -> None:
         if rank_by_launcher() == 0:

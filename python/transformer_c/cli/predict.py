@@ -103,7 +103,8 @@ def _model(predictor: Predictor, state: dict, parameters: dict, path: str) -> An
         model = kind(**parameters)
         model.load_state_dict(state)
     except (KeyError, IndexError, AttributeError, TypeError, ValueError, RuntimeError, ArithmeticError) as error:
-        raise CheckpointError(f"{path!r} contains no {kind.__name__} ({type(error).__name__}: {error})") from error
+        reason = f"without {error}" if isinstance(error, KeyError) else f"{type(error).__name__}: {error}"
+        raise CheckpointError(f"{path!r} contains no {kind.__name__} ({reason})") from error
     return model.eval()
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -49,8 +49,22 @@ def calculate_gain(nonlinearity: str, param: float | None = None) -> float:
     return gains[nonlinearity]
 
 
+def _check(tensor: Any) -> None:
+    if not isinstance(tensor, Tensor):
+        raise TypeError(f"nn.init fills a Tensor in place, got {type(tensor).__name__}; tc.tensor(...) makes a Tensor of an array")
+
+
+def _fill(tensor: Tensor, values: Callable[[], Tensor]) -> Tensor:
+    _check(tensor)
+    if skipping.get():
+        return tensor
+    with no_grad():
+        return tensor.copy_(values())
+
+
 def _fans(weight: Tensor) -> tuple[int, int]:
     """(inputs, outputs) of one unit of a weight (outputs, inputs, ...)."""
+    _check(weight)
     if weight.ndim < 2:
         raise ValueError(f"fan in and fan out need at least 2 axes, got shape {weight.shape}")
     receptive = math.prod(weight.shape[2:])
@@ -59,18 +73,12 @@ def _fans(weight: Tensor) -> tuple[int, int]:
 
 def uniform_(tensor: Tensor, a: float = 0.0, b: float = 1.0, generator=None) -> Tensor:
     """Fills with U(a, b)."""
-    if skipping.get():
-        return tensor
-    with no_grad():
-        return tensor.copy_(_random._uniform(tensor.shape, a, b, tensor.dtype, generator))
+    return _fill(tensor, lambda: _random._uniform(tensor.shape, a, b, tensor.dtype, generator))
 
 
 def normal_(tensor: Tensor, mean: float = 0.0, std: float = 1.0, generator=None) -> Tensor:
     """Fills with N(mean, std**2)."""
-    if skipping.get():
-        return tensor
-    with no_grad():
-        return tensor.copy_(_random._normal(tensor.shape, mean, std, tensor.dtype, generator))
+    return _fill(tensor, lambda: _random._normal(tensor.shape, mean, std, tensor.dtype, generator))
 
 
 def trunc_normal_(tensor: Tensor, mean: float = 0.0, std: float = 1.0, a: float = -2.0, b: float = 2.0, generator=None) -> Tensor:
@@ -98,12 +106,9 @@ def trunc_normal_(tensor: Tensor, mean: float = 0.0, std: float = 1.0, a: float 
         raise ValueError(f"trunc_normal_() needs a below b, a positive std and a finite mean, got a={a}, b={b}, std={std}, mean={mean}")
     if mean < a - 2 * std or mean > b + 2 * std:
         warnings.warn("mean is more than 2 std from [a, b]; the distribution of the values may be wrong", stacklevel=2)
-    if skipping.get():
-        return tensor
     low, high = ((1.0 + math.erf((bound - mean) / std / math.sqrt(2.0))) / 2.0 for bound in (a, b))
     draw = _among_normal if high - low > 0.3 else _among_uniform
-    with no_grad():
-        return tensor.copy_(draw(tensor, mean, std, a, b, generator))
+    return _fill(tensor, lambda: draw(tensor, mean, std, a, b, generator))
 
 
 def _among_normal(tensor: Tensor, mean: float, std: float, a: float, b: float, generator: Any) -> Tensor:
@@ -133,6 +138,7 @@ def _among_uniform(tensor: Tensor, mean: float, std: float, a: float, b: float, 
 
 def constant_(tensor: Tensor, val: float) -> Tensor:
     """Fills with `val`."""
+    _check(tensor)
     if skipping.get():
         return tensor
     with no_grad():
