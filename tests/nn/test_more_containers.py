@@ -167,3 +167,20 @@ def test_a_refused_update_adds_nothing():
     with pytest.raises(TypeError, match="data has dtype"):
         scales.extend([tc.ones(3), "text"])
     assert [p.shape for p in scales] == [(2,)]
+
+
+def test_no_module_is_lost_where_a_number_is_a_name():
+    """PyTorch's lists replace the module that has the number of the new one."""
+    net = nn.Sequential(nn.Linear(2, 2), nn.ReLU(), nn.Linear(2, 2))
+    assert list(net[1:].append(nn.Tanh())._modules) == ["1", "2", "3"]
+    assert list(net[1:].extend([nn.Tanh(), nn.GELU()])._modules) == ["1", "2", "3", "4"]
+    between = nn.Sequential(OrderedDict([("a", nn.ReLU()), ("3", nn.ReLU())]))
+    assert list(between.extend([nn.Tanh(), nn.GELU()])._modules) == ["a", "3", "2", "4"]
+
+
+def test_slices_are_read_and_deleted_only():
+    net = nn.Sequential(nn.Linear(2, 2), nn.ReLU())
+    with pytest.raises(TypeError, match="modules of a Sequential are replaced and popped one by one"):
+        net[:1] = [nn.Tanh()]
+    with pytest.raises(TypeError, match="one by one, not by slices"):
+        net.pop(slice(0, 1))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import operator
 from collections import OrderedDict
 from collections.abc import ItemsView, Iterable, Iterator, KeysView, Mapping, ValuesView
@@ -19,13 +20,17 @@ class _Numbered(Module):
 
     def append(self: N, module: Module) -> N:
         """Adds a module at the end; returns self."""
-        self.add_module(str(len(self)), module)
+        self.add_module(next(self._free_names()), module)
         return self
 
     def extend(self: N, modules: Iterable[Module]) -> N:
         """Adds modules at the end; returns self."""
-        self._modules.update(_registered(modules, len(self)))
+        self._modules.update(_registered(modules, self._free_names()))
         return self
+
+    def _free_names(self) -> Iterator[str]:
+        """Numbers from that of the next position on, but for those that are names here, as in net[1:] and in an OrderedDict."""
+        return (name for name in map(str, itertools.count(len(self))) if name not in self._modules)
 
     def insert(self: N, index: int, module: Module) -> N:
         """Puts a module before position `index`; returns self. All are numbered anew."""
@@ -42,22 +47,24 @@ class _Numbered(Module):
 
     def _hold(self: N, items: list[Module]) -> N:
         """Has these modules from now on, numbered anew."""
-        modules = _registered(items)
+        modules = _registered(items, map(str, itertools.count()))
         self._modules.clear()
         self._modules.update(modules)
         return self
 
     def _place(self, index: int) -> int:
         """The position, counted from the beginning."""
+        kind = type(self).__name__
+        if isinstance(index, slice):
+            raise TypeError(f"modules of a {kind} are replaced and popped one by one, not by slices")
         try:
             place = operator.index(index)
         except TypeError:
-            kind = type(self).__name__
             raise TypeError(
                 f"a {kind} is indexed with ints and slices, not with {type(index).__name__}; by its name a module is an attribute"
             ) from None
         if not -len(self) <= place < len(self):
-            raise IndexError(f"index {place} is out of range for a {type(self).__name__} of {len(self)} modules")
+            raise IndexError(f"index {place} is out of range for a {kind} of {len(self)} modules")
         return place % len(self)
 
     def __len__(self) -> int:
@@ -78,13 +85,13 @@ class _Numbered(Module):
         return self.extend(other) if isinstance(other, Iterable) else NotImplemented
 
 
-def _registered(modules: Iterable[Module], start: int = 0) -> dict[str, Any]:
-    """The modules by their positions, counted from `start`; TypeError if one is none."""
+def _registered(modules: Iterable[Module], names: Iterator[str]) -> dict[str, Any]:
+    """The modules by these names, of which there are enough; TypeError if one is none."""
     if not isinstance(modules, Iterable) or isinstance(modules, (str, dict)):
         raise TypeError(f"modules must be an iterable of nn.Module, not {type(modules).__name__}")
     holder = Module()
-    for i, module in enumerate(modules, start):
-        holder.add_module(str(i), module)
+    for module in modules:
+        holder.add_module(next(names), module)
     return holder._modules
 
 
