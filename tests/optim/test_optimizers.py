@@ -318,6 +318,10 @@ def test_parameters_with_names():
     assert plain.param_groups[0]["lr"] == 0.1 and optimizer.param_groups[0]["param_names"] == ["weight", "bias"]
     groups = tc.optim.SGD([{"params": [("w", layer.weight)], "lr": 0.5}, {"params": [("b", layer.bias)]}], lr=0.1)
     assert [(g["param_names"], g["lr"]) for g in groups.param_groups] == [(["w"], 0.5), (["b"], 0.1)]
+    again = tc.optim.SGD(groups.param_groups, lr=0.3)
+    assert [(g["param_names"], g["lr"]) for g in again.param_groups] == [(["w"], 0.5), (["b"], 0.1)]
+    with pytest.raises(ValueError, match="a group has 1 parameters and 2 names"):
+        tc.optim.SGD([{"params": [layer.bias], "param_names": ["a", "b"]}], lr=0.1)
 
 
 def test_groups_that_are_none_change_nothing():
@@ -328,6 +332,7 @@ def test_groups_that_are_none_change_nothing():
     optimizer = tc.optim.SGD([layer.weight], lr=0.1)
     for group, message in (
         ({"param": [layer.bias], "lr": 1}, r"a dict of \['lr', 'param'\]"),
+        ({"param": [layer.bias], 1: 1}, r"a dict of \['1', 'param'\]"),
         (layer.bias, "Parameter"),
         ([layer.bias], "list"),
     ):

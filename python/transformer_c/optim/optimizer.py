@@ -103,9 +103,13 @@ class Optimizer:
             When a parameter is already in a group, or an option is missing or out of range.
         """
         if not isinstance(group, dict) or "params" not in group:
-            what = f"a dict of {sorted(group)}" if isinstance(group, dict) else type(group).__name__
+            what = f"a dict of {sorted(map(str, group))}" if isinstance(group, dict) else type(group).__name__
             raise TypeError(f'a group of parameters is a dict that has "params", got {what}')
         params = [group["params"]] if isinstance(group["params"], Tensor) else list(group["params"])
+        if "param_names" in group:  # a group of another optimizer
+            if len(group["param_names"]) != len(params):
+                raise ValueError(f"a group has {len(params)} parameters and {len(group['param_names'])} names")
+            params = list(zip(group["param_names"], params, strict=True))
         named = {isinstance(p, tuple) and len(p) == 2 and isinstance(p[0], str) for p in params}
         if len(named | {"param_names" in g for g in self.param_groups if g["params"]}) > 1:
             raise ValueError("some parameters have names, others none: give names of all, as named_parameters() does, or of none")
@@ -120,7 +124,7 @@ class Optimizer:
             if id(p) in known:
                 raise ValueError("a parameter is in more than one group, or twice in one")
             known.add(id(p))
-        options = {**self.defaults, **{k: v for k, v in group.items() if k != "params"}}
+        options = {**self.defaults, **{k: v for k, v in group.items() if k not in ("params", "param_names")}}
         self._check_options(options)
         self.param_groups.append({"params": params, **names, **options})
         self._lay_out_gradients()
