@@ -247,6 +247,7 @@ class Unsized:
         (None, "dataset is of type NoneType; expected a Dataset, an object with __getitem__ and __len__$"),
         (iter([1, 2]), "list_iterator; expected .* make a list of it, or an IterableDataset"),
         (Unsized(), "the dataset, a Unsized, has no __len__: define it, give a sampler, or make it an IterableDataset"),
+        (Unsized, "dataset is the class Unsized; call it to make a dataset"),
     ],
 )
 def test_what_is_no_dataset_is_refused_when_the_loader_is_made(dataset, message):
@@ -275,6 +276,12 @@ def test_a_dataset_without_a_length_takes_a_sampler():
 def test_samples_of_different_sizes(samples, message):
     with pytest.raises(ValueError, match=message + r".* or pass collate_fn="):
         default_collate(samples)
+
+
+def test_samples_of_different_types():
+    for samples in ([(1, 2), 3], [[1], None]):
+        with pytest.raises(TypeError, match="samples of types .* cannot be stacked into a batch; pass collate_fn="):
+            default_collate(samples)
 
 
 def test_samples_of_other_libraries_are_stacked():

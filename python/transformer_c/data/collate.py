@@ -28,6 +28,8 @@ def default_collate(samples: Sequence[Any]) -> Any:
     if isinstance(first, dict):
         return {key: default_collate([s[key] for s in samples]) for key in first}
     if isinstance(first, (tuple, list)):
+        if not all(hasattr(sample, "__len__") for sample in samples):
+            raise _of_types(samples)
         _check_alike("lengths", [len(s) for s in samples])
     if isinstance(first, tuple) and hasattr(first, "_fields"):
         return type(first)(*(default_collate(list(column)) for column in zip(*samples, strict=True)))
@@ -50,14 +52,18 @@ def _check_alike(what: str, sizes: list[Any]) -> None:
             )
 
 
+def _of_types(samples: Sequence[Any]) -> TypeError:
+    names = sorted({type(sample).__name__ for sample in samples})
+    return TypeError(f"samples of types {', '.join(names)} cannot be stacked into a batch; pass collate_fn=")
+
+
 def _numbers(samples: Sequence[Any]) -> np.ndarray:
     """An array of numbers of a dtype that holds all of them, in whatever order they come: bool, int64, or the dtype of the floats."""
     if all(isinstance(sample, np.floating) for sample in samples):
         return np.array(samples)
     kinds = {"i" if isinstance(sample, int) and not isinstance(sample, bool) else np.asarray(sample).dtype.kind for sample in samples}
     if not kinds <= set("biuf"):
-        names = sorted({type(sample).__name__ for sample in samples})
-        raise TypeError(f"samples of types {', '.join(names)} cannot be stacked into a batch; pass collate_fn=")
+        raise _of_types(samples)
     try:
         return np.array(samples, np.float64 if "f" in kinds else np.bool_ if kinds == {"b"} else np.int64)
     except OverflowError:

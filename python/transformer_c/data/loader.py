@@ -99,6 +99,8 @@ class DataLoader:
         if isinstance(dataset, IterableDataset):
             return
         kind = type(dataset).__name__
+        if isinstance(dataset, type):
+            raise TypeError(f"dataset is the class {dataset.__name__}; call it to make a dataset")
         if not hasattr(dataset, "__getitem__"):
             hint = "; make a list of it, or an IterableDataset" if isinstance(dataset, Iterable) else ""
             raise TypeError(f"dataset is of type {kind}; expected a Dataset, an object with __getitem__ and __len__{hint}")
