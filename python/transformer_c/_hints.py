@@ -36,7 +36,7 @@ _TENSOR = {
     "frac": "t - t.trunc()",
     "tan": "t.sin() / t.cos()",
     "nansum": "t.masked_fill(t.isnan(), 0).sum()",
-    "diff": "t[1:] - t[:-1]",
+    "diff": "t[..., 1:] - t[..., :-1]",
     "aminmax": "t.amin(dim) and t.amax(dim)",
     "H": "t.T",
     "normal_": "tc.nn.init.normal_(t, mean, std)",

@@ -165,6 +165,7 @@ def test_a_state_of_pytorchs():
         (lambda s, o: s.LinearLR(o, 0.0), ValueError, "start_factor"),
         (lambda s, o: s.LinearLR(o, 0.1, 1.5), ValueError, "end_factor"),
         (lambda s, o: s.LambdaLR(o, [abs]), ValueError, "1 functions for 2 parameter groups"),
+        (lambda s, o: s.LambdaLR(o, [abs, 3]), TypeError, "lr_lambda must be a function of the epoch, or a list of one for each group, got "),
         (lambda s, o: s.CosineAnnealingLR(o, 0), ValueError, "T_max"),
         (lambda s, o: s.CosineAnnealingWarmRestarts(o, 0), ValueError, "T_0"),
         (lambda s, o: s.CosineAnnealingWarmRestarts(o, 2).step(-1), ValueError, "epoch must not be negative"),

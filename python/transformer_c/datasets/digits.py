@@ -27,7 +27,7 @@ def cut_patches(images, patch_size: tuple[int, int] = (7, 7)) -> np.ndarray:
     [[0, 1, 4, 5], [2, 3, 6, 7], [8, 9, 12, 13], [10, 11, 14, 15]]
     """
     images = np.asarray(images)
-    if not isinstance(patch_size, (tuple, list)) or len(patch_size) != 2:
+    if np.shape(patch_size) != (2,):
         raise TypeError(f"patch_size must be a height and a width, such as (7, 7), got {patch_size!r}")
     high, wide = (integer("patch_size", length) for length in patch_size)
     if images.ndim != 3 or not (0 < high <= images.shape[1] and 0 < wide <= images.shape[2]):
