@@ -1,7 +1,8 @@
 /* ahead.h: lines of memory that a loop will come to, asked for in advance.
  *
  * A processor reads ahead by itself, but begins anew in each page, and falls behind where a loop computes much between two loads or goes
- * over a row twice. A loop asks once for each line; past the end of an array this does nothing. */
+ * over a row twice. A loop over vectors asks once for each line, or twice where elements are stored as halves; a sum along a row asks for
+ * each vector. Past the end of an array this does nothing. */
 #ifndef TC_KERNELS_CPU_AHEAD_H
 #define TC_KERNELS_CPU_AHEAD_H
 

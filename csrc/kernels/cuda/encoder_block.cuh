@@ -13,7 +13,7 @@ constexpr int own_columns = TC_ENCODER_BLOCK_PANEL / column_lanes;
 constexpr int own_queries = 2;
 constexpr int products = 4; // qkv and out, up and down: two of each branch
 
-// (N,K) and (N); of the branch's norm (E).
+// A weight (N,K) and its bias (N); gamma and beta (E) of a branch's norm.
 template <class T> struct Product {
     const T *weight, *bias;
     int N, K;
@@ -154,7 +154,7 @@ template <class Real, class S> struct Sums {
     }
 };
 
-// put(row, column, values): activation(from weight^T + bias) for each row and column, and zeros up to a whole vector.
+// put(row, column, value): activation(from weight^T + bias) for each row and column, and zeros up to a whole vector.
 template <class T, class S, class Put>
 __device__ __forceinline__ void multiply(Panels<T, S> &panels, int number, const compute<T> *from, int from_row, tc_activation activation,
                                          Put put)
