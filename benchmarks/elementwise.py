@@ -28,6 +28,21 @@ def _function(library, name, *args, **options):
     return build
 
 
+def _masked_softmax(library):
+    """Half of the elements filled as the tutorial's masks fill them."""
+
+    def build():
+        module = __import__(library)
+        if library == "torch":
+            enter(module.inference_mode())
+        x = normal(0, *SHAPE)
+        x[normal(1, *SHAPE) < 0] = -9e15
+        x = module.tensor(x)
+        return lambda: module.softmax(x, -1)
+
+    return build
+
+
 def _dropout_norm(library):
     """layer_norm(x + dropout(y)), forward and backward, as between the layers of a block: here one call."""
 
@@ -61,6 +76,7 @@ WORKLOADS = [
     Workload("gelu", *_pair("gelu"), bytes=float32_bytes(2 * ELEMENTS)),
     Workload("gelu_tanh", *_pair("gelu", approximate="tanh"), bytes=float32_bytes(2 * ELEMENTS)),
     Workload("softmax", *_pair("softmax", -1), bytes=float32_bytes(2 * ELEMENTS)),
+    Workload("softmax_masked", _masked_softmax("transformer_c"), _masked_softmax("torch"), bytes=float32_bytes(2 * ELEMENTS)),
     Workload("dropout", *_pair("dropout", 0.1), bytes=float32_bytes(2 * ELEMENTS)),
     # Forward reads x, y and writes the sum and the result; backward reads dz and the sum, and writes dx and dy.
     Workload("dropout_layer_norm_train", _dropout_norm("transformer_c"), _dropout_norm("torch"), bytes=float32_bytes(8 * ELEMENTS)),

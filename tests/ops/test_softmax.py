@@ -100,6 +100,20 @@ def test_large_logits(isa, function, dtype, length, rng):
         check(function, np.ascontiguousarray(sign * x.T), np.ascontiguousarray(dy.T), 0, length)
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("length", [7, 100])
+def test_hidden_elements_have_no_weight(isa, dtype, length, rng):
+    """Those that are filled with -9e15, as the tutorial's masks are, or lie as far below the largest that e^x is no normal number, are exactly 0;
+    the others are as without them."""
+    x = rng.standard_normal((5, length)).astype(dtype)
+    hidden = rng.random(x.shape) < 0.5
+    hidden[:, 0] = False
+    for fill in (-9e15, -np.inf, -100.0 if dtype == "float32" else -720.0):
+        y = _core.softmax(np.where(hidden, fill, x).astype(dtype))
+        assert (y[hidden] == 0).all() and (y[~hidden] > 0).all()
+        assert_close(y, np.where(hidden, 0, FORWARD["softmax"][1](np.where(hidden, -np.inf, x))), dtype, length)
+
+
 @functions
 @pytest.mark.filterwarnings("ignore:invalid value", "ignore:divide by zero")
 @pytest.mark.parametrize("axis", [0, 1])

@@ -26,11 +26,12 @@ TC_INLINE vreal v_gelu_derivative(vreal x)
     return v_fma(x, density, cumulative);
 }
 
-/* x / (1 + e^-2u), which is x (1 + tanh u) / 2, with u = sqrt(2/pi) (x + 0.044715 x^3). */
+/* x / (1 + e^-2u), which is x (1 + tanh u) / 2, with u = sqrt(2/pi) (x + 0.044715 x^3). Infinite from `highest` on. */
 TC_INLINE vreal v_gelu_tanh_weight(vreal x)
 {
     const vreal one = v_set1(R(1.0)), minus_2u = x * v_set1(R(-1.59576912160573071176)) * v_fma(x * x, v_set1(R(0.044715)), one);
-    return one / (one + v_exp(minus_2u));
+    const vreal highest = v_set1(TC_PRECISION == 32 ? R(88.8) : R(709.8)); /* 128 ln2 and 1024 ln2: the bits of 2^n are those of infinity */
+    return one / (one + v_exp_weight(v_min(highest, minus_2u)));
 }
 TC_INLINE vreal v_gelu_tanh(vreal x) { return x * v_gelu_tanh_weight(x); }
 TC_INLINE vreal v_gelu_tanh_derivative(vreal x)

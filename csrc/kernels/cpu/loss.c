@@ -15,7 +15,7 @@ TC_INLINE vreal bounded_log(vreal x) { return v_max(v_set1(R(-100.0)), v_log(x))
 TC_INLINE vreal bounded_log_rest(vreal x) { return v_max(v_set1(R(-100.0)), v_log1p(-x)); }
 
 /* log(1 + e^-x) = max(-x, 0) + log(1 + e^-|x|), without overflow; NaN stays. */
-TC_INLINE vreal softplus_of_minus(vreal x) { return v_maximum(-x, v_zero()) + v_log1p(v_exp(-v_abs(x))); }
+TC_INLINE vreal softplus_of_minus(vreal x) { return v_maximum(-x, v_zero()) + v_log1p(v_exp_weight(-v_abs(x))); }
 
 TC_INLINE vreal loss_of(int function, vreal x, vreal t, vreal p)
 {

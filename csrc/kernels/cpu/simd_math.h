@@ -120,9 +120,10 @@ TC_INLINE vreal v_tanh(vreal x)
     return v_select(v_eq(x, v_zero()), x, e / (e + v_set1(R(2.0)))); /* -0 stays -0 */
 }
 
-/* e^(-z^2 / 2) 2^raised, no smaller than the smallest normal number, within 1 ulp and the error of z^2: as a power of 2, whose exponent
- * needs no reduction by an inexact ln 2. */
-TC_INLINE vreal v_bell_raised(vreal z, const real raised)
+/* e^(-z^2 / 2) 2^raised, within 1 ulp and the error of z^2: as a power of 2, whose exponent needs no reduction by an inexact ln 2. In two
+ * factors, the second of which is *power, a power of 2: no smaller than the smallest normal number, or 0 where the exponent's bits are 0.
+ */
+TC_INLINE vreal v_bell(vreal z, const real raised, vreal *power)
 {
 #if TC_PRECISION == 32
     static const real P[] = {1.0f, 0.6931471806f, 0.2402264783f, 0.05550361904f, 0.009618527541f, 0.001339021997f, 0.0001532105989f};
@@ -142,30 +143,32 @@ TC_INLINE vreal v_bell_raised(vreal z, const real raised)
 #endif
     const vreal zc = z * v_set1(R(-0.72134752044448170368)), magic = v_set1(V_MAGIC + V_BIAS + raised); /* -1 / (2 ln 2) */
     const vreal sum = v_fma(z, zc, magic), rest = v_fma(z, zc, magic - sum);
-    return v_polynomial(rest, P, (int)(sizeof P / sizeof P[0]) - 1) * (vreal)((vbits)sum << V_MANTISSA);
+    *power = (vreal)((vbits)sum << V_MANTISSA);
+    return v_polynomial(rest, P, (int)(sizeof P / sizeof P[0]) - 1);
 }
 
-/* The standard normal distribution at -z for z >= 0: returns the cumulative Phi(-z), and the density in *density. Both are 0 from
- * V_FARTHEST on. The exponential is raised, so that it is never denormal, and P (normal.h) lowered by as much. */
-#define V_FARTHEST (TC_PRECISION == 32 ? (real)TC_NORMAL_FARTHEST_FLOAT32 : (real)TC_NORMAL_FARTHEST_FLOAT64)
+/* The standard normal distribution at -z for z >= 0: returns the cumulative Phi(-z), and the density in *density. Both are 0 where Phi(-z)
+ * would be denormal, at V_FARTHEST and a little before: some processors take a hundred cycles over such numbers, and over those that are
+ * rounded to 0. The exponential is lowered so that its power of two is 0 there, and P (normal.h) raised by as much. */
+#define V_FARTHEST (TC_PRECISION == 32 ? R(12.9515) : R(37.5112)) /* whose z^2 / (2 ln 2) is 121, and 1015 */
 TC_INLINE vreal v_normal_tail(vreal z, vreal *density)
 {
 #if TC_PRECISION == 32
     static const real P[] = TC_NORMAL_TAIL_FLOAT32;
-    const real raised = 64.0f, lowered = 0x1p-64f;
+    const real lowered = 6.0f, raised = 0x1p6f; /* 127 - 121 */
 #else
     static const real P[] = TC_NORMAL_TAIL_FLOAT64;
-    const real raised = 512.0, lowered = 0x1p-512;
+    const real lowered = 8.0, raised = 0x1p8; /* 1023 - 1015 */
 #endif
     z = v_min(v_set1(V_FARTHEST), z); /* NaN stays */
     const vreal four = v_set1(R(4.0)), reciprocal = v_set1(R(1.0)) / (z + four), t = (z - four) * reciprocal;
     const int degree = (int)(sizeof P / sizeof P[0]) - 1;
-    vreal p = v_set1(P[degree] * lowered);
+    vreal p = v_set1(P[degree] * raised), power;
     TC_UNROLL
-    for (int i = degree - 1; i >= 0; i--) p = v_fma(p, t, v_set1(P[i] * lowered));
-    const vreal e = v_bell_raised(z, raised);
-    *density = e * v_set1(R(0.39894228040143267794) * lowered); /* 1 / sqrt(2 pi) */
-    return e * (p * reciprocal);
+    for (int i = degree - 1; i >= 0; i--) p = v_fma(p, t, v_set1(P[i] * raised));
+    const vreal e = v_bell(z, -lowered, &power);
+    *density = e * v_set1(R(0.39894228040143267794) * raised) * power; /* 1 / sqrt(2 pi) */
+    return e * (p * reciprocal) * power;
 }
 
 /* The standard normal distribution at x: returns the cumulative Phi(x), and the density in *density. Both tails are precise. */
@@ -379,14 +382,18 @@ TC_INLINE vreal v_sign(vreal x)
 /* 1 / (1 + e^-x) from e^-|x|, which cannot overflow. */
 TC_INLINE vreal v_sigmoid(vreal x)
 {
-    const vreal z = v_exp(-v_abs(x)), one = v_set1(R(1.0));
+    const vreal z = v_exp_weight(-v_abs(x)), one = v_set1(R(1.0));
     return v_select(v_lt(x, v_zero()), z, one) / (one + z);
 }
 
 /* ---- of two arguments ---- */
 
 /* log(1 + e^(a b)) / b, and a where a b is above 20; its slopes in a and b. */
-TC_CALLED vreal v_softplus(vreal a, vreal b) { return v_select(v_lt(v_set1(R(20.0)), a * b), a, v_log1p(v_exp(a * b)) / b); }
+TC_CALLED vreal v_softplus(vreal a, vreal b)
+{
+    const vreal x = a * b, most = v_set1(R(20.0));
+    return v_select(v_lt(most, x), a, v_log1p(v_exp_weight(v_min(most, x))) / b);
+}
 TC_INLINE vreal v_softplus_slope(vreal a, vreal b) { return v_select(v_lt(v_set1(R(20.0)), a * b), v_set1(R(1.0)), v_sigmoid(a * b)); }
 TC_INLINE vreal v_softplus_slope_sharpness(vreal a, vreal b)
 {

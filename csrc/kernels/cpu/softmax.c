@@ -60,7 +60,7 @@ TC_INLINE void write_gradient(void *row, int64_t i, int lanes)
 {
     const gradient_row *r = row;
     const vreal d = v_load_some(r->dy + i, lanes), v = v_load_some(r->y + i, lanes);
-    v_store_some(r->dx + i, r->logarithm ? v_fnma(v_exp(v), r->sum, d) : v * (d - r->sum), lanes);
+    v_store_some(r->dx + i, r->logarithm ? v_fnma(v_exp_weight(v), r->sum, d) : v * (d - r->sum), lanes);
 }
 
 static void backward_row(real *dx, const real *dy, const real *y, int64_t C, bool logarithm)
@@ -98,7 +98,7 @@ static void backward_columns(real *dx, const real *dy, const real *y, int64_t C,
     }
     for (int64_t c = 0; c < C; c++) {
         const vreal d = v_load_some(dy + c * stride, lanes), v = v_load_some(y + c * stride, lanes);
-        v_store_some(dx + c * stride, logarithm ? v_fnma(v_exp(v), total, d) : v * (d - total), lanes);
+        v_store_some(dx + c * stride, logarithm ? v_fnma(v_exp_weight(v), total, d) : v * (d - total), lanes);
     }
 }
 
@@ -238,7 +238,7 @@ typedef struct class_gradient_row {
 TC_INLINE void write_class_gradient(void *row, int64_t i, int lanes)
 {
     const class_gradient_row *r = row;
-    const vreal p = r->logarithms ? v_zero() : v_exp((v_load_some(r->x + i, lanes) - r->top) - r->log_sum);
+    const vreal p = r->logarithms ? v_zero() : v_exp_weight((v_load_some(r->x + i, lanes) - r->top) - r->log_sum);
     const vreal w = r->weight ? v_load_some(r->weight + i, lanes) : v_set1(R(1.0));
     v_store_some(r->dx + i, r->ignored ? v_zero() : v_fnma(r->even, w, p * r->scale), lanes);
 }

@@ -44,7 +44,7 @@ typedef struct exp_row {
 TC_INLINE vreal add_exp(vreal sum, const void *row, int64_t i, int lanes)
 {
     const exp_row *r = row;
-    const vreal e = v_exp(v_load_some(r->x + i, lanes) - r->top);
+    const vreal e = v_exp_weight(v_load_some(r->x + i, lanes) - r->top);
     if (r->ahead) read_ahead(r->x + i + r->ahead);
     if (r->y) {
         if (r->ahead) write_ahead(r->y + i + r->ahead);
@@ -75,7 +75,7 @@ TC_INLINE vreal column_exp_sum(real *y, const real *x, int64_t C, int64_t stride
         const int64_t last = first + COLUMN_BLOCK < C ? first + COLUMN_BLOCK : C;
         vreal sum = v_zero();
         for (int64_t c = first; c < last; c++) {
-            const vreal e = v_exp(v_load_some(x + c * stride, lanes) - top);
+            const vreal e = v_exp_weight(v_load_some(x + c * stride, lanes) - top);
             if (y) v_store_some(y + c * stride, e, lanes);
             sum = sum + e;
         }
