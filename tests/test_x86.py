@@ -71,6 +71,7 @@ def test_the_loops_of_products(loops, tile):
 
 def test_no_product_saves_its_sums_to_the_stack(loops):
     """But 14 rows by pairs of bfloat16, which need one register more than there are: two loops, for which one vector of 28 waits there."""
+    # Functions of elements have many other instructions, and may wait for a constant on the stack.
     products = [loop for loop in loops if loop.broadcasts and loop.fused % loop.broadcasts == 0 and loop.length <= 4 * loop.fused]
     assert Counter(loop.kind[1] for loop in products)["zmm"] > 100
     saving = [loop for loop in products if loop.saves]
