@@ -7,7 +7,18 @@ SHAPE = (4096, 768)
 ELEMENTS = SHAPE[0] * SHAPE[1]
 
 
-def _function(library, name, *args, **options):
+def _normal():
+    return normal(0, *SHAPE)
+
+
+def _masked():
+    """Half of the elements filled as the tutorial's masks fill them."""
+    x = _normal()
+    x[normal(1, *SHAPE) < 0] = -9e15
+    return x
+
+
+def _function(library, name, *args, values=_normal, **options):
     """One call of a function of `functional`, nothing recorded."""
 
     def build():
@@ -16,29 +27,14 @@ def _function(library, name, *args, **options):
             import torch.nn.functional as F
 
             enter(torch.inference_mode())
-            x = torch.tensor(normal(0, *SHAPE))
+            x = torch.tensor(values())
         else:
             import transformer_c as torch
             from transformer_c import functional as F
 
-            x = torch.tensor(normal(0, *SHAPE))
+            x = torch.tensor(values())
         call = getattr(F, name)
         return lambda: call(x, *args, **options)
-
-    return build
-
-
-def _masked_softmax(library):
-    """Half of the elements filled as the tutorial's masks fill them."""
-
-    def build():
-        module = __import__(library)
-        if library == "torch":
-            enter(module.inference_mode())
-        x = normal(0, *SHAPE)
-        x[normal(1, *SHAPE) < 0] = -9e15
-        x = module.tensor(x)
-        return lambda: module.softmax(x, -1)
 
     return build
 
@@ -76,7 +72,7 @@ WORKLOADS = [
     Workload("gelu", *_pair("gelu"), bytes=float32_bytes(2 * ELEMENTS)),
     Workload("gelu_tanh", *_pair("gelu", approximate="tanh"), bytes=float32_bytes(2 * ELEMENTS)),
     Workload("softmax", *_pair("softmax", -1), bytes=float32_bytes(2 * ELEMENTS)),
-    Workload("softmax_masked", _masked_softmax("transformer_c"), _masked_softmax("torch"), bytes=float32_bytes(2 * ELEMENTS)),
+    Workload("softmax_masked", *_pair("softmax", -1, values=_masked), bytes=float32_bytes(2 * ELEMENTS)),
     Workload("dropout", *_pair("dropout", 0.1), bytes=float32_bytes(2 * ELEMENTS)),
     # Forward reads x, y and writes the sum and the result; backward reads dz and the sum, and writes dx and dy.
     Workload("dropout_layer_norm_train", _dropout_norm("transformer_c"), _dropout_norm("torch"), bytes=float32_bytes(8 * ELEMENTS)),

@@ -274,7 +274,7 @@ class Peaks:
 
     def or_better(self, other):
         """Of each rate the better one."""
-        copy = tuple((size, max(rate, rates[size])) for rates in [dict(other.copy)] for size, rate in self.copy)
+        copy = tuple((size, max(rate, again)) for (size, rate), (_, again) in zip(self.copy, other.copy, strict=True))
         return Peaks(max(self.flops, other.flops), max(self.tile, other.tile), copy)
 
     def bandwidth(self, moved):
