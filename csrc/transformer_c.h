@@ -473,8 +473,8 @@ typedef struct tc_encoder_block_parts {
  * them at a time, on GPUs in one launch, which takes some sizes alone. */
 TC_CHECKED tc_status tc_encoder_block(tc_tensor **y, tc_tensor *x, const tc_encoder_block_parts *parts, tc_tensor *mask, int64_t num_heads,
                                       tc_activation activation, bool norm_first, double eps1, double eps2, tc_error *err);
-/* Whether tc_encoder_block() takes x with `hidden` = F where x is, and is faster than the parts. The number of sequences does not count, so
- * that it changes no bit. */
+/* Whether tc_encoder_block() takes x with `hidden` = F where x is: on a CPU those sizes with which it was measured to be faster than the
+ * parts, on a GPU those that its kernel has room for. The number of sequences does not count, so that it changes no bit. */
 bool tc_encoder_block_takes(const tc_tensor *x, int64_t hidden);
 
 /* a @ b by NumPy's rules: an operand with one axis is a row (a) or a column (b), and that axis is removed from the result; leading axes

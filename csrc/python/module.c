@@ -198,8 +198,8 @@ static PyMethodDef methods[] = {
      "step, "
      "...; returns what was set. rows 0: as they come."},
     {"encoder_block_takes", encoder_block_takes, METH_VARARGS,
-     "encoder_block_takes(x, hidden, /)\n--\n\nWhether encoder_block_forward takes a Tensor and a hidden layer of these sizes where it is, "
-     "and is faster than the parts."},
+     "encoder_block_takes(x, hidden, /)\n--\n\nWhether encoder_block_forward takes a Tensor and a hidden layer of these sizes where it is: "
+     "on a CPU those with which it was measured to be faster than the parts, on a GPU those that its kernel has room for."},
     {"set_device_type", tcpy_set_device_type, METH_O,
      "set_device_type(type, /)\n--\n\nFrom now on t.device is a `type`, a subclass of str."},
     {"set_tracer", tcpy_set_tracer, METH_O,
