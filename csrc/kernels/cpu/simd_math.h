@@ -154,21 +154,20 @@ TC_INLINE vreal v_bell(vreal z, const real raised, vreal *power)
 TC_INLINE vreal v_normal_tail(vreal z, vreal *density)
 {
 #if TC_PRECISION == 32
-    static const real P[] = TC_NORMAL_TAIL_FLOAT32;
+    static const real P[] = TC_NORMAL_TAIL_P_FLOAT32, Q[] = TC_NORMAL_TAIL_Q_FLOAT32;
     const real lowered = 6.0f, raised = 0x1p6f; /* 127 - 121 */
 #else
-    static const real P[] = TC_NORMAL_TAIL_FLOAT64;
+    static const real P[] = TC_NORMAL_TAIL_P_FLOAT64, Q[] = TC_NORMAL_TAIL_Q_FLOAT64;
     const real lowered = 8.0, raised = 0x1p8; /* 1023 - 1015 */
 #endif
     z = v_min(v_set1(V_FARTHEST), z); /* NaN stays */
-    const vreal four = v_set1(R(4.0)), reciprocal = v_set1(R(1.0)) / (z + four), t = (z - four) * reciprocal;
     const int degree = (int)(sizeof P / sizeof P[0]) - 1;
     vreal p = v_set1(P[degree] * raised), power;
     TC_UNROLL
-    for (int i = degree - 1; i >= 0; i--) p = v_fma(p, t, v_set1(P[i] * raised));
+    for (int i = degree - 1; i >= 0; i--) p = v_fma(p, z, v_set1(P[i] * raised));
     const vreal e = v_bell(z, -lowered, &power);
     *density = e * v_set1(R(0.39894228040143267794) * raised) * power; /* 1 / sqrt(2 pi) */
-    return e * (p * reciprocal) * power;
+    return e * (p / v_polynomial(z, Q, degree + 1)) * power;
 }
 
 /* The standard normal distribution at x: returns the cumulative Phi(x), and the density in *density. Both tails are precise. */
