@@ -168,6 +168,10 @@ static void column_of_tiles(const gemm_item *it, const group_of_b *b, const real
     }
 }
 
+/* The k that copy_a() takes of all tiles before the next k, where a k is a row of memory: rows may lie pages apart, and two tiles share the
+ * lines at their border. */
+#define COPIED_ROWS 32
+
 /* All rows of the item for k0 .. k0 + kc, into scratch, unless the item before left them there. */
 static void copy_a(const gemm_item *it, int64_t k0, int64_t kc)
 {
@@ -176,12 +180,16 @@ static void copy_a(const gemm_item *it, int64_t k0, int64_t kc)
     const void *from = stored_at(it->a, g->a_stored, k0 * g->a_col);
     if (g->a_form == TC_GEMM_A_ROWS) copy_rows(it->a_scratch, it->a_scratch_row, it->rows, kc, from, g->a_stored, g->a_row, g->a_col);
     if (g->a_form != TC_GEMM_A_BLOCKS) return;
-    int64_t row = 0;
-    for (int64_t tile = 0; tile < it->tiles; tile++) {
-        const int height = tile_height(it->rows, it->tiles, tile);
-        pack_tile_rows(it->a_scratch + row * kc, height, (int)least_of(it->rows - row, TC_TILE_ROWS + TC_LANES), kc,
-                       stored_at(from, g->a_stored, row * g->a_row), g->a_stored, g->a_row, g->a_col);
-        row += height;
+    const int64_t step = g->a_row == 1 && g->a_col >= COLUMNS_APART ? COPIED_ROWS : kc;
+    for (int64_t k = 0; k < kc; k += step) {
+        int64_t row = 0;
+        for (int64_t tile = 0; tile < it->tiles; tile++) {
+            const int height = tile_height(it->rows, it->tiles, tile);
+            pack_tile_rows(it->a_scratch + row * kc + k * height, height, (int)least_of(it->rows - row, TC_TILE_ROWS + TC_LANES),
+                           least_of(kc - k, step), stored_at(from, g->a_stored, row * g->a_row + k * g->a_col), g->a_stored, g->a_row,
+                           g->a_col);
+            row += height;
+        }
     }
 }
 

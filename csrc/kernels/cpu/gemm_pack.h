@@ -5,12 +5,15 @@
 #include <string.h>
 
 #include "../gemm.h"
+#include "ahead.h"
 #include "stored.h"
 #include "tile.h"
 #include "transpose.h"
 
 #define PANEL (TC_GEMM_PANEL_BYTES / (int)sizeof(real)) /* columns of a panel */
 #define PANEL_VECTORS (PANEL / TC_LANES)
+#define ROWS_AHEAD 16     /* rows of memory that are asked for while others are copied, */
+#define COLUMNS_APART 256 /* where they have so many elements: processors read shorter ones ahead by themselves */
 
 /* Stores what was loaded: as it was computed with, or, `raised`, the halves that stand in the upper parts of the lanes. */
 TC_INLINE void store_packed(void *out, const bool raised, int64_t i, vreal x)
@@ -180,16 +183,23 @@ static void pack_panel(void *out, tc_stored out_stored, int64_t K, int cols, con
 }
 
 /* Columns [0, K) of `rows` <= TC_TILE_ROWS rows of a, of which there are `left` to read, to out[k * rows + i]. Reads full vectors where it
- * may; stores full vectors, each over the excess of the one before, and up to one vector beyond the end. */
+ * may; stores full vectors, each over the excess of the one before, and up to one vector beyond the end, but where a_row is 1. */
 TC_INLINE void pack_tile_rows_of(const tc_stored stored, real *out, int rows, int left, int64_t K, const void *a, int64_t a_row,
                                  int64_t a_col)
 {
     enum { GROUPS = (TC_TILE_ROWS + TC_LANES - 1) / TC_LANES };
     const int readable = left > rows ? left : rows;
     if (a_row == 1) {
+        const bool apart = a_col >= COLUMNS_APART;
         for (int64_t k = 0; k < K; k++)
-            for (int i = 0; i < rows; i += TC_LANES)
-                v_store(out + k * rows + i, v_load_stored(stored_at(a, stored, k * a_col + i), stored, v_left(readable, i)));
+            for (int i = 0; i < rows; i += TC_LANES) {
+                const vreal x = v_load_stored(stored_at(a, stored, k * a_col + i), stored, v_left(readable, i));
+                if (apart) read_ahead(stored_at(a, stored, (k + ROWS_AHEAD) * a_col + i + TC_LANES - 1)); /* of two lines the new one */
+                if (k + 1 < K)
+                    v_store(out + k * rows + i, x);
+                else
+                    v_store_some(out + k * rows + i, x, v_left(rows, i));
+            }
     } else if (a_col == 1) {
         for (int64_t k = 0; k < K; k += TC_LANES) {
             const int some = v_left(K, k);
