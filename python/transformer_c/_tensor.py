@@ -29,7 +29,7 @@ def _stacked(data: Any) -> Any:
     return stack([_stacked(d) for d in data]) if _holds_tensor(data) else as_tensor(data)
 
 
-def _readable(data: Any) -> Any:
+def readable(data: Any) -> Any:
     """PyTorch's bfloat16 tensors, which NumPy cannot read, as Tensors over their memory; anything else is returned unchanged."""
     if isinstance(data, (np.ndarray, Tensor, list, tuple, int, float)) or str(getattr(data, "dtype", None)) != "torch.bfloat16":
         return data
@@ -92,7 +92,7 @@ def tensor(data: Any, dtype: Any = None, device: str | None = None, requires_gra
     if _holds_tensor(data):
         with no_grad():
             data = _stacked(data)
-    data = _readable(data)
+    data = readable(data)
     if device is None and isinstance(data, Tensor):
         device = data.device
     return _fitting(Tensor(data, dtype, device, requires_grad), data, dtype)
@@ -124,7 +124,7 @@ def as_tensor(data: Any, dtype: Any = None, device: str | None = None) -> Tensor
     >>> t
     tensor([1., 0., 0.], dtype=float64)
     """
-    data = _readable(data)
+    data = readable(data)
     if isinstance(data, Tensor):
         result = data
     elif _holds_tensor(data):
