@@ -589,3 +589,14 @@ def test_each_part_keeps_its_mode(tmp_path, fails):
     with pytest.raises(ValueError) if fails else contextlib.nullcontext():
         tc.export_onnx(model, np.zeros((2, 5 if fails else 4), np.float32), tmp_path / "model.onnx")
     assert [part.training for part in model.modules()] == [True, True, False, True]
+
+
+def test_examples_and_paths_that_are_none(tmp_path):
+    layer, x = tc.nn.Linear(3, 2), np.ones((2, 3), np.float32)
+    for path in (None, 3):
+        with pytest.raises(TypeError, match=rf"path must be a path, such as 'model\.onnx', not {path} \({type(path).__name__}\)"):
+            tc.export_onnx(layer, x, path)
+    torch = pytest.importorskip("torch")
+    tc.export_onnx(layer, torch.tensor(x), tmp_path / "a.onnx")  # an array of another library
+    with pytest.raises(TypeError, match="the example for 'input' is a PyTorch tensor of float32, with a gradient"):
+        tc.export_onnx(layer, torch.tensor(x, requires_grad=True), tmp_path / "a.onnx")

@@ -160,8 +160,9 @@ tc_status tc_check_number_fits(tc_scalar number, tc_dtype dtype, tc_error *err)
                        tc_dtype_name(dtype), least, most);
     }
     if (number.integer >= least && number.integer <= most) return TC_OK;
-    return tc_fail(err, TC_ERROR_VALUE, "value %" PRId64 " does not fit %s, whose numbers are %" PRId64 " to %" PRId64, number.integer,
-                   tc_dtype_name(dtype), least, most);
+    return tc_fail(err, TC_ERROR_VALUE,
+                   "value %" PRId64 " does not fit %s, whose numbers are %" PRId64 " to %" PRId64 "; int64 (.long()) has room for it",
+                   number.integer, tc_dtype_name(dtype), least, most);
 }
 
 tc_status tc_check_value_fits(tc_tensor *value, tc_dtype dtype, tc_error *err)

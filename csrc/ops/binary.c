@@ -183,6 +183,14 @@ static tc_status check_exponents(const tc_argument *b, tc_error *err)
                    smallest);
 }
 
+/* A number beside a tensor of integers has to be one of its dtype: it would wrap around. Comparisons are of int64 and take any. */
+static tc_status check_numbers(const tc_argument *a, const tc_argument *b, tc_binary_function function, tc_dtype dtype, tc_error *err)
+{
+    if (tc_dtype_is_float(dtype) || gives_bool(function)) return TC_OK;
+    if (!a->tensor) TC_TRY(tc_check_number_fits(a->scalar, dtype, err));
+    return b->tensor ? TC_OK : tc_check_number_fits(b->scalar, dtype, err);
+}
+
 static tc_status result_shape(int *ndim, int64_t shape[TC_MAX_DIMS], const tc_argument *a, const tc_argument *b, tc_error *err)
 {
     const tc_tensor *x = a->tensor ? a->tensor : b->tensor, *y = b->tensor ? b->tensor : a->tensor;
@@ -230,6 +238,7 @@ tc_status tc_binary_arguments(tc_tensor **out, const tc_argument *a, const tc_ar
     const bool floating = tc_dtype_is_float(dtype);
     TC_TRY(tc_begin_elements(&s, inputs, 2, dtype, gives_bool(function) ? TC_BOOL : dtype));
     if (function == TC_BINARY_pow && !floating) TC_TRY(check_exponents(b, err));
+    TC_TRY(check_numbers(a, b, function, dtype, err));
     TC_TRY(result_shape(&ndim, shape, &in[0], &in[1], err));
     TC_TRY(tc_make(&s, &result, ndim, shape));
     TC_TRY(tc_run_elementwise(result, 2, in, floating ? &tc_kernel_binary_forward : &tc_kernel_integer_binary, (int)function, s.kernels,

@@ -7,13 +7,23 @@
 
 /* ---- binding a call ------------------------------------------------------------------------------------------------- */
 
-/* Gives the value of an alias to its argument. When both are given they must be the same int; a bool is set by either. */
-static int resolve_alias(const tcpy_op_object *self, tcpy_call *call, int i)
+/* Gives the value of an alias to its argument. When both are given they must be the same int; a bool is set by either. No axes at all, as
+ * `dim` or as one of the `count` positional arguments, are refused. */
+static int resolve_alias(const tcpy_op_object *self, tcpy_call *call, int i, Py_ssize_t count)
 {
     const tcpy_argument *alias = &self->args[i], *meant = &self->args[alias->alias_of];
     const tcpy_value *by_alias = &call->v[i];
     tcpy_value *value = &call->v[alias->alias_of];
-    if (!by_alias->given || by_alias->none) return 0;
+    const bool is_named = by_alias->given && !by_alias->none;
+    const tcpy_value *axes = is_named ? by_alias : alias->alias_of < count ? value : NULL;
+    if (meant->kind == 'I' && axes && !axes->none && axes->ints->count == 0) {
+        PyErr_Format(PyExc_ValueError,
+                     "%U() over the axes () is over all of them in PyTorch, over none in NumPy; write dim=None for all, "
+                     "axis=() for none",
+                     self->name);
+        return -1;
+    }
+    if (!is_named) return 0;
     if (!value->given || value->none || (meant->kind == 'i' && value->i == by_alias->i) || (meant->kind == 'b' && !value->b)) {
         *value = *by_alias;
         return 0;
@@ -140,7 +150,7 @@ static int bind(tcpy_op_object *self, tcpy_call *call, PyObject *const *args, Py
             return name_others(self, call, (given){args, count, kwnames}, count + k + 1);
     }
     for (int i = 0; i < self->count; i++)
-        if (self->args[i].alias_of >= 0 && resolve_alias(self, call, i) < 0) return -1;
+        if (self->args[i].alias_of >= 0 && resolve_alias(self, call, i, count) < 0) return -1;
     for (int i = 0; i < self->count; i++) {
         if (call->v[i].given || !self->args[i].required) continue;
         if (self->args[i].spread) { /* t.squeeze() */

@@ -279,20 +279,46 @@ static bool holds_history(PyObject *object, int depth)
     return false;
 }
 
-/* A frame of columns of several dtypes, as which NumPy makes an array of objects: *array becomes the numbers. */
-static int array_of_frame(PyObject **array, PyObject *object)
+/* What is no array of a dtype of its own, and became one of objects or uint64. *array becomes the numbers of a frame with columns of
+ * several dtypes; integers that int64 has no room for are refused by their value. */
+static int array_of_others(PyObject **array, PyObject *object, const char *name)
 {
     const int is_frame = tcpy_has_attribute(object, "to_numpy");
-    if (is_frame <= 0) {
-        if (is_frame < 0) Py_CLEAR(*array);
-        return is_frame;
-    }
-    PyObject *module = PyImport_ImportModule("transformer_c._frames");
-    PyObject *numbers = module ? PyObject_CallMethod(module, "as_array", "O", object) : NULL;
+    PyObject *module = is_frame < 0 ? NULL : PyImport_ImportModule("transformer_c._frames");
+    PyObject *numbers = NULL;
+    if (module && is_frame)
+        numbers = PyObject_CallMethod(module, "as_array", "O", object);
+    else if (module)
+        numbers = PyObject_CallMethod(module, "checked_integers", "Os", *array, name);
     Py_XDECREF(module);
     Py_DECREF(*array);
     *array = numbers;
     return numbers ? 0 : -1;
+}
+
+/* What PyTorch raises for a tensor that NumPy cannot read, in words of ours; any other exception stays. */
+static void explain_failure(PyObject *object, const char *name)
+{
+    PyObject *type, *value, *trace;
+    if (!PyErr_ExceptionMatches(PyExc_TypeError) && !PyErr_ExceptionMatches(PyExc_RuntimeError)) return;
+    PyErr_Fetch(&type, &value, &trace);
+    PyObject *module = PyImport_ImportModule("transformer_c._frames");
+    PyObject *result = module ? PyObject_CallMethod(module, "refuse_unreadable", "Os", object, name) : NULL;
+    Py_XDECREF(module);
+    if (result) {
+        Py_DECREF(result);
+        PyErr_Restore(type, value, trace);
+        return;
+    }
+    Py_XDECREF(type);
+    Py_XDECREF(value);
+    Py_XDECREF(trace);
+}
+
+static bool has_small_items(PyArrayObject *array)
+{
+    const int type = PyArray_TYPE(array);
+    return type != NPY_OBJECT && !(PyTypeNum_ISUNSIGNED(type) && PyArray_ITEMSIZE(array) == 8);
 }
 
 int tcpy_tensor_from_object(tc_tensor **out, PyObject *object, const char *name, bool *is_tensor)
@@ -313,7 +339,8 @@ int tcpy_tensor_from_object(tc_tensor **out, PyObject *object, const char *name,
         return -1;
     }
     PyObject *array = PyArray_FromAny(object, NULL, 0, 0, 0, NULL);
-    if (array && PyArray_TYPE((PyArrayObject *)array) == NPY_OBJECT && array_of_frame(&array, object) < 0) return -1;
+    if (!array) explain_failure(object, name);
+    if (array && !has_small_items((PyArrayObject *)array) && array_of_others(&array, object, name) < 0) return -1;
     if (!array && PyList_Check(object) && PyErr_ExceptionMatches(PyExc_ValueError))
         PyErr_Format(PyExc_ValueError,
                      "%s is not an array: its nested lists have different lengths; fill them up to one length (and mask the rest)", name);

@@ -1,7 +1,8 @@
-"""Arrays and tables of other libraries (PyTorch, pandas, polars, ...); none of these libraries is imported here."""
+"""Arrays and tables of other libraries (PyTorch, pandas, polars, ...), and arrays of Python's numbers; none of these libraries is imported."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,42 @@ def is_array(value: Any) -> bool:
 def is_numbers(value: Any) -> bool:
     """Whether `value` is a list, or nested lists, of Python numbers, which np.asarray makes an array."""
     return isinstance(value, list) and bool(value) and all(isinstance(v, (int, float)) or is_numbers(v) for v in value)
+
+
+def _pytorch_tensor(value: Any, depth: int = 0) -> Any:
+    """`value`, or the first item of nested lists, that is a tensor of PyTorch; None if there is none."""
+    if isinstance(value, (list, tuple)) and depth < 64:
+        found = (_pytorch_tensor(item, depth + 1) for item in value)
+        return next((tensor for tensor in found if tensor is not None), None)
+    kinds = type(value).__mro__
+    return value if any(kind.__name__ == "Tensor" and kind.__module__.partition(".")[0] == "torch" for kind in kinds) else None
+
+
+def refuse_unreadable(value: Any, name: str) -> None:
+    """TypeError with what to write, if `value` has a tensor of PyTorch that requires a gradient or has a dtype that NumPy does not have."""
+    tensor = _pytorch_tensor(value)
+    if tensor is None:
+        return
+    dtype = str(tensor.dtype).rpartition(".")[2]
+    is_foreign = dtype.startswith(("bfloat16", "float8"))
+    if not tensor.requires_grad and not is_foreign:
+        return
+    detached = f"tensor{'.detach()' if tensor.requires_grad else ''}{'' if str(tensor.device) == 'cpu' else '.cpu()'}"
+    reasons = ([", a dtype that NumPy does not have"] if is_foreign else []) + (
+        [", with a gradient that would not reach PyTorch"] if tensor.requires_grad else []
+    )
+    keep = f", or tc.from_dlpack({detached}) for a Tensor of bfloat16" if dtype == "bfloat16" else ""
+    fix = f"{detached}{'.float()' if is_foreign else ''}{keep}"
+    raise TypeError(f"{name} is a PyTorch tensor of {dtype}{''.join(reasons)}; pass {fix}")
+
+
+def numbers_of(value: Any, name: str = "an argument") -> np.ndarray:
+    """``np.asarray(value)``; what PyTorch says about a tensor that NumPy cannot read becomes a TypeError with what to write."""
+    try:
+        return np.asarray(value)
+    except (TypeError, RuntimeError):
+        refuse_unreadable(value, name)
+        raise
 
 
 def _unusable(value: Any) -> str:
@@ -50,3 +87,30 @@ def as_array(value: Any) -> np.ndarray:
     if array.dtype.kind not in "biuf":
         raise TypeError(_unusable(value))
     return array
+
+
+def _leaves(values: Any) -> Iterator[Any]:
+    """The items of nested lists."""
+    for value in values:
+        if isinstance(value, (list, tuple)):
+            yield from _leaves(value)
+        else:
+            yield value
+
+
+def checked_integers(numbers: Iterable[Any], name: str) -> Any:
+    """`numbers`; ValueError if one of them is an integer that int64 has no room for."""
+    limits = np.iinfo(np.int64)
+    for value in numbers.flat if isinstance(numbers, np.ndarray) else numbers:
+        if isinstance(value, (int, np.integer)) and not limits.min <= value <= limits.max:
+            shown = str(value) if int(value).bit_length() <= 128 else f"an integer of {int(value).bit_length()} bits"
+            raise ValueError(
+                f"{name} has {shown}, which does not fit int64, whose numbers are {limits.min} to {limits.max}; write it as a float"
+            )
+    return numbers
+
+
+def refuse_mixed_integers(values: list | tuple, name: str) -> None:
+    """ValueError if all of these numbers are integers, of which NumPy makes floats where some fit int64 and others only uint64."""
+    if not any(isinstance(value, (float, np.floating)) for value in _leaves(values)):
+        checked_integers(_leaves(values), name)

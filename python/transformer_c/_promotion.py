@@ -9,7 +9,7 @@ import numpy as np
 from ._arguments import array
 from ._autocast import is_in_call
 from ._core import Tensor
-from ._frames import as_array, is_frame
+from ._frames import as_array, is_frame, numbers_of
 from ._tensor import as_tensor
 
 
@@ -17,7 +17,7 @@ def as_given(x: Any) -> Any:
     """`x` itself if it is a Tensor or ndarray, otherwise an ndarray of it."""
     if isinstance(x, (Tensor, np.ndarray)):
         return x
-    return as_array(x) if is_frame(x) else np.asarray(x)
+    return as_array(x) if is_frame(x) else numbers_of(x)
 
 
 def unchanged(x: Any) -> Any:

@@ -14,6 +14,7 @@ import numpy as np
 from . import _core
 from ._arguments import lengths_of, one_axis
 from ._core import Tensor
+from ._frames import numbers_of, refuse_mixed_integers
 
 # ---- from data ------------------------------------------------------------------------------------------------------------------
 
@@ -28,21 +29,28 @@ def _stacked(data: Any) -> Any:
     return stack([_stacked(d) for d in data]) if _holds_tensor(data) else as_tensor(data)
 
 
-def _readable(data: Any) -> Any:
+def readable(data: Any) -> Any:
     """PyTorch's bfloat16 tensors, which NumPy cannot read, as Tensors over their memory; anything else is returned unchanged."""
     if isinstance(data, (np.ndarray, Tensor, list, tuple, int, float)) or str(getattr(data, "dtype", None)) != "torch.bfloat16":
         return data
     return from_dlpack(data.detach().cpu())
 
 
+def check_fit(dtype: Any, *numbers: float) -> None:
+    """ValueError if `dtype` is of integers and one of the numbers does not fit it."""
+    for number in numbers:
+        _core.full((), number, dtype)
+
+
 def _fitting(result: Tensor, data: Any, dtype: Any) -> Tensor:
-    """`result`, made of `data`; ValueError if `dtype` is of integers and `data` has a Python number that does not fit it."""
+    """`result`, made of `data`; ValueError if a Python number in `data` does not fit the integers it becomes."""
+    if dtype is None and result.dtype.kind == "f" and isinstance(data, (list, tuple)):
+        refuse_mixed_integers(data, "data")
     if dtype is None or result.dtype.kind not in "iu" or hasattr(data, "dtype") or hasattr(data, "__array__"):
         return result  # an array is cast as NumPy casts it
-    values, kind = np.asarray(data), np.iinfo(result.dtype)
-    for value in (values.min().item(), values.max().item()) if values.size and values.dtype.kind in "iuf" else ():
-        if not kind.min <= value <= kind.max:
-            raise ValueError(f"data has {value}, which does not fit {kind.dtype}, whose numbers are {kind.min} to {kind.max}")
+    values = np.asarray(data)
+    if values.size and values.dtype.kind in "iuf":
+        check_fit(result.dtype, values.min().item(), values.max().item())
     return result
 
 
@@ -84,7 +92,7 @@ def tensor(data: Any, dtype: Any = None, device: str | None = None, requires_gra
     if _holds_tensor(data):
         with no_grad():
             data = _stacked(data)
-    data = _readable(data)
+    data = readable(data)
     if device is None and isinstance(data, Tensor):
         device = data.device
     return _fitting(Tensor(data, dtype, device, requires_grad), data, dtype)
@@ -116,7 +124,7 @@ def as_tensor(data: Any, dtype: Any = None, device: str | None = None) -> Tensor
     >>> t
     tensor([1., 0., 0.], dtype=float64)
     """
-    data = _readable(data)
+    data = readable(data)
     if isinstance(data, Tensor):
         result = data
     elif _holds_tensor(data):
@@ -223,7 +231,7 @@ def full(size: int | Sequence[int], fill_value: Any, dtype: Any = None, device: 
     tensor([7, 7])
     """
     if dtype is None:
-        kind = np.asarray(fill_value).dtype
+        kind = numbers_of(fill_value, "fill_value").dtype
         dtype = (
             kind if isinstance(fill_value, (np.generic, np.ndarray, Tensor)) else {"b": np.bool_, "i": np.int64}.get(kind.kind, np.float32)
         )
@@ -328,6 +336,8 @@ def arange(
     if largest >= 2**62:
         raise ValueError(f"arange() from {start} to {end} in steps of {step} has numbers or a length that do not fit in 62 bits")
     if whole:
+        if dtype is not None and length:
+            check_fit(dtype, start, start + (length - 1) * step)
         return _finish(_core.arange(int(start), int(step), length, dtype, device), requires_grad)
     return _finish(_core.spaced(start, step, end, length, length, dtype, device), requires_grad)
 

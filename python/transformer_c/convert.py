@@ -10,7 +10,7 @@ import numpy as np
 from ._arguments import count
 from ._core import Tensor
 from ._names import hooks
-from ._tensor import cat
+from ._tensor import cat, readable
 
 _NAMES = {
     "head": "head",
@@ -98,10 +98,13 @@ def _order(argument: str, name: Any) -> str:
 
 
 def _array(value: Any) -> Any:
-    """A Tensor or an ndarray; another library's array becomes an ndarray."""
+    """A Tensor or an ndarray; another library's array becomes an ndarray, or a Tensor where it is of bfloat16."""
     if isinstance(value, Tensor):
         return value
-    found = np.asarray(value.detach() if hasattr(value, "detach") else value)
+    found = readable(value.detach() if hasattr(value, "detach") else value)
+    if isinstance(found, Tensor):
+        return found
+    found = np.asarray(found)
     if found.dtype == object:
         raise TypeError(f"weights must be arrays, not {type(value).__name__}")
     return found
@@ -203,6 +206,9 @@ def from_hf(state: Mapping[str, Any], config: Any, *, task: str | None = None, d
     """
     from .models.loading import build
 
+    if not isinstance(state, Mapping) or not all(isinstance(name, str) for name in state):
+        kind = "a mapping with other keys" if isinstance(state, Mapping) else type(state).__name__
+        raise TypeError(f"state must be a mapping of names to arrays, as model.state_dict() gives, not {kind}")
     return build(config, {name: _array(value) for name, value in state.items()}, task, dtype)
 
 

@@ -17,6 +17,7 @@ from . import _core
 from ._arguments import count, lengths_of
 from ._core import Generator, Tensor
 from ._names import hooks
+from ._tensor import check_fit
 
 default_generator = Generator(int.from_bytes(os.urandom(7), "little"))
 _instead: dict[int, Generator] = {}  # of the default one, by thread
@@ -263,8 +264,11 @@ def randint(*args, low: int | None = None, high: int | None = None, size=None, d
     if given:
         raise TypeError("randint() takes low, high and size")
     shape = (size,) if isinstance(size, (int, np.integer)) else tuple(size)
+    least = 0 if low is None else int(low)
+    if dtype is not None and least < int(high):
+        check_fit(dtype, least, int(high) - 1)
     generator = as_generator(one_source(rng, generator))
-    drawn = generator.integers(_shape(shape), 0 if low is None else int(low), int(high))
+    drawn = generator.integers(_shape(shape), least, int(high))
     return _finish(drawn if dtype is None else drawn.to(dtype), device, False)
 
 

@@ -18,7 +18,7 @@ MAKERS = {
     "arange of doubles": lambda d: tc.arange(-1, 1, 0.07, dtype="float64", device=d),
     "arange in halves": lambda d: tc.arange(0, 300, 7, dtype="float16", device=d),
     "arange in bfloat16": lambda d: tc.arange(0, 300, 7, dtype="bfloat16", device=d).float(),
-    "arange of bytes": lambda d: tc.arange(300, dtype="uint8", device=d),
+    "arange of bytes": lambda d: tc.arange(256, dtype="uint8", device=d),
     "arange of int32": lambda d: tc.arange(2.5, 9.5, dtype="int32", device=d),
     "arange of bools": lambda d: tc.arange(2, dtype="bool", device=d),
     "a large arange": lambda d: tc.arange(2**40, 2**40 + 3, device=d),

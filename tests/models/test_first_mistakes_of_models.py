@@ -149,11 +149,71 @@ def test_what_has_an_order_is_taken(made):
         ("model", lambda m: m([[1, 2], [3]]), "lists of different lengths make no array: pad them at their ends"),
         ("classifier", lambda c: tc.models.save(c, "x"), "not TextClassifier; it has a save of its own"),
         ("model", lambda m: tc.models.create("folder"), r"tc\.models\.load reads a folder"),
+        ("model", lambda m: tc.models.create(CONFIG, dtype="float16"), r"has no option 'dtype': tc\.models\.create\(config\)\.to\(dtype\)"),
+        ("model", lambda m: tc.models.TextClassifier(m, tokenizer=tokenizer, max_length=8), "given as tokenizer= cuts texts off itself"),
+        ("model", lambda m: tc.models.TextClassifier(tc.nn.Linear(2, 2), tokenizer=tokenizer), "expected a model of .*, not Linear"),
+        ("model", lambda m: tc.models.SentenceEncoder(None, letters), "made of a model, as tc.models.load gives, not NoneType"),
+        (
+            "model",
+            lambda m: tc.models.CrossEncoder(m, tokenizer),
+            r'as tc.models.load\(folder, task="text-classification"\) gives, not Bert',
+        ),
+        ("classifier", lambda c: c.fit(["a", "b"], [True, False]), r"number 0 is True \(bool\); int\(label\) makes an int of it"),
+        (
+            "encoder",
+            lambda e: e.similarity([[1.0, 2.0], [3.0]], np.ones((1, 2))),
+            "vectors of one size; these lists have different lengths",
+        ),
+        ("encoder", lambda e: e.fit([("a", "b")], lr=1e-5), "'lr': learning_rate="),
+        ("encoder", lambda e: e.fit([("a", "b")], labels=[1]), "they have no labels"),
     ],
 )
 def test_other_mistakes(made, name, call, message):
     with pytest.raises((TypeError, ValueError), match=message):
         call(made[name])
+
+
+@pytest.mark.parametrize(
+    ("result", "message"),
+    [
+        ([], "gives 0 results for 1 texts"),  # the vector of the text was what the memory had held
+        ([([2], [0])] * 2, "gives 2 results for 1 texts"),
+        (None, "gives a NoneType for 1 texts"),
+        ([[2, 3]], r"gives \[2, 3\] for text number 0; expected \(ids, types\)"),
+        ([[2]], r"gives \[2\] for"),
+        ([([2, 3], [0])], "two sequences of ints of one length"),
+        ([([2.5], [0])], "two sequences of ints"),  # which had been cut off
+        ([(["a"], [0])], "two sequences of ints"),
+        ([([2**70], [0])], "two sequences of ints"),
+        ([([[2]], [[0]])], "two sequences of ints"),
+        ([([[2], [3, 4]], [0])], "two sequences of ints"),
+        ([([], [])], "makes no tokens of text number 0"),
+    ],
+)
+def test_tokenizers_that_give_something_else(made, result, message):
+    encoder = tc.models.SentenceEncoder(made["model"], lambda texts: result)
+    for texts in ("a", ["a"]):
+        with pytest.raises(ValueError, match=message):
+            encoder.encode(texts)
+
+
+def test_tokenizers_may_give_lists(made):
+    both = [tc.models.SentenceEncoder(made["model"], f) for f in (letters, lambda t: [(i.tolist(), k.tolist()) for i, k in letters(t)])]
+    assert np.array_equal(*(encoder.encode(["abc", "d"]) for encoder in both))
+
+
+def test_states_of_transformers(made):
+    state = tc.convert.to_hf(made["model"])
+    for wrong, kind in ((None, "NoneType"), ([], "list"), ({1: np.ones(2)}, "a mapping with other keys")):
+        with pytest.raises(TypeError, match=rf"state must be a mapping of names to arrays, as model\.state_dict\(\) gives, not {kind}"):
+            tc.convert.from_hf(wrong, CONFIG)
+    torch = pytest.importorskip("torch")
+    halves = {name: torch.tensor(x.numpy()).bfloat16().requires_grad_() for name, x in state.items()}
+    model = tc.convert.from_hf(halves, CONFIG)
+    assert model.words.weight._dtype_name == "bfloat16"
+    wanted = halves["embeddings.word_embeddings.weight"].detach().float().numpy()
+    assert np.array_equal(model.words.weight.detach().float().numpy(), wanted)
+    assert tc.convert.from_hf(halves, CONFIG, dtype="float32").words.weight.dtype == np.float32
 
 
 def test_lists_of_ids(made):

@@ -109,6 +109,62 @@ OUTSIDE = {
 }
 
 
+BESIDE = {
+    "add": lambda x, number: x + number,
+    "add in place": lambda x, number: x.__iadd__(number),
+    "reflected sub": lambda x, number: number - x,
+    "mul": lambda x, number: x * number,
+    "floor_divide": lambda x, number: x // number,
+    "remainder": lambda x, number: x % number,
+    "pow": lambda x, number: number**x,
+    "bitwise_and": lambda x, number: x & number,
+    "maximum": lambda x, number: tc.maximum(x, number),
+    "minimum": lambda x, number: tc.minimum(number, x),
+    "clamp": lambda x, number: tc.clamp(x, number, None),
+    "clip": lambda x, number: tc.clip(x, 0, number),
+    "alpha": lambda x, number: tc.add(x, x, alpha=number),
+    "of NumPy": lambda x, number: x + np.int64(number),
+}
+
+
+@pytest.mark.parametrize("name", BESIDE)
+@pytest.mark.parametrize(("dtype", "least", "most"), [("uint8", 0, 255), ("int32", -(2**31), 2**31 - 1)])
+def test_a_number_beside_integers_is_one_of_their_dtype(name, dtype, least, most):
+    """It wrapped around: the maximum of uint8 and 1000 was 232."""
+    call = BESIDE[name]
+    call(tc.tensor([0, 1], dtype=dtype), most)
+    for number in (least - 1, most + 1):
+        for x in (tc.tensor([0, 1], dtype=dtype), np.array([0, 1], dtype)):
+            if isinstance(x, np.ndarray) and name not in ("maximum", "minimum", "clamp", "clip", "alpha"):
+                continue
+            with pytest.raises(ValueError, match=rf"value {number} does not fit {dtype}, whose .*; int64 \(\.long\(\)\) has room for it"):
+                call(x, number)
+    assert call(tc.tensor([0, 1]), most + 1).dtype == np.int64
+
+
+def test_comparisons_and_quotients_take_any_integer():
+    x = tc.tensor([0, 255], dtype="uint8")
+    assert (x < 1000).tolist() == (x != -1).tolist() == (x > -1).tolist() == [True, True] and (x == 256).tolist() == [False, False]
+    assert (x / 1000).dtype == np.float32 and (x + 1000.0).dtype == np.float32 and (tc.tensor([True]) + 1000).tolist() == [1001]
+    assert tc.tensor([3], dtype="uint8").logical_and(1000).tolist() == [True]
+
+
+def test_ranges_and_drawn_integers_fit_their_dtype():
+    """PyTorch wraps around in arange and refuses the others."""
+    for call in (
+        lambda: tc.arange(250, 260, dtype="uint8"),
+        lambda: tc.arange(0, -2, -1, dtype="uint8"),
+        lambda: tc.linspace(0, 1000, 3, dtype="uint8"),
+        lambda: tc.randint(0, 257, (3,), dtype="uint8"),
+        lambda: tc.randint(-1, 5, (3,), dtype="uint8"),
+    ):
+        with pytest.raises(ValueError, match=r"value -?\d+ does not fit uint8, whose numbers are 0 to 255"):
+            call()
+    assert tc.arange(250, 256, dtype="uint8").tolist() == list(range(250, 256)) and tc.arange(300, 300, dtype="uint8").tolist() == []
+    assert tc.linspace(0, 255, 2, dtype="uint8").tolist() == [0, 255] and tc.linspace(3, 1000, 1, dtype="uint8").tolist() == [3]
+    assert tc.randint(0, 256, (50,), dtype="uint8", rng=0).numpy().max() > 127
+
+
 @pytest.mark.parametrize("name", OUTSIDE)
 @pytest.mark.parametrize(("dtype", "least", "most"), [("uint8", 0, 255), ("int32", -(2**31), 2**31 - 1), ("int64", -(2**63), 2**63 - 1)])
 def test_a_number_that_does_not_fit_is_refused(name, dtype, least, most):

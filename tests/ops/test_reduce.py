@@ -5,6 +5,7 @@ import time
 
 import numpy as np
 import pytest
+import transformer_c as tc
 from tolerance import assert_close
 from transformer_c import Tensor, _core
 
@@ -243,3 +244,23 @@ def test_an_axis_of_length_one_costs_little(name, shape):
         return time.perf_counter() - start
 
     assert min(seconds(one) for _ in range(20)) < 30 * min(seconds(one - 1) for _ in range(20))
+
+
+def test_no_axes():
+    """PyTorch reduces over all axes where dim is (), NumPy over none where axis is (): the name says which is meant."""
+    x = np.arange(6.0).reshape(2, 3)
+    for reduce in (tc.sum, tc.mean, tc.var, tc.std, tc.any, tc.all):
+        for call in (lambda r=reduce: r(x, dim=()), lambda r=reduce: r(x, ()), lambda r=reduce: r(tc.tensor(x), dim=[])):
+            with pytest.raises(
+                ValueError, match=r"\(\) over the axes \(\) is over all .* in PyTorch, .* dim=None for all, axis=\(\) for none"
+            ):
+                call()
+        none = getattr(np, reduce.__name__)(x, axis=(), **({"ddof": 0} if reduce in (tc.var, tc.std) else {}))
+        np.testing.assert_array_equal(reduce(x, axis=(), **({"correction": 0} if reduce in (tc.var, tc.std) else {})), none)
+        np.testing.assert_array_equal(reduce(x, dim=None), reduce(x))
+    for reduce in (tc.amax, tc.amin, tc.norm, tc.logsumexp):  # () is their default in PyTorch
+        np.testing.assert_array_equal(reduce(x, dim=()), reduce(x))
+    for reduce, none in ((tc.amax, x), (tc.max, x), (tc.count_nonzero, x != 0)):
+        np.testing.assert_array_equal(reduce(x, axis=()), none)
+    for reduce in (tc.logsumexp, tc.norm, tc.amax):
+        assert reduce(np.array(2.0)) == reduce(np.array(2.0), axis=()) == 2.0

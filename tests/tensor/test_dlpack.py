@@ -130,3 +130,39 @@ def test_bfloat16_of_pytorch():
     shared = tc.as_tensor(theirs)
     theirs[0, 0] = 9
     assert shared[0, 0].item() == 9
+
+
+def test_tensors_of_pytorch_that_numpy_cannot_read():
+    """What PyTorch raises does not say which argument it is, nor that bfloat16 can stay what it is."""
+    torch = pytest.importorskip("torch")
+    wants, half = torch.ones(2, 3, requires_grad=True), torch.ones(2, 3, dtype=torch.bfloat16)
+    layer, x = tc.nn.Linear(3, 2), tc.ones(2, 3)
+    trained = tc.TrainingModule()
+    trained.net, trained.training_step = layer, lambda batch, index: layer(batch[0]).sum()
+    trained.configure_optimizers = lambda: tc.optim.SGD(trained.parameters(), lr=0.1)
+    calls = {
+        "data": tc.tensor,
+        "x": tc.functional.relu,
+        "an argument": layer,
+        "the second argument": lambda t: x + t,
+        "tensors": lambda t: tc.cat([t, t]),
+        "value": lambda t: x.__setitem__(0, t),
+        "fill_value": lambda t: tc.full((2,), t),
+        "a sample": lambda t: tc.data.default_collate([t]),
+        r"train\[0\]": lambda t: tc.Trainer(max_epochs=1).fit(trained, (t, t)),
+    }
+    for name, call in calls.items():
+        gradient = rf"{name} is a PyTorch tensor of float32, with a gradient that would not reach PyTorch; pass tensor\.detach\(\)$"
+        with pytest.raises(TypeError, match=gradient):
+            call(wants)
+        if name != "data":  # which is read by DLPack
+            with pytest.raises(TypeError, match=rf"{name} is a PyTorch tensor of bfloat16, a dtype that NumPy .*; pass tensor\.float\(\)"):
+                call(half)
+    both = r"bfloat16, a dtype .* have, with a gradient .*; pass tensor\.detach\(\)\.float\(\), or tc\.from_dlpack\(tensor\.detach\(\)\)"
+    with pytest.raises(TypeError, match=both):
+        layer(half.clone().requires_grad_())
+    with pytest.raises(TypeError, match="data is a PyTorch tensor of bfloat16"):
+        tc.tensor([[half]])
+    assert np.array_equal(layer(wants.detach()), layer(half.float())) and tc.relu(tc.from_dlpack(half))._dtype_name == "bfloat16"
+    with pytest.raises(TypeError, match="Sparse layout"):  # PyTorch's own words say what to write
+        tc.relu(torch.eye(3).to_sparse())

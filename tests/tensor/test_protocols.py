@@ -249,6 +249,28 @@ def test_python_numbers_fit_the_dtype():
     assert tc.tensor(np.array([300]), dtype="uint8").tolist() == [44]  # an array is cast as NumPy's astype casts it
 
 
+def test_integers_beyond_64_bits_are_named():
+    for number in (2**63, 2**64, -(2**63) - 1):
+        for call in (
+            lambda n: tc.tensor([n, n]),
+            lambda n: tc.tensor(n),
+            lambda n: tc.as_tensor([[n]]),
+            lambda n: tc.full((2,), n, dtype="int64"),
+            lambda n: tc.tensor([n], dtype="float32"),
+            lambda n: tc.relu([n]),
+        ):
+            with pytest.raises(ValueError, match=rf"has {number}, which does not fit int64, whose numbers are .*; write it as a float$"):
+                call(number)
+    with pytest.raises(ValueError, match=f"data has {2**63}, which does not fit int64"):  # NumPy makes floats of these
+        tc.tensor([[1, 2**63], [-1, 0]])
+    assert tc.tensor([2**63, 0.5]).dtype == tc.tensor([1, 2**63], dtype="float32").dtype == np.float32
+    with pytest.raises(ValueError, match="data has an integer of 40001 bits, which does not fit int64"):
+        tc.tensor([2**40000])
+    assert tc.tensor([2**63 - 1, -(2**63)]).tolist() == [2**63 - 1, -(2**63)] and tc.tensor([float(2**63)]).item() == 2.0**63
+    with pytest.raises(TypeError, match=r"data has dtype uint64; .*: convert it with \.astype\(\)"):  # an array has a dtype of its own
+        tc.tensor(np.array([2**63]))
+
+
 def test_making_tensors():
     assert tc.tensor([1.5]).dtype == np.float32 and tc.tensor([1]).dtype == np.int64 and tc.tensor([True]).dtype == bool
     assert tc.tensor(np.ones(2)).dtype == np.float64 and tc.tensor(np.float64(1)).dtype == np.float64

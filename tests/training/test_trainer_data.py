@@ -338,3 +338,26 @@ def test_lists_of_numbers_and_arrays_of_other_libraries_are_arrays(wrap):
     assert np.array_equal(trainer().predict(lines[0], wrap(x)), trainer().predict(lines[0], x))
     with pytest.raises(ValueError, match=r"train\[0\] has lists of different lengths, which make no array: pad them"):
         trainer().fit(Line(), ([[1.0, 2.0, 3.0], [1.0]], [1.0, 2.0]))
+
+
+def test_lists_of_rows_are_refused_where_batches_are_expected():
+    """Each row was taken as a batch, without an axis for its rows and in the order of the list."""
+    x, y = made()
+    rows = {
+        "ndarray, float": [(a, float(b)) for a, b in zip(x, y, strict=True)],
+        "ndarray, float64": [(a, b) for a, b in zip(x, y, strict=True)],
+        "ndarray, ndarray": [(a, b.reshape(1)) for a, b in zip(x, y, strict=True)],
+        "Tensor, Tensor": [(tc.tensor(a), tc.tensor(b.reshape(1))) for a, b in zip(x, y, strict=True)],
+        "list, int": [(a.tolist(), 1) for a in x],
+        "str, int": [("a text", 1), ("another", 0)],
+    }
+    for kinds, data in rows.items():
+        message = rf"is a list of rows \({kinds}\), where batches are expected; .*DataLoader\(rows, batch_size=5"
+        with pytest.raises(TypeError, match="train " + message.replace("=5", r"=5, shuffle=True\)")):
+            trainer().fit(Line(), data, batch_size=5)
+        with pytest.raises(TypeError, match="dataloaders " + message.replace("=5", r"=5\)")):
+            trainer().test(Line(), data, batch_size=5)
+    line, pairs = Line(), [(a[None], b[None]) for a, b in zip(x, y, strict=True)]
+    trainer().fit(line, pairs)  # batches of one row
+    assert len(line.seen) == len(x)
+    trainer().fit(Line(), tc.data.DataLoader(list(zip(x, y, strict=True)), batch_size=4))

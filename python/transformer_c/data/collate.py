@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from .._core import Tensor
-from .._frames import is_array
+from .._frames import is_array, numbers_of
 from .._tensor import as_tensor, stack, tensor
 
 
@@ -38,7 +38,7 @@ def default_collate(samples: Sequence[Any]) -> Any:
     if isinstance(first, (str, bytes)):
         return list(samples)
     if is_array(first):
-        return default_collate([np.asarray(sample) for sample in samples])
+        return default_collate([numbers_of(sample, "a sample") for sample in samples])
     raise TypeError(f"samples of type {type(first).__name__} cannot be stacked into a batch; pass collate_fn=")
 
 

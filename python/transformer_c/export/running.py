@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from .._core import Tensor
+from .._frames import is_array, numbers_of
 from .._nested import holds
 from .._tensor import no_grad
 from ..nn import Module
@@ -48,7 +49,8 @@ class Runner:
         self.module = module
         self.signature = inspect.signature(module.forward)
         given = named(module, example)
-        self.arrays = {n: np.asarray(v.detach().cpu() if isinstance(v, Tensor) else v) for n, v in given.items() if _is_array(v)}
+        arrays = {n: v.detach().cpu() if isinstance(v, Tensor) else v for n, v in given.items() if _is_array(v)}
+        self.arrays = {n: numbers_of(v, f"the example for {n!r}") for n, v in arrays.items()}
         self.options = {n: v for n, v in given.items() if n not in self.arrays}
         for name, value in self.options.items():
             if holds(np.ndarray, value) or holds(Tensor, value):
@@ -90,8 +92,10 @@ class Runner:
 
 
 def _is_array(value: Any) -> bool:
-    return isinstance(value, (Tensor, np.ndarray, np.generic)) or (
-        isinstance(value, list) and bool(value) and np.asarray(value).dtype.kind in "biuf"
+    return (
+        isinstance(value, (Tensor, np.ndarray, np.generic))
+        or is_array(value)
+        or (isinstance(value, list) and bool(value) and np.asarray(value).dtype.kind in "biuf")
     )
 
 

@@ -13,7 +13,7 @@ from .._core import Tensor
 from .._names import Explaining, explained
 from .._tensor import as_tensor
 from ..random import drawing_from
-from .fitting import Options, generator_of, train
+from .fitting import OTHER_NAMES, Options, generator_of, train
 from .loading import save
 from .pretrained import Pretrained
 from .problems import PROBLEMS, REGRESSION, SINGLE, Head, Problem, validated
@@ -22,12 +22,7 @@ from .tokenizing import Tokenizer, longest
 
 # Of transformers' and Keras' names for the options, what to write instead.
 _OPTIONS = {
-    **dict.fromkeys(("num_epochs", "max_epochs", "num_train_epochs"), "epochs="),
-    **dict.fromkeys(("lr", "learning_rate_init"), "learning_rate="),
-    **dict.fromkeys(("per_device_train_batch_size", "train_batch_size"), "batch_size="),
-    **dict.fromkeys(("warmup_ratio", "warmup_steps"), "warmup=, a share of the steps"),
-    **dict.fromkeys(("seed", "rng"), "random_state="),
-    "max_grad_norm": "max_norm=",
+    **OTHER_NAMES,
     "max_seq_length": "max_length=",
     "device": "classifier.model_.to(device) moves the model",
     **dict.fromkeys(("id2label", "labels", "classes"), "the classes are those of y"),
@@ -100,6 +95,8 @@ class Classifier(Explaining):
         with drawing_from(generator_of(0)):  # what is drawn here is not used
             made = self._pretrained.start(head, self.dtype)
         vars(self).update(_results(head, made, []))
+        if self.tokenizer is not None and self.max_length is not None:
+            raise TypeError("max_length= is of the folder's tokenizer; a function given as tokenizer= cuts texts off itself")
         if self.tokenizer is not None:
             self.tokenizer_ = self.tokenizer
         elif self._pretrained.path is None:
@@ -241,7 +238,8 @@ class Classifier(Explaining):
         kind = str if isinstance(labels[0], str) else (int, np.integer)
         for i, label in enumerate(labels):
             if not isinstance(label, kind) or isinstance(label, (bool, np.bool_)):
-                raise TypeError(f"labels must be all str or all int, but number {i} is {label!r:.80} ({type(label).__name__})")
+                advice = "; int(label) makes an int of it" if isinstance(label, (bool, np.bool_)) else ""
+                raise TypeError(f"labels must be all str or all int, but number {i} is {label!r:.80} ({type(label).__name__}){advice}")
         found = np.unique(np.array([str(label) if kind is str else int(label) for label in labels]))
         own = self._pretrained.head
         if own is not None and own.problem is SINGLE and self.num_labels in (None, len(own.classes)):

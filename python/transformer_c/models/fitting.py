@@ -16,6 +16,15 @@ from ..nn.utils import clip_grad_norm_
 from ..random import as_generator, randperm
 from .texts import Bar, parts
 
+# Of transformers' and Keras' names for the options, what to write instead.
+OTHER_NAMES = {
+    **dict.fromkeys(("num_epochs", "max_epochs", "num_train_epochs"), "epochs="),
+    **dict.fromkeys(("lr", "learning_rate_init"), "learning_rate="),
+    **dict.fromkeys(("per_device_train_batch_size", "train_batch_size"), "batch_size="),
+    **dict.fromkeys(("warmup_ratio", "warmup_steps"), "warmup=, a share of the steps"),
+    **dict.fromkeys(("seed", "rng"), "random_state="),
+    "max_grad_norm": "max_norm=",
+}
 _SORTED_AT_ONCE = 50  # batches whose texts are sorted by length together, as in transformers
 
 

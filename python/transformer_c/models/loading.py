@@ -12,6 +12,7 @@ import numpy as np
 
 from .. import nn
 from .._core import Tensor
+from .._names import explained
 from .._tensor import as_tensor
 from ..checkpoint import CheckpointError
 from ..checkpoint.safetensors_file import release
@@ -148,6 +149,7 @@ def assemble(values: Any, state: Mapping[str, Any], task: str | None, dtype: Any
     return model.eval(), sorted({key.partition(".")[0] for key in new})
 
 
+@explained({"dtype": "tc.models.create(config).to(dtype)", "device": "tc.models.create(config).to(device)"})
 def create(config: Any, *, task: str | None = None) -> nn.Module:
     """A new model of an architecture, with random weights: N(0, initializer_range) as in transformers, biases of 0.
 
@@ -260,7 +262,7 @@ def save(model: Any, folder: Any) -> None:
     ['config.json', 'model.safetensors']
     """
     encoder = model.encoder if isinstance(model, WithHead) else model
-    kind = _kind_of(encoder)
+    kind = kind_of(encoder)
     state = state_of(model)
     arrays = {name: value for name, value in state.items() if name not in kind.table.tied}
     task = model.task if isinstance(model, WithHead) else None
@@ -275,11 +277,11 @@ def save(model: Any, folder: Any) -> None:
 
 def state_of(model: Any) -> dict[str, Tensor]:
     """``tc.convert.to_hf``."""
-    _kind_of(model.encoder if isinstance(model, WithHead) else model)
+    kind_of(model.encoder if isinstance(model, WithHead) else model)
     return to_state(model)
 
 
-def _kind_of(encoder: Any) -> Any:
+def kind_of(encoder: Any) -> Any:
     if type(encoder) not in ARCHITECTURES.values():
         advice = "; it has a save of its own" if callable(getattr(encoder, "save", None)) else ""
         raise TypeError(f"expected a model of tc.models, not {type(encoder).__name__}{advice}")

@@ -11,9 +11,9 @@ from .. import nn
 from ..checkpoint import CheckpointError
 from .config import Config
 from .folder import find, loading, read_config, read_weights
-from .heads import other_task
+from .heads import WithHead, other_task
 from .layers import TextEncoder
-from .loading import assemble, check, state_of
+from .loading import assemble, check, kind_of, state_of
 from .names import plain
 from .problems import PROBLEMS, REGRESSION, SINGLE, Head, Problem
 
@@ -33,6 +33,8 @@ class Pretrained:
 
     def __init__(self, model: Any, task: str, mmap: bool = True, problem: Problem | None = None) -> None:
         self._module: Any = model if isinstance(model, nn.Module) else None
+        if self._module is not None:
+            kind_of(model.encoder if isinstance(model, WithHead) else model)
         self._task, self._mmap = task, mmap
         self.path = None if self._module is not None else find(model)
         self.config: dict[str, Any] = dict(model.config) if self.path is None else read_config(self.path)

@@ -10,10 +10,10 @@ import numpy as np
 
 from .._arguments import all_of, count, not_negative, one_of
 from .._evaluating import evaluating
-from .._names import Explaining
+from .._names import Explaining, explained
 from ..checkpoint import CheckpointError
 from . import contrastive
-from .fitting import Options
+from .fitting import OTHER_NAMES, Options
 from .folder import find, mapping, write_arrays, write_json
 from .layers import TextEncoder
 from .loading import load, save
@@ -113,7 +113,7 @@ class SentenceEncoder(Explaining):
         lowercase: bool = False,
         dense: Sequence[Dense] = (),
     ) -> None:
-        made_of("SentenceEncoder", model, tokenizer)
+        made_of("SentenceEncoder", model, tokenizer, TextEncoder, "tc.models.load")
         names, _ = all_of((names_of, pooling), (one_of, "similarity_function", similarity_function, SIMILARITIES))
         self.model, self.tokenizer, self.pooling, self.normalize = model, tokenizer, names, normalize
         self.prompts, self.default_prompt, self.include_prompt = dict(prompts or {}), default_prompt, include_prompt
@@ -290,6 +290,7 @@ class SentenceEncoder(Explaining):
         power = 2 if self.similarity_function == "euclidean" else 1
         return np.stack([-np.linalg.norm(row - b, ord=power, axis=1) for row in a]) if len(a) else np.empty((0, len(b)), np.float32)
 
+    @explained({**OTHER_NAMES, "loss": "it is multiple negatives ranking loss", "labels": "pairs belong together; they have no labels"})
     def fit(
         self,
         pairs: Any,
@@ -434,7 +435,10 @@ def _checked_prompt(prompt: Any, name: str) -> str:
 
 def _vectors(x: Any) -> np.ndarray:
     """(N, E), of vectors or one."""
-    found = np.asarray(x)
+    try:
+        found = np.asarray(x)
+    except ValueError:
+        raise ValueError("similarity takes vectors of one size; these lists have different lengths") from None
     if found.dtype.kind not in "biuf":
         raise TypeError(f"similarity takes vectors, as encode gives them, not {x!r:.80}; for texts: similarity(encode(a), encode(b))")
     return np.atleast_2d(found.astype(np.float32, copy=False))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -61,12 +61,14 @@ def attributes(model: str, **more: str) -> dict[str, str]:
 as_others_compute = explained(_COMPUTING, {"show_progress_bar": "progress"}, harmless=_NOTHING)
 
 
-def made_of(kind: str, model: Any, tokenizer: Any) -> None:
-    """Raises for a folder in the place of a model, and for a tokenizer that is no function."""
+def made_of(kind: str, model: Any, tokenizer: Any, wanted: type, call: str) -> None:
+    """Raises for what is no model of the class `wanted`, which `call` gives, and for a tokenizer that is no function."""
     if isinstance(model, (str, os.PathLike)):
         raise TypeError(f"{kind}(model, tokenizer) is made of a model; {kind}.from_pretrained({os.fspath(model)!r:.80}) reads a folder")
     if not callable(tokenizer):
         raise TypeError(f"{kind} needs a tokenizer, a function of a list of texts that gives (ids, types) of each, not {tokenizer!r:.80}")
+    if not isinstance(model, wanted):
+        raise TypeError(f"{kind} is made of a model, as {call} gives, not {type(model).__name__}")
 
 
 def checked(texts: Any) -> list[str]:
@@ -134,11 +136,31 @@ def tokens_of(tokenizer: Callable[[Sequence[Any]], Any], texts: list[Any], some:
     """What a tokenizer makes of each text: an error where that is nothing, unless `some` is False."""
     found: list[Any] = []
     for begin in range(0, len(texts), _AT_ONCE):
-        found += tokenizer(texts[begin : begin + _AT_ONCE])
+        part = texts[begin : begin + _AT_ONCE]
+        made = tokenizer(part)
+        if not isinstance(made, Iterable) or len(made := list(made)) != len(part):
+            count = f"{len(made)} results" if isinstance(made, list) else f"a {type(made).__name__}"
+            raise ValueError(f"the tokenizer gives {count} for {len(part)} texts; expected (ids, types) of each")
+        found += made
     for i, tokens in enumerate(found):
+        if not _are_tokens(tokens):
+            raise ValueError(
+                f"the tokenizer gives {tokens!r:.80} for text number {i}; expected (ids, types), two sequences of ints of one length"
+            )
         if some and not len(tokens[0]):
             raise ValueError(f"the tokenizer makes no tokens of text number {i}, {texts[i]!r:.80}")
     return found
+
+
+def _are_tokens(tokens: Any) -> bool:
+    """Are these (ids, types, ...)?"""
+    if not isinstance(tokens, (tuple, list)) or len(tokens) < 2:
+        return False
+    try:
+        ids, types = map(np.asarray, tokens[:2])
+    except ValueError:  # nested lists of different lengths
+        return False
+    return ids.ndim == 1 and ids.shape == types.shape and (not ids.size or (ids.dtype.kind in "iu" and types.dtype.kind in "iub"))
 
 
 def by_length(tokens: list[Any]) -> np.ndarray:
@@ -159,7 +181,7 @@ def arguments(encoder: Any, batch: list[Any]) -> dict[str, np.ndarray]:
         row[: len(own)] = own
     _check_numbers(ids, encoder.words.num_embeddings, "tokens")
     found = {"ids": ids, "lengths": lengths}
-    if hasattr(encoder, "types") and encoder.types.num_embeddings > 1 and any(types.any() for _, types, *_ in batch):
+    if hasattr(encoder, "types") and encoder.types.num_embeddings > 1 and any(np.any(types) for _, types, *_ in batch):
         found["token_types"] = np.zeros_like(ids)
         for row, (_, types, *_) in zip(found["token_types"], batch, strict=True):
             row[: len(types)] = types

@@ -16,7 +16,7 @@ import numpy as np
 from .. import _autocast, _core, _names
 from .._array_loss import as_loss
 from .._core import Tensor
-from .._frames import as_array, is_array, is_frame, is_numbers
+from .._frames import as_array, is_array, is_frame, is_numbers, numbers_of
 from .._nested import holds, map_nested
 from .._tensor import as_tensor, no_grad, tensor
 from .module_hooks import Hooked, RemovableHandle, register
@@ -71,7 +71,7 @@ def _given(value: Any) -> Any:
         return _array_of(value) if is_numbers(value) else value
     if is_frame(value):
         return as_array(value)
-    return np.asarray(value) if is_array(value) else value
+    return numbers_of(value) if is_array(value) else value
 
 
 class Module:

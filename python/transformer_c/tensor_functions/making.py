@@ -7,7 +7,7 @@ from typing import Any
 from .. import _core
 from .._arguments import count, one_of
 from .._core import Tensor
-from .._tensor import _finish, empty, full, ones, tensor, zeros
+from .._tensor import _finish, check_fit, empty, full, ones, tensor, zeros
 from ._calls import METHODS, with_tensors
 
 
@@ -35,6 +35,8 @@ def linspace(start: float, end: float, steps: int, *, dtype: Any = None, device:
     start, end, steps = _number(start), _number(end), count("steps", steps, 0)
     whole = dtype is not None and Tensor([], dtype)._dtype_name in ("int64", "int32", "uint8")
     start, end = (int(start), int(end)) if whole else (float(start), float(end))
+    if whole and steps:
+        check_fit(dtype, start, *([end] if steps > 1 else []))
     step = (end - start) / (steps - 1) if steps > 1 else 0.0
     turn = 1 if steps == 1 else steps // 2 if whole else steps - 1  # integers from both ends, as PyTorch does, so that rounding is the same
     return _finish(_core.spaced(start, step, end, steps, turn, dtype, device), requires_grad)

@@ -40,7 +40,7 @@ def _extreme(name: str, input: Any, dim: Any, keepdim: bool, axis: Any, keepdims
     keep = kept(keepdim, keepdims)
     reduce = _core.max if name == "max" else _core.min
     if axis is not None or dim is None:
-        return reduce(input, axis, keep, dim=dim)
+        return reduce(input, axis=axis, keepdims=keep, dim=dim)
     if isinstance(dim, (tuple, list)):
         raise TypeError(f"{name}(dim=) takes one int, got {dim!r}; a{name}(dim={dim!r}) is over several")
     along = axis_of("dim", input.ndim, dim)
@@ -114,7 +114,7 @@ def _shared_extreme(reduce: Any, input: Tensor, dim: Any, keepdim: bool, axis: A
         return reduce(input, None, keep)
     if len(axes) == 1 and input.ndim:  # equal elements share the gradient where several axes are named: one of them of length 1
         return reduce(input.unsqueeze(0), (0, axes[0] + 1), True).squeeze(0) if keep else reduce(input.unsqueeze(0), (0, axes[0] + 1))
-    return reduce(input, axes if input.ndim else None, keep)
+    return reduce(input, axis=axes if input.ndim else None, keepdims=keep)
 
 
 @takes_arrays("input")
@@ -201,7 +201,9 @@ def var(
     if unbiased is not None and correction is not None:
         raise TypeError("unbiased= and correction= are two names of one argument")
     amount = 1.0 if correction is None else correction
-    return _core.var(input, axis, kept(keepdim, keepdims), dim=dim, correction=float(unbiased) if unbiased is not None else amount)
+    return _core.var(
+        input, axis=axis, keepdims=kept(keepdim, keepdims), dim=dim, correction=float(unbiased) if unbiased is not None else amount
+    )
 
 
 @takes_arrays("input")
@@ -338,10 +340,10 @@ def logsumexp(input: Any, dim: Any = None, keepdim: bool = False, *, axis: Any =
         raise TypeError(f"the argument of logsumexp is {input._dtype_name}; a floating dtype is needed: convert it with .float()")
     axes = tuple(range(input.ndim)) if axes is None or axes == () else axes[: input.ndim]
     if any(input.shape[a] == 0 for a in axes):
-        return _core.log(_core.sum(input, axes, keep))
-    top = _core.max(input.detach(), axes, True)
+        return _core.log(_core.sum(input, axis=axes, keepdims=keep))
+    top = _core.max(input.detach(), axis=axes, keepdims=True)
     top = _core.where(_core.lt(top.abs(), _INFINITY), top, 0.0)
-    total = _core.sum(_core.exp(_core.sub(input, top)), axes, keep)
+    total = _core.sum(_core.exp(_core.sub(input, top)), axis=axes, keepdims=keep)
     if not keep:
         top = top.reshape(total.shape)
     if total.requires_grad:
@@ -414,7 +416,7 @@ def count_nonzero(input: Any, dim: Any = None, *, axis: Any = None) -> Any:
     array([1, 2])
     """
     axes = axes_of("dim", input.ndim, None if dim == () else dim, axis)
-    return _core.sum(_core.ne(input.detach(), 0 if input._dtype_name != "bool" else False), axes if input.ndim else None)
+    return _core.sum(_core.ne(input.detach(), 0 if input._dtype_name != "bool" else False), axis=axes if input.ndim else None)
 
 
 @takes_arrays("input")

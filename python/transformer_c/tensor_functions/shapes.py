@@ -10,6 +10,7 @@ import numpy as np
 from .. import _core
 from .._arguments import count, integer
 from .._core import Tensor
+from .._frames import numbers_of
 from .._tensor import cat, integers
 from ._calls import METHODS, axes_of, axis_of, takes_arrays
 
@@ -282,7 +283,7 @@ def _at_least(tensors: Any, axes: int) -> list[Any]:
     """With new axes of length 1 at the front of those that have fewer."""
     if isinstance(tensors, (Tensor, np.ndarray)):
         raise TypeError("the arrays go into one list: hstack([a, b])")
-    given = [x if isinstance(x, Tensor) else np.asarray(x) for x in tensors]
+    given = [x if isinstance(x, Tensor) else numbers_of(x) for x in tensors]
     return [x.reshape((1,) * (axes - x.ndim) + tuple(x.shape)) if x.ndim < axes else x for x in given]
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from .._core import Tensor
-from .._frames import as_array, is_array, is_frame, is_numbers
+from .._frames import as_array, is_array, is_frame, is_numbers, numbers_of
 from .._tensor import as_tensor
 from ..data import DataLoader, Dataset
 
@@ -66,7 +66,28 @@ def as_loader(name: str, given: Any, dtype: np.dtype, batch_size: int, shuffle: 
         shapes = [np.shape(part) for part in given]
         if all(shapes) and len({shape[0] for shape in shapes}) == 1 and len(set(map(len, shapes))) > 1:
             raise TypeError(f"{name} is a list of arrays of one length; arrays that belong together are a tuple: (X, y)")
+    elif isinstance(given, (list, tuple)) and given and all(map(_is_row, given)):
+        kinds = ", ".join(type(part).__name__ for part in given[0])
+        raise TypeError(
+            f"{name} is a {type(given).__name__} of rows ({kinds}), where batches are expected; rows become batches by tc.data.DataLoader(rows, batch_size={batch_size}"
+            f"{', shuffle=True' if shuffle else ''}), or as two arrays, (X, y)"
+        )
     return DataLoader(given, batch_size=batch_size, shuffle=shuffle) if isinstance(given, Dataset) else given
+
+
+def _is_row(item: Any) -> bool:
+    """Is this an input with a target that no batch can be: a number, or two vectors of different lengths?"""
+    if not isinstance(item, (tuple, list)) or len(item) != 2:
+        return False
+    if isinstance(item[1], (int, float, np.number)):
+        return True
+    if not all(isinstance(part, (Tensor, np.ndarray)) or is_array(part) or is_numbers(part) for part in item):
+        return False
+    try:
+        x, y = map(np.shape, item)
+    except ValueError:  # nested lists of different lengths
+        return False
+    return not y or (len(x) == len(y) == 1 and x != y)
 
 
 def _is_array(value: Any) -> bool:
@@ -82,7 +103,7 @@ def _as_tensor(name: str, value: Any, dtype: np.dtype) -> Tensor:
         except TypeError as error:
             raise TypeError(f"{name}: {error}") from None
     try:
-        array = np.asarray(value)
+        array = numbers_of(value, name)
     except ValueError:
         raise ValueError(f"{name} has lists of different lengths, which make no array: pad them to one length") from None
     if array.dtype == object:

@@ -286,7 +286,8 @@ class Trainer(RunView):
         ----------
         model : TrainingModule
         train : DataLoader, or another collection of batches
-            Or arrays, frames or a dataset, which are shuffled and cut into batches: ``fit(model, (X, y))``.
+            Or arrays, frames or a dataset, which are shuffled and cut into batches: ``fit(model, (X, y))``. A list is of batches: rows
+            (x, y) in a list become batches by ``DataLoader(rows, batch_size=32)``.
             Or an object with ``train_dataloader()`` and perhaps ``val_dataloader()``. None: the model has these methods.
         val : the same, or a list of loaders, optional
         resume : path-like or "last", optional
