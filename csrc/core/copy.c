@@ -156,13 +156,13 @@ tc_status tc_check_number_fits(tc_scalar number, tc_dtype dtype, tc_error *err)
     const int64_t least = byte ? 0 : word ? INT32_MIN : INT64_MIN, most = byte ? UINT8_MAX : word ? INT32_MAX : INT64_MAX;
     if (tc_dtype_is_float(number.kind)) {
         if (trunc(number.real) >= (double)least && trunc(number.real) < (double)most + 1.0) return TC_OK;
-        return tc_fail(err, TC_ERROR_VALUE, "value %g does not fit %s, whose numbers are %" PRId64 " to %" PRId64, number.real,
+        return tc_fail(err, TC_ERROR_VALUE, "value %.16g does not fit %s, whose numbers are %" PRId64 " to %" PRId64, number.real,
                        tc_dtype_name(dtype), least, most);
     }
     if (number.integer >= least && number.integer <= most) return TC_OK;
     return tc_fail(err, TC_ERROR_VALUE,
-                   "value %" PRId64 " does not fit %s, whose numbers are %" PRId64 " to %" PRId64 "; int64 (.long()) has room for it",
-                   number.integer, tc_dtype_name(dtype), least, most);
+                   "value %" PRId64 " does not fit %s, whose numbers are %" PRId64 " to %" PRId64 "; int64 has room for it", number.integer,
+                   tc_dtype_name(dtype), least, most);
 }
 
 tc_status tc_check_value_fits(tc_tensor *value, tc_dtype dtype, tc_error *err)

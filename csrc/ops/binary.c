@@ -183,12 +183,13 @@ static tc_status check_exponents(const tc_argument *b, tc_error *err)
                    smallest);
 }
 
-/* A number beside a tensor of integers has to be one of its dtype: it would wrap around. Comparisons are of int64 and take any. */
+/* A number, or a tensor of one, beside a tensor of integers has to be one of its dtype: it would wrap around. Comparisons are of int64 and
+ * take any. */
 static tc_status check_numbers(const tc_argument *a, const tc_argument *b, tc_binary_function function, tc_dtype dtype, tc_error *err)
 {
     if (tc_dtype_is_float(dtype) || gives_bool(function)) return TC_OK;
-    if (!a->tensor) TC_TRY(tc_check_number_fits(a->scalar, dtype, err));
-    return b->tensor ? TC_OK : tc_check_number_fits(b->scalar, dtype, err);
+    TC_TRY(a->tensor ? tc_check_value_fits(a->tensor, dtype, err) : tc_check_number_fits(a->scalar, dtype, err));
+    return b->tensor ? tc_check_value_fits(b->tensor, dtype, err) : tc_check_number_fits(b->scalar, dtype, err);
 }
 
 static tc_status result_shape(int *ndim, int64_t shape[TC_MAX_DIMS], const tc_argument *a, const tc_argument *b, tc_error *err)

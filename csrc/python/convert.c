@@ -315,10 +315,13 @@ static void explain_failure(PyObject *object, const char *name)
     Py_XDECREF(trace);
 }
 
-static bool has_small_items(PyArrayObject *array)
+/* Has NumPy made Python's objects, or of Python's integers those that only 64 bits without a sign can be? */
+static bool has_large_items(PyArrayObject *array, PyObject *object)
 {
     const int type = PyArray_TYPE(array);
-    return type != NPY_OBJECT && !(PyTypeNum_ISUNSIGNED(type) && PyArray_ITEMSIZE(array) == 8);
+    if (type == NPY_OBJECT) return true;
+    return PyTypeNum_ISUNSIGNED(type) && PyArray_ITEMSIZE(array) == 8 &&
+           (PyList_Check(object) || PyTuple_Check(object) || PyLong_Check(object));
 }
 
 int tcpy_tensor_from_object(tc_tensor **out, PyObject *object, const char *name, bool *is_tensor)
@@ -340,7 +343,7 @@ int tcpy_tensor_from_object(tc_tensor **out, PyObject *object, const char *name,
     }
     PyObject *array = PyArray_FromAny(object, NULL, 0, 0, 0, NULL);
     if (!array) explain_failure(object, name);
-    if (array && !has_small_items((PyArrayObject *)array) && array_of_others(&array, object, name) < 0) return -1;
+    if (array && has_large_items((PyArrayObject *)array, object) && array_of_others(&array, object, name) < 0) return -1;
     if (!array && PyList_Check(object) && PyErr_ExceptionMatches(PyExc_ValueError))
         PyErr_Format(PyExc_ValueError,
                      "%s is not an array: its nested lists have different lengths; fill them up to one length (and mask the rest)", name);

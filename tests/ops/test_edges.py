@@ -137,9 +137,18 @@ def test_a_number_beside_integers_is_one_of_their_dtype(name, dtype, least, most
         for x in (tc.tensor([0, 1], dtype=dtype), np.array([0, 1], dtype)):
             if isinstance(x, np.ndarray) and name not in ("maximum", "minimum", "clamp", "clip", "alpha"):
                 continue
-            with pytest.raises(ValueError, match=rf"value {number} does not fit {dtype}, whose .*; int64 \(\.long\(\)\) has room for it"):
+            with pytest.raises(ValueError, match=rf"value {number} does not fit {dtype}, whose .*; int64 has room for it"):
                 call(x, number)
     assert call(tc.tensor([0, 1]), most + 1).dtype == np.int64
+
+
+def test_a_tensor_of_one_number_beside_integers_fits_them():
+    """It does not decide the dtype, as a number does not."""
+    x = tc.tensor([0, 255], dtype="uint8")
+    for call in (tc.maximum, tc.add, lambda a, b: a // b):
+        with pytest.raises(ValueError, match="value 1000 does not fit uint8"):
+            call(x, tc.tensor(1000))
+    assert tc.maximum(x, tc.tensor(7)).tolist() == [7, 255] and (x + tc.tensor([1000])).tolist() == [1000, 1255]
 
 
 def test_comparisons_and_quotients_take_any_integer():

@@ -195,10 +195,7 @@ TC_INLINE void pack_tile_rows_of(const tc_stored stored, real *out, int rows, in
             for (int i = 0; i < rows; i += TC_LANES) {
                 const vreal x = v_load_stored(stored_at(a, stored, k * a_col + i), stored, v_left(readable, i));
                 if (apart) read_ahead(stored_at(a, stored, (k + ROWS_AHEAD) * a_col + i + TC_LANES - 1)); /* of two lines the new one */
-                if (k + 1 < K)
-                    v_store(out + k * rows + i, x);
-                else
-                    v_store_some(out + k * rows + i, x, v_left(rows, i));
+                v_store_some(out + k * rows + i, x, v_left((K - k) * rows, i));
             }
     } else if (a_col == 1) {
         for (int64_t k = 0; k < K; k += TC_LANES) {

@@ -82,7 +82,7 @@ def export_onnx(
         raise TypeError(f"export_onnx() does not take {', '.join(name + advice for name, advice in known.items())}")
     if not isinstance(module, Module):
         raise TypeError(f"export_onnx takes a tc.nn.Module, not {type(module).__name__}")
-    if not isinstance(path, (str, os.PathLike)):
+    if not isinstance(path, (str, bytes, os.PathLike)):
         raise TypeError(f"path must be a path, such as 'model.onnx', not {path!r:.80} ({type(path).__name__})")
     try:
         import onnx  # noqa: F401

@@ -85,6 +85,8 @@ class Classifier(Explaining):
 
     def _load(self) -> None:
         """What the folder says, and its model where that has a head."""
+        if self.tokenizer is not None and self.max_length is not None:
+            raise TypeError("max_length= is of the folder's tokenizer; a function given as tokenizer= cuts texts off itself")
         asked = self._asked()
         if self.num_labels is not None:
             count("num_labels", self.num_labels, 2 if asked in (None, SINGLE) else 1)
@@ -95,8 +97,6 @@ class Classifier(Explaining):
         with drawing_from(generator_of(0)):  # what is drawn here is not used
             made = self._pretrained.start(head, self.dtype)
         vars(self).update(_results(head, made, []))
-        if self.tokenizer is not None and self.max_length is not None:
-            raise TypeError("max_length= is of the folder's tokenizer; a function given as tokenizer= cuts texts off itself")
         if self.tokenizer is not None:
             self.tokenizer_ = self.tokenizer
         elif self._pretrained.path is None:

@@ -154,7 +154,7 @@ def tokens_of(tokenizer: Callable[[Sequence[Any]], Any], texts: list[Any], some:
 
 def _are_tokens(tokens: Any) -> bool:
     """Are these (ids, types, ...)?"""
-    if not isinstance(tokens, (tuple, list)) or len(tokens) < 2:
+    if not (isinstance(tokens, (tuple, list)) or getattr(tokens, "ndim", 0) == 2) or len(tokens) < 2:
         return False
     try:
         ids, types = map(np.asarray, tokens[:2])
@@ -181,7 +181,7 @@ def arguments(encoder: Any, batch: list[Any]) -> dict[str, np.ndarray]:
         row[: len(own)] = own
     _check_numbers(ids, encoder.words.num_embeddings, "tokens")
     found = {"ids": ids, "lengths": lengths}
-    if hasattr(encoder, "types") and encoder.types.num_embeddings > 1 and any(np.any(types) for _, types, *_ in batch):
+    if hasattr(encoder, "types") and encoder.types.num_embeddings > 1 and any(np.asarray(types).any() for _, types, *_ in batch):
         found["token_types"] = np.zeros_like(ids)
         for row, (_, types, *_) in zip(found["token_types"], batch, strict=True):
             row[: len(types)] = types

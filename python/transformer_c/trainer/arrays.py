@@ -76,7 +76,7 @@ def as_loader(name: str, given: Any, dtype: np.dtype, batch_size: int, shuffle: 
 
 
 def _is_row(item: Any) -> bool:
-    """Is this an input with a target that no batch can be: a number, or two vectors of different lengths?"""
+    """Is this most likely an input and its target, no batch: a number beside it, or a vector beside one of a single element?"""
     if not isinstance(item, (tuple, list)) or len(item) != 2:
         return False
     if isinstance(item[1], (int, float, np.number)):
@@ -87,7 +87,7 @@ def _is_row(item: Any) -> bool:
         x, y = map(np.shape, item)
     except ValueError:  # nested lists of different lengths
         return False
-    return not y or (len(x) == len(y) == 1 and x != y)
+    return not y or (len(x) == 1 and y == (1,) and x != y)
 
 
 def _is_array(value: Any) -> bool:
