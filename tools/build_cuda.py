@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import argparse
 import concurrent.futures
+import contextlib
+import fcntl
 import functools
 import hashlib
 import os
@@ -18,6 +20,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -110,23 +113,42 @@ def compile_object(nvcc: str, source: Path, targets: list[str], headers: bytes, 
     """An object file, or with output="-cubin" the machine code alone, of one target. Of an object the machine code of each target is kept as
     well, which then need not be compiled once more."""
     command, target = command_of(nvcc, source, targets, headers, output)
-    if not target.exists():
-        OBJECTS.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=OBJECTS) as folder:
-            made = Path(folder) / "made.o"
-            done = subprocess.run([*command, "--keep", "--keep-dir", folder, "-o", str(made)], capture_output=True, text=True)
-            if done.returncode:
-                raise SystemExit(f"nvcc failed on {source.name}:\n{done.stdout}{done.stderr}")
-            files = [(made, target)]
-            for name in targets if output == "-c" else []:
-                kept = Path(folder).glob(
-                    f"{source.stem}.compute_{name[3:]}.*cubin"
-                )  # x.compute_75.cubin, or x.compute_80.sm_80.cubin beside PTX
-                files += [(path, command_of(nvcc, source, [name], headers, "-cubin")[1]) for path in kept]
-            for path, place in files:
-                report_of(place).write_text(done.stdout + done.stderr)
-                path.replace(place)
+    OBJECTS.mkdir(parents=True, exist_ok=True)
+    with _locked(target):  # another process may be compiling it
+        if not target.exists():
+            _compile(
+                command,
+                source,
+                target,
+                {name: command_of(nvcc, source, [name], headers, "-cubin")[1] for name in targets if output == "-c"},
+            )
     return target
+
+
+@contextlib.contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    with open(path.with_suffix(".lock"), "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def _compile(command: list[str], source: Path, target: Path, machine_code: dict[str, Path]) -> None:
+    """Makes `target`, and the machine code for each GPU where it is not there yet: its kernels have other names in each compilation, and the
+    report beside it has to be of the same one."""
+    with tempfile.TemporaryDirectory(dir=OBJECTS) as folder:
+        made = Path(folder) / "made.o"
+        done = subprocess.run([*command, "--keep", "--keep-dir", folder, "-o", str(made)], capture_output=True, text=True)
+        if done.returncode:
+            raise SystemExit(f"nvcc failed on {source.name}:\n{done.stdout}{done.stderr}")
+        for name, place in machine_code.items():
+            kept_names = f"{source.stem}.compute_{name[3:]}.*cubin"  # x.compute_75.cubin, or x.compute_80.sm_80.cubin beside PTX
+            for kept in Path(folder).glob(kept_names):
+                with _locked(place):
+                    if not place.exists():
+                        report_of(place).write_text(done.stdout + done.stderr)
+                        kept.replace(place)
+        report_of(target).write_text(done.stdout + done.stderr)
+        made.replace(target)
 
 
 def report_of(compiled: Path) -> Path:

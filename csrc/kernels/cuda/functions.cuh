@@ -106,15 +106,14 @@ __device__ __forceinline__ double v_normal(double x, double &density)
 }
 __device__ __forceinline__ float v_normal(float x, float &density)
 {
-    constexpr float P[] = TC_NORMAL_TAIL_P_FLOAT32, Q[] = TC_NORMAL_TAIL_Q_FLOAT32;
+    constexpr float P[] = TC_NORMAL_TAIL_T_FLOAT32;
     float z = x < 0 ? -x : x;
     if (z > TC_NORMAL_FARTHEST_FLOAT32) z = TC_NORMAL_FARTHEST_FLOAT32; // NaN stays
-    float p = P[4], q = Q[5];
+    const float reciprocal = reciprocal_approximate(z + 4), t = (z - 4) * reciprocal, e = real_exp(z * z * -0.5f);
+    float p = P[9];
     TC_UNROLL
-    for (int i = 3; i >= 0; i--) p = real_fma(p, z, P[i]);
-    TC_UNROLL
-    for (int i = 4; i >= 0; i--) q = real_fma(q, z, Q[i]);
-    const float e = real_exp(z * z * -0.5f), tail = e * (p * reciprocal_approximate(q));
+    for (int i = 8; i >= 0; i--) p = real_fma(p, t, P[i]);
+    const float tail = e * (p * reciprocal);
     density = 0.39894228040143267794f * e;
     return x < 0 ? tail : 1 - tail;
 }
