@@ -44,7 +44,7 @@ def check_fit(dtype: Any, *numbers: float) -> None:
 
 def _fitting(result: Tensor, data: Any, dtype: Any) -> Tensor:
     """`result`, made of `data`; ValueError if a Python number in `data` does not fit the integers it becomes."""
-    if dtype is None and result.dtype.kind == "f" and isinstance(data, (list, tuple)) and (np.abs(result.numpy()) >= 2**63).any():
+    if dtype is None and result.dtype.kind == "f" and isinstance(data, (list, tuple)):
         refuse_mixed_integers(data, "data")
     if dtype is None or result.dtype.kind not in "iu" or hasattr(data, "dtype") or hasattr(data, "__array__"):
         return result  # an array is cast as NumPy casts it
