@@ -263,7 +263,7 @@ def test_machine_code_of_an_object_is_not_compiled_again(tmp_path, monkeypatch):
     build_cuda.compile_object(nvcc, source, ["sm_75", "sm_80"], b"")
     made = [build_cuda.compile_object(nvcc, source, [target], b"", "-cubin") for target in ("sm_75", "sm_80", "sm_90")]
     assert [path.read_text().strip() for path in made] == ["sm_75", "sm_80", "13.0"]
-    assert {path.suffix for path in (tmp_path / "objects").iterdir()} == {".o", ".txt"}, "what else was made on the way is removed"
+    assert {path.suffix for path in (tmp_path / "objects").iterdir()} == {".o", ".txt", ".lock"}, "what else was made on the way is removed"
 
 
 def test_what_a_library_is_compared_by(tmp_path, monkeypatch):

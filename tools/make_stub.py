@@ -82,7 +82,7 @@ def argument(text, words):
         alias, name = text.split("=")
         (meant,) = [word for word in words if word.startswith(f"{name}:")]
         return f"{alias}: {TYPES[meant.split(':')[1][0]]} | None = None"
-    match = re.fullmatch(r"(\w+):(\w)[+@]?(\*?)(\??)(?:=(.*))?", text)
+    match = re.fullmatch(r"(\w+):(\w)[+@!]?(\*?)(\??)(?:=(.*))?", text)
     name, kind, spread, optional, default = match.groups()
     if spread:
         return f"*{name}: Any"

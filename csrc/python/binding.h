@@ -10,6 +10,7 @@
  *     T  a sequence of tensors     T@  wherever they are, as they are written to
  *     i  an int          i?  or None          f  a float          f?  or None          b  a bool
  *     I  an int or a sequence of ints         I?  or None         I*  like I, but also spread over the rest of the call: t.view(2, 3)
+ *     I! likewise, but not () by an alias or a position, as PyTorch and NumPy do not agree on it    I!?  or None
  *     w  an int, cut to 64 bits               s  a str           s?  or None          o  any object
  *     n  an int, or integers in a tensor      p  a pair of counts, None in it for no bound
  *     a  an operand: a tensor or a number     v  a number

@@ -7,8 +7,8 @@
 
 /* ---- binding a call ------------------------------------------------------------------------------------------------- */
 
-/* Gives the value of an alias to its argument. When both are given they must be the same int; a bool is set by either. No axes at all, as
- * `dim` or as one of the `count` positional arguments, are refused. */
+/* Gives the value of an alias to its argument. When both are given they must be the same int; a bool is set by either. No axes at all,
+ * by the alias or among the `count` positional arguments, are refused where their meaning differs. */
 static int resolve_alias(const tcpy_op_object *self, tcpy_call *call, int i, Py_ssize_t count)
 {
     const tcpy_argument *alias = &self->args[i], *meant = &self->args[alias->alias_of];
@@ -16,11 +16,9 @@ static int resolve_alias(const tcpy_op_object *self, tcpy_call *call, int i, Py_
     tcpy_value *value = &call->v[alias->alias_of];
     const bool is_named = by_alias->given && !by_alias->none;
     const tcpy_value *axes = is_named ? by_alias : alias->alias_of < count ? value : NULL;
-    if (meant->kind == 'I' && axes && !axes->none && axes->ints->count == 0) {
-        PyErr_Format(PyExc_ValueError,
-                     "%U() over the axes () is over all of them in PyTorch, over none in NumPy; write dim=None for all, "
-                     "axis=() for none",
-                     self->name);
+    if (meant->not_empty && axes && !axes->none && axes->ints->count == 0) {
+        PyErr_Format(PyExc_ValueError, "the axes () are all of them in PyTorch, none in NumPy; write %U=None for all, %U=() for none",
+                     alias->name, meant->name);
         return -1;
     }
     if (!is_named) return 0;

@@ -15,6 +15,7 @@ typedef struct tcpy_argument {
     char kind;        /* t T i n a v p w f b I s c o */
     bool optional;    /* None is allowed */
     bool spread;      /* I* */
+    bool not_empty;   /* I! */
     bool promoted;    /* t+ */
     bool stays;       /* t@ T@ */
     bool required, keyword_only;

@@ -33,6 +33,7 @@ static const tcpy_ints all_axes = {.count = -1};
 #define AXES(name, ...)                                                                                                                    \
     const tcpy_ints *const name = argument_at->none ? &all_axes : argument_at->ints;                                                       \
     argument_at++;
+#define AXES_NOT_EMPTY AXES
 #define SPREAD(name) const tcpy_ints *const name = (argument_at++)->ints;
 #define REAL(name, ...) const double name = (argument_at++)->f;
 #define REAL_OR_NONE(name, ...)                                                                                                            \
@@ -73,6 +74,7 @@ static const tcpy_ints all_axes = {.count = -1};
 #undef INTS
 #undef INTS_OR_NONE
 #undef AXES
+#undef AXES_NOT_EMPTY
 #undef SPREAD
 #undef REAL
 #undef REAL_OR_NONE
@@ -106,6 +108,7 @@ static const tcpy_ints all_axes = {.count = -1};
 #define INTS(name, ...) ARGUMENT(#name, "I", __VA_ARGS__)
 #define INTS_OR_NONE(name, ...) ARGUMENT(#name, "I?", __VA_ARGS__)
 #define AXES(name, ...) ARGUMENT(#name, "I?", __VA_ARGS__)
+#define AXES_NOT_EMPTY(name, ...) ARGUMENT(#name, "I!?", __VA_ARGS__)
 #define SPREAD(name) ARGUMENT(#name, "I*")
 #define REAL(name, ...) ARGUMENT(#name, "f", __VA_ARGS__)
 #define REAL_OR_NONE(name, ...) ARGUMENT(#name, "f?", __VA_ARGS__)

@@ -94,6 +94,7 @@ static int parse_argument(tcpy_argument *arg, const char *text, size_t length, c
     const char *at = colon + 1;
     arg->kind = *at++;
     if (at < end && *at == '*') arg->spread = true, at++;
+    if (at < end && *at == '!') arg->not_empty = true, at++;
     if (at < end && *at == '+') arg->promoted = true, at++;
     if (at < end && *at == '@') arg->stays = true, at++;
     if (at < end && *at == '?') arg->optional = true, at++;

@@ -249,15 +249,21 @@ def test_an_axis_of_length_one_costs_little(name, shape):
 def test_no_axes():
     """PyTorch reduces over all axes where dim is (), NumPy over none where axis is (): the name says which is meant."""
     x = np.arange(6.0).reshape(2, 3)
-    for reduce in (tc.sum, tc.mean, tc.var, tc.std, tc.any, tc.all):
+    for reduce in (tc.sum, tc.mean, tc.var, tc.std):
         for call in (lambda r=reduce: r(x, dim=()), lambda r=reduce: r(x, ()), lambda r=reduce: r(tc.tensor(x), dim=[])):
             with pytest.raises(
-                ValueError, match=r"\(\) over the axes \(\) is over all .* in PyTorch, .* dim=None for all, axis=\(\) for none"
+                ValueError, match=r"^the axes \(\) are all of them in PyTorch, none in NumPy; write dim=None for all, axis=\(\) for none$"
             ):
                 call()
         none = getattr(np, reduce.__name__)(x, axis=(), **({"ddof": 0} if reduce in (tc.var, tc.std) else {}))
         np.testing.assert_array_equal(reduce(x, axis=(), **({"correction": 0} if reduce in (tc.var, tc.std) else {})), none)
         np.testing.assert_array_equal(reduce(x, dim=None), reduce(x))
+    for reduce in (tc.any, tc.all):  # over none in both
+        for no_axes in (reduce(x, dim=()), reduce(x, ()), reduce(x, axis=()), tc.tensor(x).any(())):
+            np.testing.assert_array_equal(no_axes, x != 0)
+    for call in (lambda: tc.argmax(x, dim=()), lambda: tc.tensor(x).argmin(()), lambda: tc.argmax(x, axis=())):
+        with pytest.raises(ValueError, match="works along one axis, or over all of them with axis=None; 0 were given"):
+            call()
     for reduce in (tc.amax, tc.amin, tc.norm, tc.logsumexp):  # () is their default in PyTorch
         np.testing.assert_array_equal(reduce(x, dim=()), reduce(x))
     for reduce, none in ((tc.amax, x), (tc.max, x), (tc.count_nonzero, x != 0)):

@@ -340,6 +340,17 @@ def test_lists_of_numbers_and_arrays_of_other_libraries_are_arrays(wrap):
         trainer().fit(Line(), ([[1.0, 2.0, 3.0], [1.0]], [1.0, 2.0]))
 
 
+@pytest.mark.parametrize("wrap", [np.asarray, tc.tensor, Foreign])
+def test_a_list_of_arrays_beside_a_number_for_each_is_rows(wrap):
+    """They were two batches, each without a part of it."""
+    x, y = made()
+    lines = [Line(), Line()]
+    for line, data in zip(lines, ((x, y), ([wrap(row) for row in x], y.tolist())), strict=True):
+        tc.manual_seed(0)  # of the shuffles
+        trainer(3).fit(line, data, batch_size=4)
+    assert lines[0].seen == lines[1].seen and np.array_equal(lines[0].net.weight.numpy(), lines[1].net.weight.numpy())
+
+
 def test_lists_of_rows_are_refused_where_batches_are_expected():
     """Each row was taken as a batch, without an axis for its rows and in the order of the list."""
     x, y = made()

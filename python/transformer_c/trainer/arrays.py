@@ -52,10 +52,13 @@ class Rows(Dataset):
 
 
 def are_arrays(given: Any) -> bool:
-    """Whether `given` is an array, nested lists of numbers, or a frame, or a tuple of them, the first of which is no list of anything else."""
-    if isinstance(given, tuple):
-        return bool(given) and _is_array(given[0]) and all(_is_array(part) or isinstance(part, list) for part in given)
-    return _is_array(given)
+    """Whether `given` is an array, nested lists of numbers, or a frame, or a tuple of them. The first of a tuple is no list of anything else,
+    except of arrays, one per row, if a number per row is beside it."""
+    if not isinstance(given, tuple):
+        return _is_array(given)
+    if not given or not all(_is_array(part) or isinstance(part, list) for part in given):
+        return False
+    return _is_array(given[0]) or (all(map(_is_array, given[0])) and any(_is_label_list(part) for part in given[1:]))
 
 
 def as_loader(name: str, given: Any, dtype: np.dtype, batch_size: int, shuffle: bool = False) -> Any:
@@ -88,6 +91,10 @@ def _is_row(item: Any) -> bool:
     except ValueError:  # nested lists of different lengths
         return False
     return not y or (len(x) == 1 and y == (1,) and x != y)
+
+
+def _is_label_list(value: Any) -> bool:
+    return isinstance(value, list) and bool(value) and all(isinstance(v, (int, float, np.number)) for v in value)
 
 
 def _is_array(value: Any) -> bool:
