@@ -43,6 +43,12 @@ TC_INLINE void pack_panel_of(const tc_stored stored, const bool raised, void *ou
             for (int64_t k = 0; k < K; k += TC_LANES) {
                 const int rows = v_left(K, k);
                 vreal block[TC_LANES];
+                if (stored == TC_STORED_AS_COMPUTED && rows == TC_LANES && lanes == TC_LANES) {
+                    v_load_transposed(block, (const real *)from + k, b_col, TC_LANES, TC_LANES);
+                    TC_UNROLL
+                    for (int i = 0; i < TC_LANES; i++) v_store((real *)out + (k + i) * PANEL + v, block[i]);
+                    continue;
+                }
                 TC_UNROLL
                 for (int i = 0; i < TC_LANES; i++)
                     block[i] = i < lanes ? v_load_stored(stored_at(from, stored, i * b_col + k), stored, rows) : v_zero();
