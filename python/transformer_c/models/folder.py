@@ -79,7 +79,7 @@ def find(folder: Any) -> str:
 
 
 def _advice(path: str) -> str:
-    """For a path that is none: what somebody who meant a home folder, or a model of the Hub, does."""
+    """What to do about a path where there is no folder: one in the home folder, or the name of a model on the Hub."""
     if path.startswith("~"):
         return "; os.path.expanduser replaces ~"
     owner, _, name = path.partition("/")
@@ -89,7 +89,7 @@ def _advice(path: str) -> str:
 
 
 def _inside(folder: str) -> str:
-    """Says in which of its folders, or of theirs, there is a model, as in packages and caches."""
+    """Says which folder inside, at most two levels down, has a model, as in packages and caches."""
     found = []
     for path in islice(_below(folder), 1000):
         files = _listed(path)
@@ -105,8 +105,8 @@ def _below(folder: str) -> Iterator[str]:
         yield from (os.path.join(path, name) for name in _listed(path))
 
 
-class loading:
-    """``with loading(folder):`` names the folder in the errors of what is read from it."""
+class naming:
+    """``with naming(folder):`` names the folder in the errors of what is read from it."""
 
     def __init__(self, folder: str | None) -> None:
         self._folder = folder

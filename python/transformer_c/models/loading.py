@@ -18,7 +18,7 @@ from ..checkpoint import CheckpointError
 from ..checkpoint.safetensors_file import release
 from .architectures import ARCHITECTURES
 from .config import Config
-from .folder import find, loading, path_of, read_config, read_weights, write_arrays, write_json
+from .folder import find, naming, path_of, read_config, read_weights, write_arrays, write_json
 from .heads import CLASSES, HEADS, WithHead, other_task
 from .names import fill, joined, plain, to_state
 from .texts import as_others_read
@@ -83,7 +83,7 @@ def load(folder: Any, *, dtype: Any = None, task: str | None = None, mmap: bool 
     """
     path = find(folder)
     config = read_config(path)
-    with loading(path):
+    with naming(path):
         check(config, task)
         return build(config, read_weights(path, mmap), task, dtype, owned=True, stacklevel=4)  # the decorator is a call
 
