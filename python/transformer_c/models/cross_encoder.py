@@ -148,6 +148,11 @@ class CrossEncoder(Explaining):
         -------
         ndarray of float32, shape (N,)
             (N, outputs) where the model has several; without the first axis for one pair.
+
+        Raises
+        ------
+        TypeError
+            When a pair is not two str.
         """
         if isinstance(batch_size, (str, list, tuple, np.ndarray)):
             raise TypeError(

@@ -38,9 +38,9 @@ named_as_in_transformers = explained(_INSTEAD, _SAME, harmless=dict.fromkeys(("l
 
 
 def _own_lengths(x: Tensor, visible: dict[str, Any]) -> Any:
-    """The lengths of packed texts, or the one of all texts of x (B, T, E). Of padded ones, whose T is that of the batch, the positions up to the
-    last token and those after it, in turns."""
-    if _core.is_traced() or x.is_cuda:  # nothing goes by lengths there
+    """The lengths of packed texts, or the one length of all texts of x (B, T, E). Padded texts have two each: of the positions up to the last
+    token, and of those after it, as T depends on the batch."""
+    if _core.is_traced() or x.is_cuda:  # no kernel is chosen by lengths there
         return None
     if "sequence_lengths" in visible:
         return visible["sequence_lengths"]
@@ -186,7 +186,7 @@ class TextEncoder(nn.Module):
             visible["bias"] = bias
         x = self.embed(ids, token_types, places)
         for layer in self.layers:
-            x = layer(x, visible, packing=packing) if packing is not None else layer(x, visible)
+            x = layer(x, visible, packing=packing)
         if packing is not None:
             return packing.unpack(x[0])
         return x if real is None else x.masked_fill(~real[:, :, None], 0.0)

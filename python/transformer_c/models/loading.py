@@ -1,4 +1,4 @@
-"""Makes a model of a configuration and weights; writes one as transformers does."""
+"""Makes models of a configuration and weights; writes them as transformers does."""
 
 from __future__ import annotations
 
@@ -60,6 +60,8 @@ def load(folder: Any, *, dtype: Any = None, task: str | None = None, mmap: bool 
         config.json, one for another task.
     FileNotFoundError
         When there is no such folder.
+    ValueError
+        When the architecture has no head for the task, or the dtype is none of float32, float64, float16 and bfloat16.
 
     See Also
     --------
@@ -160,6 +162,18 @@ def create(config: Any, *, task: str | None = None) -> nn.Module:
     task : str, optional
         As for ``load``.
 
+    Returns
+    -------
+    Module
+        In eval mode, with parameters of float32.
+
+    Raises
+    ------
+    CheckpointError
+        When there is no such architecture, or the configuration asks for something that is not supported.
+    ValueError
+        When the architecture has no head for the task.
+
     Examples
     --------
     >>> import transformer_c as tc
@@ -251,6 +265,13 @@ def save(model: Any, folder: Any) -> None:
     folder : str or path-like
         Is made where it does not exist. Tokenizer files are not written: copy them.
 
+    Raises
+    ------
+    TypeError
+        When it is no model of ``tc.models``.
+    OSError
+        When the files cannot be written.
+
     Examples
     --------
     >>> import os, tempfile, transformer_c as tc
@@ -276,12 +297,13 @@ def save(model: Any, folder: Any) -> None:
 
 
 def state_of(model: Any) -> dict[str, Tensor]:
-    """``tc.convert.to_hf``."""
+    """The parameters by transformers' names, after a check that this is a model: ``tc.convert.to_hf``."""
     kind_of(model.encoder if isinstance(model, WithHead) else model)
     return to_state(model)
 
 
 def kind_of(encoder: Any) -> Any:
+    """The architecture of an encoder; raises for what is none."""
     if type(encoder) not in ARCHITECTURES.values():
         advice = "; it has a save of its own" if callable(getattr(encoder, "save", None)) else ""
         raise TypeError(f"expected a model of tc.models, not {type(encoder).__name__}{advice}")

@@ -240,6 +240,13 @@ class SentenceEncoder(Explaining):
         -------
         ndarray of float32, shape (N, E)
             In the order of the texts; (E,) for one text.
+
+        Raises
+        ------
+        TypeError
+            When a text is no str.
+        ValueError
+            When there is no such prompt, and when the tokenizer gives what the model cannot take.
         """
         if isinstance(texts, str):
             return self.encode(
@@ -271,6 +278,11 @@ class SentenceEncoder(Explaining):
         -------
         ndarray of float32, shape (N, M)
             Cosines, products, or distances times -1: larger is more similar.
+
+        Raises
+        ------
+        ValueError
+            When the vectors of `a` and `b` differ in size.
         """
         a, b = (_vectors(x) for x in (a, b))
         if a.ndim != 2 or b.ndim != 2 or a.shape[1] != b.shape[1]:
@@ -300,8 +312,8 @@ class SentenceEncoder(Explaining):
     ) -> SentenceEncoder:
         """Trains the encoder on texts that belong together; returns it.
 
-        The loss is multiple negatives ranking loss (Henderson et al. 2017, section 4.4): among all second texts of a batch, the cosine with
-        the own one should be the largest. Larger batches are harder, and better. A fit that is refused or interrupted changes nothing.
+        The loss is multiple negatives ranking loss (Henderson et al. 2017, section 4.4): of all second texts of a batch, a text's own one should
+        have the largest cosine with it. Larger batches are harder, and better. A fit that is refused or interrupted changes nothing.
 
         Parameters
         ----------
@@ -326,6 +338,18 @@ class SentenceEncoder(Explaining):
             Decides on batches and dropout. The same int gives the same bits; None draws from ``tc.manual_seed``'s generator.
         progress : bool, default False
             Show a bar.
+
+        Returns
+        -------
+        SentenceEncoder
+            This one. The loss of each epoch is in ``history``.
+
+        Raises
+        ------
+        TypeError
+            When a pair is no tuple of two or more str.
+        ValueError
+            When the pairs have different numbers of texts, an option has a wrong value, or the loss is not finite.
 
         Examples
         --------
