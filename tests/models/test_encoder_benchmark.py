@@ -2,6 +2,8 @@
 
 import json
 import os
+import re
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -101,6 +103,17 @@ def test_the_page(tmp_path):
     page.write_text("no table\n")
     with pytest.raises(harness.BenchmarkError, match="has 0 tables that begin with"):
         encoders.write_page(page, rows, None)
+
+
+def test_the_table_of_docs_is_that_of_its_file():
+    """And the ratios of two threads beside it."""
+    page = (Path(__file__).parents[2] / "docs/models.md").read_text()
+    path = re.search(r"all figures:\n\[[\w.-]+\]\(\.\./(benchmarks/results/[\w.-]+)\)", page)[1]
+    rows = json.loads((Path(__file__).parents[2] / path).read_text())["rows"]
+    lines = encoders.page_table(rows)
+    assert len(lines) == 8 and "\n" + "\n".join(lines) + "\n\n" in page
+    full, mixed, padded, one = (line.split("|")[-2].strip() for line in encoders.page_table(rows, threads=2)[2:6])
+    assert f"With two threads the ratios of that run are {full}, {mixed}, {padded} and {one}:" in " ".join(page.split())
 
 
 def test_requirements():

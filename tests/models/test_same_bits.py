@@ -57,6 +57,7 @@ def test_texts(kind, widths, dtype, isa, with_threads):
         padding = (model if task is None else model.encoder).words.padding_idx
         with_threads(1)
         alone = [own(model(text[None]), 0, len(text)) for text in texts]
+        assert len(set(alone)) == len(texts)
         for threads, size, more in ((2, 1, 5), (1, 2, 0), (2, 3, 20), (1, len(texts), 0), (2, len(texts), 30)):
             with_threads(threads)
             for begin in range(0, len(texts), size):
@@ -92,6 +93,7 @@ def test_images(widths, dtype, task, isa, with_threads):
     pixels = tc.tensor(np.random.default_rng(3).standard_normal((9, 3, 12, 8)).astype(np.float32)).to(dtype)
     with_threads(1)
     alone = [own(model(pixels[i : i + 1]).detach(), 0, 7) for i in range(9)]
+    assert len(set(alone)) == 9
     for threads, size in ((2, 1), (1, 2), (2, 4), (2, 9)):
         with_threads(threads)
         for begin in range(0, 9, size):

@@ -127,6 +127,18 @@ def test_the_same_bits_in_any_batch(architecture, isa):
     assert np.array_equal(model(ids, np.arange(140) < np.array([[18], [140]]))[:1, :18], alone)
 
 
+def test_batches_are_sorted_by_length(model):
+    """The longest texts first, so that a batch has little padding; or in their own order."""
+    encoder, seen = tc.models.SentenceEncoder(model, letters), []
+    hook = model.register_forward_pre_hook(lambda part, inputs, options: seen.append(options["lengths"].tolist()), with_kwargs=True)
+    lengths = [len(text) + 2 for text in TEXTS]
+    for sort, expected in ((True, sorted(lengths, reverse=True)), (False, lengths)):
+        seen.clear()
+        encoder.encode(TEXTS, 5, sort)
+        assert seen == [expected[begin : begin + 5] for begin in range(0, len(TEXTS), 5)]
+    hook.remove()
+
+
 def test_a_model_in_train_mode():
     """No dropout: fine-tuning a model leaves it in train mode, in which it is again afterwards."""
     encoder = tc.models.SentenceEncoder(tc.models.create({**CONFIG, "initializer_range": 0.3}), letters)
