@@ -13,13 +13,13 @@ WIDTHS = [(48, 3, 100), (12, 12, 7), (96, 3, 384)]
 LENGTHS = [1, 2, 3, 5, 15, 16, 17, 31, 33, 64, 65, 100, 130]  # around vectors, blocks of keys and of rows
 
 
-def create(kind, widths, dtype, task):
+def create(kind, widths, dtype, task, image=(12, 8)):
     """A model; the sizes have BERT's names and DistilBERT's."""
     width, heads, hidden = widths
     sizes = {
         "hidden_size": width, "num_attention_heads": heads, "intermediate_size": hidden, "num_hidden_layers": 2,
         "dim": width, "n_heads": heads, "hidden_dim": hidden, "n_layers": 2,
-        "vocab_size": 60, "max_position_embeddings": 170, "image_size": [12, 8], "patch_size": 4,
+        "vocab_size": 60, "max_position_embeddings": 170, "image_size": image, "patch_size": 4,
     }  # fmt: skip
     tc.manual_seed(0)
     return tc.models.create({"model_type": kind, "num_labels": 3, "initializer_range": 0.2, **sizes}, task=task).to(dtype=dtype)
@@ -68,6 +68,41 @@ def test_texts(kind, widths, dtype, isa, with_threads):
                 states = model(ids, **given)
                 for i, text in enumerate(batch):
                     assert own(states, i, len(text)) == alone[begin + i], (task, len(text), threads, size, more, *given)
+
+
+def is_split():
+    """Whether the last product went through tiles of AMX, as those of long texts do."""
+    return tc.config.last_plans("cpu")["gemm"]["variant"].startswith("tiles x 6")
+
+
+@pytest.mark.parametrize("kind", own_text_encoders())
+def test_long_texts_of_wide_models(kind, isa, with_threads):
+    """Of widths whose products are split from 128 tokens on, packed with shorter ones and among others of their length."""
+    rng = np.random.default_rng(4)
+    lengths = np.array([127, 7, 128, 150, 128])
+    texts = [rng.integers(4, 60, n) for n in lengths]
+    model = create(kind, (384, 6, 390), "float32", None)
+    with_threads(1)
+    alone = []
+    for text in texts:
+        alone.append(own(model(text[None]), 0, len(text)))
+        assert is_split() == (isa == "amx" and len(text) >= 128)
+    with_threads(2)
+    for rows in ([0, 1, 2, 3, 4], [4, 2], [3, 1]):
+        states = model(padded([texts[i] for i in rows], 160, model.words.padding_idx), lengths=lengths[rows])
+        assert [own(states, i, lengths[row]) for i, row in enumerate(rows)] == [alone[row] for row in rows]
+
+
+@pytest.mark.parametrize("image", [(32, 64), (40, 60)], ids=["129 positions", "151 positions"])
+def test_large_images_of_wide_models(image, isa, with_threads):
+    model = create("vit", (384, 6, 390), "float32", None, image)
+    pixels = np.random.default_rng(5).standard_normal((3, 3, *image)).astype(np.float32)
+    with_threads(1)
+    alone = [own(model(each[None]), 0, None) for each in pixels]
+    assert is_split() == (isa == "amx") and len(set(alone)) == 3
+    with_threads(2)
+    states = model(pixels)
+    assert [own(states, i, None) for i in range(3)] == alone
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
