@@ -176,7 +176,7 @@ def test_other_mistakes(made, name, call, message):
 @pytest.mark.parametrize(
     ("result", "message"),
     [
-        ([], "gives 0 results for 1 texts"),  # the vector of the text was what the memory had held
+        ([], "gives 0 results for 1 texts"),  # the vector of the text was whatever its memory contained before
         ([([2], [0])] * 2, "gives 2 results for 1 texts"),
         (None, "gives a NoneType for 1 texts"),
         ([[2, 3]], r"gives \[2, 3\] for text number 0; expected \(ids, types\)"),
