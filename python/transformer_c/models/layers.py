@@ -59,6 +59,8 @@ class Layer(nn.Module):
     widths : Widths
     norm_first : bool
         Normalise before attention and network (ViT) instead of after the residual connections (BERT and its kin).
+    qkv_bias : bool
+        Whether queries, keys and values have biases.
     """
 
     _attention_map: ClassVar = {"return_attention": True}
@@ -166,6 +168,14 @@ class TextEncoder(nn.Module):
             0 at padded positions. For them nothing is computed: layers see the texts of a batch side by side, (1, N, E), N the number of
             their tokens, unless all are of the same length; a hook finds ``packing`` among the layer's arguments, and
             ``packing.unpack(output[0])`` is (B, T, E). A text has the same bits in any batch.
+
+        Raises
+        ------
+        ValueError
+            When ids are no integers (B, T), or more than the model has positions for; when the others have other shapes, a mask has values
+            other than 0 and 1, or lengths are not from 0 to T.
+        IndexError
+            When an id is none of the model's words.
         """
         ids = _numbers(ids)
         if ids.ndim != 2 or ids.dtype.kind not in "iu":

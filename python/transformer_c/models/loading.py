@@ -13,14 +13,14 @@ import numpy as np
 from .. import nn
 from .._core import Tensor
 from .._names import explained
-from .._tensor import as_tensor
+from .._tensor import as_tensor, cat
 from ..checkpoint import CheckpointError
 from ..checkpoint.safetensors_file import release
 from .architectures import ARCHITECTURES
 from .config import Config
 from .folder import find, naming, path_of, read_config, read_weights, write_arrays, write_json
 from .heads import CLASSES, HEADS, WithHead, other_task
-from .names import fill, joined, plain, to_state
+from .names import fill, plain, to_state
 from .texts import as_others_read
 
 _WITH_CLASSES = ("text-classification", "token-classification", "image-classification")  # tasks
@@ -136,7 +136,8 @@ def assemble(values: Any, state: Mapping[str, Any], task: str | None, dtype: Any
 
     def convert(arrays: list[Any]) -> Tensor:
         writable = [a.detach() if isinstance(a, Tensor) else as_tensor(a if is_free(a) else a.copy()) for a in arrays]
-        made = joined([array.to(wanted) for array in writable])  # joined first, they would take the memory of all in both dtypes
+        parts = [array.to(wanted) for array in writable]  # joined first, they would take the memory of all in both dtypes
+        made = parts[0] if len(parts) == 1 else cat(parts, 0)
         if owned and made is not writable[0]:  # copies
             for array in arrays:
                 release(array)

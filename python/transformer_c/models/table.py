@@ -67,6 +67,7 @@ class Table:
     renamed : tuple of (pattern, replacement)
         From names that other versions have to these.
     vocabulary : Vocabulary, optional
+        Of which files a tokenizer is made where there is no tokenizer.json; None: of none.
     buffers : tuple of str
         Arrays that older files have and no model needs.
     """
