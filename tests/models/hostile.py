@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch_files
 import transformer_c as tc
-from folders import CONFIG, letters, sentence_folder
+from folders import CONFIG, sentence_folder
 from test_vocabularies import write as write_vocabulary
-from words import write_tokenizer
+from words import letters, write_tokenizer
 
 os.environ["RUST_BACKTRACE"] = "0"  # which tokenizers takes long to print
 SECONDS = 5  # of the processor, for a folder of some kB; each takes some milliseconds

@@ -11,7 +11,7 @@ import pytest
 import transformer_c as tc
 from toy_architecture import Toy
 from transformer_c.models.architectures import ARCHITECTURES
-from words import LABELS, TEXTS, WORDS, letters
+from words import LABELS, LETTERS, SPECIAL, TEXTS, letters
 
 ROOT = Path(__file__).parents[2]
 PACKAGE, PAGE = ROOT / "python/transformer_c/models", (ROOT / "docs/models.md").read_text()
@@ -95,7 +95,7 @@ def test_refusals(toy):
 def test_texts(toy, tmp_path):
     pytest.importorskip("tokenizers")
     tc.models.save(create(), tmp_path)
-    (tmp_path / "vocab.txt").write_text("\n".join([*WORDS, *(f"##{word}" for word in WORDS[4:])]) + "\n")
+    (tmp_path / "vocab.txt").write_text("\n".join([*SPECIAL, *LETTERS, *(f"##{letter}" for letter in LETTERS)]) + "\n")
     rewrite(tmp_path, "sentence_toy_config.json", max_seq_length=9, do_lower_case=True)
     encoder = tc.models.SentenceEncoder.from_pretrained(tmp_path)
     assert repr(encoder) == "SentenceEncoder(Toy, pooling=mean, normalize=False, max_length=9)" and encoder.lowercase

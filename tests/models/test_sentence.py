@@ -7,9 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 import transformer_c as tc
-from folders import CONFIG, letters, sentence_folder
+from folders import CONFIG, sentence_folder
 from transformer_c import cli
 from transformer_c.models.pooling import POOLINGS
+from words import letters
 
 TEXTS = ["abc", "", "z" * 18, "transformers", "a", "0123456789", "numpy", "zyx"] * 3
 
