@@ -16,6 +16,15 @@ CONFIG = {
     "intermediate_size": 24,
     "max_position_embeddings": 40,
 }
+# The names in config.json of the sizes of a model: BERT's, and those of architectures that have others.
+SIZES = {
+    "width": ("hidden_size", "dim"),
+    "heads": ("num_attention_heads", "n_heads"),
+    "hidden": ("intermediate_size", "hidden_dim"),
+    "layers": ("num_hidden_layers", "n_layers"),
+    "words": ("vocab_size",),
+    "positions": ("max_position_embeddings",),
+}
 # A file's own truncation and padding, which are not those of the model.
 TRUNCATION = {"direction": "Right", "max_length": 5, "strategy": "LongestFirst", "stride": 0}
 PADDING = {"strategy": {"Fixed": 30}, "direction": "Right", "pad_to_multiple_of": None, "pad_id": 0, "pad_type_id": 0, "pad_token": "[PAD]"}
@@ -24,6 +33,16 @@ PADDING = {"strategy": {"Fixed": 30}, "direction": "Right", "pad_to_multiple_of"
 def own_text_encoders():
     """The names of the architectures that read texts; one alone of those that differ in nothing but their tables."""
     return [name for name, kind in ARCHITECTURES.items() if issubclass(kind, TextEncoder) and "__init__" in vars(kind)]
+
+
+def sizes(**values):
+    """Sizes of a model as values of config.json, whatever its architecture."""
+    return {name: value for size, value in values.items() for name in SIZES[size]}
+
+
+def text_tasks():
+    """(architecture, task) of all that read texts; None: the encoder alone."""
+    return [(kind, task) for kind in own_text_encoders() for task in (None, *ARCHITECTURES[kind].table.heads)]
 
 
 def sentence_folder(folder, config=CONFIG, **files):

@@ -6,8 +6,11 @@ import json
 import re
 from pathlib import Path
 
+import folders
 import numpy as np
 import pytest
+import test_packed
+import test_same_bits
 import transformer_c as tc
 from toy_architecture import Toy
 from transformer_c.models.architectures import ARCHITECTURES
@@ -106,6 +109,25 @@ def test_texts(toy, tmp_path):
     assert np.array_equal(tc.models.TextClassifier(tmp_path / "saved").predict_proba(TEXTS), classifier.predict_proba(TEXTS))
     own = tc.models.SentenceEncoder(create(), letters)
     assert own.fit([("a", "b"), ("c", "d")], random_state=0).history
+
+
+def test_the_tests_of_packed_sequences_and_equal_bits_take_it_up(toy, monkeypatch, isa):
+    """They find it in the list, and the sizes of a small one by its names."""
+    for size, name in {"words": "words", "width": "wide", "heads": "heads", "hidden": "hidden", "layers": "depth"}.items():
+        monkeypatch.setitem(folders.SIZES, size, (*folders.SIZES[size], name))
+    assert [task for kind, task in folders.text_tasks() if kind == "toy"] == [None, *Toy.table.heads]
+    for task in (None, *Toy.table.heads):
+        test_packed.test_rows_that_are_computed("toy", task, "lengths")
+        test_packed.test_results_and_gradients_are_those_of_each_text("toy", task)
+    test_packed.test_padding_in_front("toy")
+    test_packed.test_texts_without_tokens("toy")
+    test_packed.test_every_dropout_is_called_with_its_rate("toy", monkeypatch)
+    threads = tc.get_num_threads()
+    try:
+        test_same_bits.test_texts("toy", test_same_bits.WIDTHS[0], "float32", isa, tc.set_num_threads)
+        test_same_bits.test_long_texts_of_wide_models("toy", isa, tc.set_num_threads)
+    finally:
+        tc.set_num_threads(threads)
 
 
 # ---- the package and the page ----------------------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import transformer_c as tc
 import transformer_c.nn.functional as F
-from folders import CONFIG
+from folders import CONFIG, sizes
 from golden import load
 from transformer_c.models.folder import read_weights
 from transformer_c.models.tokenizing import Tokenizer
@@ -103,16 +103,8 @@ def test_seeds(kind):
 
 @pytest.mark.parametrize(("architecture", "kind"), [("bert", "text"), ("mpnet", "text"), ("distilbert", "token"), ("roberta", "token")])
 def test_the_same_bits_in_any_batch(architecture, kind, isa):
-    sizes = {
-        "hidden_size": 48,
-        "num_attention_heads": 3,
-        "max_position_embeddings": 160,
-        "dim": 48,
-        "n_heads": 3,
-        "hidden_dim": 24,
-        "n_layers": 2,
-    }
-    model = pretrained(TASKS[kind], "abc", **{**sizes, "model_type": architecture})
+    values = sizes(width=48, heads=3, hidden=24, layers=2, positions=160)
+    model = pretrained(TASKS[kind], "abc", **values, model_type=architecture)
     classifier = KINDS[kind](model, tokenizer=TOKENIZERS[kind])
     texts = [c * n for n, c in ((1, "a"), (2, "b"), (5, "c"), (15, "d"), (16, "e"), (31, "f"), (65, "g"), (130, "h"))] * 2
     texts = texts if kind == "text" else [list(text) for text in texts]

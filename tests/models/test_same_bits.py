@@ -3,26 +3,21 @@
 import numpy as np
 import pytest
 import transformer_c as tc
-from folders import own_text_encoders
-from transformer_c.models.heads import HEADS
+from folders import own_text_encoders, sizes
+from transformer_c.models.architectures import ARCHITECTURES
 
 DTYPES = ["float32", "bfloat16", "float16", "float64"]
-TASKS = [None, *(task for task in HEADS if task != "image-classification")]
 # (features, heads, features between): heads of 16, of one and of 32 numbers, and widths that fill no vector.
 WIDTHS = [(48, 3, 100), (12, 12, 7), (96, 3, 384)]
 LENGTHS = [1, 2, 3, 5, 15, 16, 17, 31, 33, 64, 65, 100, 130]  # around vectors, blocks of keys and of rows
 
 
 def create(kind, widths, dtype, task, image=(12, 8)):
-    """A model; the sizes have BERT's names and DistilBERT's."""
+    """A model for texts or images."""
     width, heads, hidden = widths
-    sizes = {
-        "hidden_size": width, "num_attention_heads": heads, "intermediate_size": hidden, "num_hidden_layers": 2,
-        "dim": width, "n_heads": heads, "hidden_dim": hidden, "n_layers": 2,
-        "vocab_size": 60, "max_position_embeddings": 170, "image_size": image, "patch_size": 4,
-    }  # fmt: skip
+    values = {**sizes(width=width, heads=heads, hidden=hidden, layers=2, words=60, positions=170), "image_size": image, "patch_size": 4}
     tc.manual_seed(0)
-    return tc.models.create({"model_type": kind, "num_labels": 3, "initializer_range": 0.2, **sizes}, task=task).to(dtype=dtype)
+    return tc.models.create({"model_type": kind, "num_labels": 3, "initializer_range": 0.2, **values}, task=task).to(dtype=dtype)
 
 
 def padded(texts, width, padding):
@@ -52,9 +47,9 @@ def with_threads():
 def test_texts(kind, widths, dtype, isa, with_threads):
     rng = np.random.default_rng(1)
     texts = [rng.integers(4, 60, n) for n in LENGTHS]
-    for task in TASKS if widths == WIDTHS[0] else TASKS[:1]:
+    for task in (None, *ARCHITECTURES[kind].table.heads) if widths == WIDTHS[0] else (None,):
         model = create(kind, widths, dtype, task)
-        padding = (model if task is None else model.encoder).words.padding_idx
+        padding = (model if task is None else model.encoder).words.padding_idx or 0
         with_threads(1)
         alone = [own(model(text[None]), 0, len(text)) for text in texts]
         assert len(set(alone)) == len(texts)
@@ -89,7 +84,7 @@ def test_long_texts_of_wide_models(kind, isa, with_threads):
         assert is_split() == (isa == "amx" and len(text) >= 128)
     with_threads(2)
     for rows in ([0, 1, 2, 3, 4], [4, 2], [3, 1]):
-        states = model(padded([texts[i] for i in rows], 160, model.words.padding_idx), lengths=lengths[rows])
+        states = model(padded([texts[i] for i in rows], 160, model.words.padding_idx or 0), lengths=lengths[rows])
         assert [own(states, i, lengths[row]) for i, row in enumerate(rows)] == [alone[row] for row in rows]
 
 
