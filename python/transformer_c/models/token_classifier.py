@@ -9,7 +9,7 @@ import numpy as np
 from .._arguments import count
 from .classifier import Classifier, numbers, same_kind
 from .problems import IGNORED, SINGLE, Head, Problem, accuracy
-from .texts import listed, of_characters, scores, softmax, tokens_of
+from .texts import finite, listed, of_characters, scores, softmax, tokens_of
 from .tokenizing import Tokenizer
 
 
@@ -73,7 +73,7 @@ class TokenClassifier(Classifier):
         found = scores(model, samples, count("batch_size", batch_size), True, self.progress, "classifying")
         result = [np.full((len(words), len(self.classes_)), np.nan) for words in texts]
         for (_, _, words, text), each in zip(samples, found, strict=True):
-            result[text][words[words >= 0]] = softmax(each[words >= 0])
+            result[text][words[words >= 0]] = softmax(finite(each[words >= 0], text, model))
         return result
 
     def predict(self, X: Any, *, batch_size: int = 32) -> list[list[Any]]:
