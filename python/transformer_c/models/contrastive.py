@@ -54,6 +54,10 @@ def fit(
     encoder: Any, groups: list[tuple[str, ...]], prompts: Sequence[str], options: Options, scale: float, random_state: Any, progress: bool
 ) -> Any:
     """(trained copies of the encoder's model and of its dense layers, history)."""
+    if len(groups[0]) == 2 and min(options.batch_size, len(groups)) == 1:
+        raise ValueError(
+            "a batch of one pair has no wrong answers, and nothing is learnt from it: give more pairs, a larger batch_size, or negatives"
+        )
     columns = []
     for prompt, texts in zip(prompts, zip(*groups, strict=True), strict=True):
         columns.append(encoder.read(list(texts), prompt))

@@ -97,7 +97,7 @@ def check(values: Any, task: str | None) -> tuple[Config, Any]:
         also = f" (architectures: {said!r:.80})" if said else ""
         raise CheckpointError(f"config.json has model_type = {name!r:.80}{also}; expected one of {', '.join(ARCHITECTURES)}")
     kind = ARCHITECTURES[name]
-    if task is not None and task not in kind.table.heads:
+    if task is not None and (not isinstance(task, str) or task not in kind.table.heads):
         raise ValueError(
             f"task is {task!r}; for {name} there are {', '.join(map(repr, kind.table.heads))}, or None for the encoder alone (config.json has model_type = {name!r})"
         )

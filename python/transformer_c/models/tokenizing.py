@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import json
 import os
 from collections.abc import Sequence
 from typing import Any
@@ -13,7 +12,7 @@ import numpy as np
 from ..checkpoint import CheckpointError
 from ..checkpoint.files import write_atomically
 from .architectures import ARCHITECTURES
-from .folder import contents, mapping
+from .folder import contents, mapping, write_json
 from .vocabularies import tokenizer_of
 
 MAX_TOKENIZER = 1 << 28  # bytes of tokenizer.json; those of multilingual models have 17 MB
@@ -79,9 +78,8 @@ class Tokenizer:
     def save(self, folder: str) -> None:
         """Writes tokenizer.json and tokenizer_config.json to a folder, with this ``max_length``."""
         text = self._tokenizer.to_str(pretty=True)
-        values = json.dumps({**self.config, "model_max_length": self.max_length}, indent=2, ensure_ascii=False)
         write_atomically(os.path.join(folder, "tokenizer.json"), text.encode())
-        write_atomically(os.path.join(folder, "tokenizer_config.json"), values.encode() + b"\n")
+        write_json(os.path.join(folder, "tokenizer_config.json"), {**self.config, "model_max_length": self.max_length})
 
 
 def _kept(parts: list[int | None], most: int) -> np.ndarray:
