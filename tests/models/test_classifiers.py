@@ -299,6 +299,12 @@ def test_other_mistakes(tmp_path):
         make(pretrained(), tokenizer=letters).fit(["a", "b"], ["a", "b"], validation=([], []))
     with pytest.raises(ValueError, match="no labels to train with"):
         make(pretrained(TASKS["text"], ["no", "yes"]), tokenizer=letters).fit([], [])
+    with pytest.raises(ValueError, match="num_labels must be at most 65536, got 1000000000"):
+        make(pretrained(), 10**9, tokenizer=letters)
+    for more in ([], [[0]], [[0, 2]], [[0.0, 1.0]], [[0, 1], [0, 1]]):
+        token = tc.models.TokenClassifier(pretrained(), tokenizer=lambda texts, more=more: [([4, 5], [0, 0], *more)] * len(texts))
+        with pytest.raises(ValueError, match=r"for text number 0; expected \(ids, types, words\): .* 0 to 1, or -1"):
+            token.fit([["a", "b"]], [["x", "y"]])
     token = tc.models.TokenClassifier(pretrained(), tokenizer=tagged)
     for X, y, message in (
         (["a b"], [["x"]], "expected a list of words"),

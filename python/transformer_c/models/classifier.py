@@ -13,6 +13,7 @@ from .._core import Tensor
 from .._names import Explaining, explained
 from .._tensor import as_tensor
 from ..random import drawing_from
+from .config import MAX_LABELS
 from .fitting import OTHER_NAMES, Options, generator_of, train
 from .loading import save
 from .pretrained import Pretrained
@@ -90,6 +91,10 @@ class Classifier(Explaining):
         asked = self._asked()
         if self.num_labels is not None:
             count("num_labels", self.num_labels, 2 if asked in (None, SINGLE) else 1)
+            if self.num_labels > MAX_LABELS:
+                raise ValueError(
+                    f"num_labels must be at most {MAX_LABELS}, got {self.num_labels}; without it, the labels that occur are counted"
+                )
         self._pretrained = Pretrained(self.model, self.task, self.mmap, asked)
         head = self._pretrained.head
         if head is not None and self.num_labels not in (None, len(head.classes)):

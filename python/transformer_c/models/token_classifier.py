@@ -128,8 +128,8 @@ class TokenClassifier(Classifier):
         while left:
             later = []
             found = tokens_of(tokenize, [texts[i][begin:] for i, begin in left], some=False)
-            for (text, begin), (ids, types, words) in zip(left, found, strict=True):
-                words = np.asarray(words, np.int64)
+            for (text, begin), tokens in zip(left, found, strict=True):
+                ids, types, words = _with_words(tokens, text, len(texts[text]) - begin)
                 first = np.where((words >= 0) & (words != np.concatenate([[-1], words[:-1]])), words + begin, -1)
                 end = int(first.max(initial=-1)) + 1
                 if end:
@@ -148,3 +148,14 @@ class TokenClassifier(Classifier):
             goals.append(np.full(len(words), IGNORED))
             goals[-1][words >= 0] = known[text][words[words >= 0]]
         return samples, goals
+
+
+def _with_words(tokens: Any, text: int, count: int) -> Any:
+    """(ids, types, words), of what a tokenizer gives for a text of `count` words, the numbers of the words as int64."""
+    words = np.asarray(tokens[2]) if len(tokens) == 3 else np.empty(0)
+    if len(tokens) != 3 or words.shape != np.shape(tokens[0]) or (words.size and (words.dtype.kind not in "iu" or words.max() >= count)):
+        raise ValueError(
+            f"the tokenizer gives {tokens!r:.80} for text number {text}; expected (ids, types, words): of each token the number of its word, "
+            f"0 to {count - 1}, or -1"
+        )
+    return (*tokens[:2], words.astype(np.int64, copy=False))
