@@ -249,6 +249,14 @@ def test_long_texts_of_words(tmp_path):
     found = classifier.predict_proba([words])[0]
     parts = [["abc", "de", "fghij"], ["k", "lm", "nopqrstuvwxyz"], ["a"]]  # 10 letters each; the long word's first token has its label
     assert np.array_equal(found, np.concatenate(classifier.predict_proba(parts)))
+    words, read = ["ab"] * 1000 + [""] * 99 + ["cd", ""], []
+    tokenize = classifier.tokenizer_.words
+    classifier.tokenizer_.words = lambda texts: read.extend(map(len, texts)) or tokenize(texts)
+    found = classifier.predict_proba([words])[0]
+    assert sum(read) < 10 * len(words)  # 110,000 where all that is left is read for each part
+    expected = classifier.predict_proba([words[:5], ["cd"]])
+    assert np.array_equal(found[:1000], np.tile(expected[0], (200, 1))) and np.array_equal(found[1099:1100], expected[1])
+    assert np.isnan(found[1000:1099]).all() and np.isnan(found[1100:]).all()
 
 
 WRONG = [

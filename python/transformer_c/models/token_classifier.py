@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import numpy as np
@@ -121,21 +122,25 @@ class TokenClassifier(Classifier):
     def _samples(self, texts: list[Any]) -> list[Any]:
         """(ids, types, words, text): the number of the word that each token is the first of, -1 elsewhere; the number of the text.
 
-        What of a text did not fit is another sample; one without the first token of a word is left out.
+        What of a text did not fit is another sample; one without the first token of a word is left out. The folder's tokenizer is given twice as
+        many words as can fit, so that the time grows with the words of a text, not with their square.
         """
-        tokenize = self.tokenizer_.words if isinstance(self.tokenizer_, Tokenizer) else self.tokenizer_
+        tokenize, at_once = self.tokenizer_, sys.maxsize
+        if isinstance(tokenize, Tokenizer):
+            tokenize, at_once = tokenize.words, 2 * tokenize.max_length
         done, left = [], [(i, 0) for i in range(len(texts))]
         while left:
             later = []
-            found = tokens_of(tokenize, [texts[i][begin:] for i, begin in left], some=False)
+            found = tokens_of(tokenize, [texts[i][begin : begin + at_once] for i, begin in left], some=False)
             for (text, begin), tokens in zip(left, found, strict=True):
-                ids, types, words = _with_words(tokens, text, len(texts[text]) - begin)
+                ids, types, words = _with_words(tokens, text, min(at_once, len(texts[text]) - begin))
                 first = np.where((words >= 0) & (words != np.concatenate([[-1], words[:-1]])), words + begin, -1)
                 end = int(first.max(initial=-1)) + 1
                 if end:
                     done.append((ids, types, first, text))
-                if 0 < end < len(texts[text]):
-                    later.append((text, end))
+                begin = end or begin + at_once  # past words without tokens
+                if begin < len(texts[text]):
+                    later.append((text, begin))
             left = later
         return done
 
