@@ -245,7 +245,7 @@ class Classifier(Explaining):
             if not isinstance(label, kind) or isinstance(label, (bool, np.bool_)):
                 advice = "; int(label) makes an int of it" if isinstance(label, (bool, np.bool_)) else ""
                 raise TypeError(f"labels must be all str or all int, but number {i} is {label!r:.80} ({type(label).__name__}){advice}")
-            if kind is str:
+            if isinstance(label, str):
                 of_characters(label, f"label number {i}")
                 if label.endswith("\0"):
                     raise ValueError(f"label number {i} is {label!r:.80}; NumPy's arrays of str drop NUL characters at the end")

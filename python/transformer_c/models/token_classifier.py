@@ -125,9 +125,8 @@ class TokenClassifier(Classifier):
         What of a text did not fit is another sample; one without the first token of a word is left out. The folder's tokenizer is given twice as
         many words as can fit, so that the time grows with the words of a text, not with their square.
         """
-        tokenize, at_once = self.tokenizer_, sys.maxsize
-        if isinstance(tokenize, Tokenizer):
-            tokenize, at_once = tokenize.words, 2 * tokenize.max_length
+        own = self.tokenizer_
+        tokenize, at_once = (own.words, 2 * own.max_length) if isinstance(own, Tokenizer) else (own, sys.maxsize)
         done, left = [], [(i, 0) for i in range(len(texts))]
         while left:
             later = []
