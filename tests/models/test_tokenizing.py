@@ -6,7 +6,8 @@ import subprocess
 import sys
 
 import pytest
-from folders import tokenizer_json
+import transformer_c as tc
+from folders import sentence_folder, tokenizer_json
 from transformer_c.models.tokenizing import Tokenizer
 from words import write_tokenizer
 
@@ -58,6 +59,15 @@ def test_byte_pairs_are_merged_without_dropout(tmp_path):
     (tmp_path / "tokenizer.json").write_text(json.dumps({**tokenizer_json(), "pre_tokenizer": None, "model": model}))
     tokenizer = Tokenizer(str(tmp_path), 20)
     assert {tuple(ids.tolist()) for ids, _ in tokenizer(["abc"] * 50)} == {(2, 8, 3)}
+
+
+def test_a_length_is_kept_in_the_folder_of_an_encoder(tmp_path):
+    """Whose own file says 20, and is read first."""
+    sentence_folder(tmp_path)
+    classifier = tc.models.TextClassifier(tmp_path, max_length=33, epochs=1, random_state=0).fit(["a", "b"], ["x", "y"])
+    classifier.save(tmp_path)
+    again, texts = tc.models.TextClassifier(tmp_path), ["abcde" * 5]
+    assert again.tokenizer_.max_length == 33 and (again.predict_proba(texts) == classifier.predict_proba(texts)).all()
 
 
 def test_saving_changes_nothing(tmp_path):

@@ -80,6 +80,9 @@ class Tokenizer:
         text = self._tokenizer.to_str(pretty=True)
         write_atomically(os.path.join(folder, "tokenizer.json"), text.encode())
         write_json(os.path.join(folder, "tokenizer_config.json"), {**self.config, "model_max_length": self.max_length})
+        path = sentence_config(folder)
+        if os.path.exists(path):  # of an encoder that was there before; it is what readers ask first
+            write_json(path, {**mapping(path), "max_seq_length": self.max_length})
 
 
 def _kept(parts: list[int | None], most: int) -> np.ndarray:
