@@ -143,6 +143,7 @@ def test_arrays():
     lacking = {key: value for key, value in STATE.items() if key != "encoder.layer.1.attention.self.key.weight"}
     refuses(r"lack 'encoder.layer.1.attention.self.key.weight'$", state=lacking)
     refuses("lack 'embeddings.word_embeddings.weight'", state={})
+    refuses("have a layer 7, but no layer 1$", state={key.replace(".layer.1.", ".layer.7."): value for key, value in STATE.items()})
     refuses("does not know: 'encoder.layer.0.adapter.weight'$", state={**STATE, "encoder.layer.0.adapter.weight": np.ones(3, "f4")})
     refuses("two names of one array", state={**STATE, "bert.pooler.dense.bias": STATE["pooler.dense.bias"]})
     name = "encoder.layer.0.output.dense.weight"

@@ -219,7 +219,10 @@ def _check_sizes(config: Config, kind: Any, task: str | None, shapes: Mapping[st
     name, prefix = kind.table.layers
     numbers = {int(n[1]) for n in (re.match(re.escape(prefix) + r"(\d{1,6})\.", key) for key in shapes) if n}
     config.values.setdefault(name, len(numbers))
-    if config.size(name) != len(numbers) or numbers != set(range(len(numbers))):
+    absent = set(range(len(numbers))) - numbers
+    if absent:
+        raise CheckpointError(f"the weights have a layer {max(numbers)}, but no layer {min(absent)}")
+    if config.size(name) != len(numbers):
         raise CheckpointError(f"config.json has {name} = {config.values.get(name)!r}; the weights have {len(numbers)} layers")
 
 
