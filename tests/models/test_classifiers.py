@@ -241,6 +241,14 @@ def test_long_texts_of_words(tmp_path):
     found = classifier.predict_proba([words])[0]
     parts = [["abc", "de", "fghij"], ["k", "lm", "nopqrstuvwxyz"], ["a"]]  # 10 letters each; the long word's first token has its label
     assert np.array_equal(found, np.concatenate(classifier.predict_proba(parts)))
+    words, read = ["ab"] * 1000 + [""] * 99 + ["cd", ""], []
+    tokenize = classifier.tokenizer_.words
+    classifier.tokenizer_.words = lambda texts: read.extend(map(len, texts)) or tokenize(texts)
+    found = classifier.predict_proba([words])[0]
+    assert sum(read) < 10 * len(words)  # 110,000 where all that is left is read for each part
+    expected = classifier.predict_proba([words[:5], ["cd"]])
+    assert np.array_equal(found[:1000], np.tile(expected[0], (200, 1))) and np.array_equal(found[1099:1100], expected[1])
+    assert np.isnan(found[1000:1099]).all() and np.isnan(found[1100:]).all()
 
 
 WRONG = [
@@ -250,6 +258,9 @@ WRONG = [
     ({}, ["a", "b"], ["a", "a"], ValueError, "labels are all 'a'"),
     ({}, ["a", "b"], ["a", None], TypeError, "all str or all int, but number 1 is None"),
     ({}, ["a", "b"], ["a", 1.5], TypeError, "all str or all int, but number 1 is 1.5"),
+    ({}, ["a", "b"], ["a", "b\0"], ValueError, "label number 1 is 'b\\\\x00'; NumPy's arrays of str drop NUL"),
+    ({}, ["a", "b"], ["a", "b\ud800"], ValueError, "label number 1 has '\\\\ud800', half of a pair of surrogates"),
+    ({}, ["a", "b"], [2**63, -1], ValueError, "label number 0 is 9223372036854775808, which int64 does not have"),
     ({}, [], [], ValueError, "no labels"),
     ({"num_labels": 3}, ["a", "b"], ["a", "b"], ValueError, "num_labels is 3"),
     ({"epochs": 0, "learning_rate": -1}, ["a", "b"], ["a", "b"], ValueError, "2 arguments are wrong"),
@@ -288,6 +299,12 @@ def test_other_mistakes(tmp_path):
         make(pretrained(), tokenizer=letters).fit(["a", "b"], ["a", "b"], validation=([], []))
     with pytest.raises(ValueError, match="no labels to train with"):
         make(pretrained(TASKS["text"], ["no", "yes"]), tokenizer=letters).fit([], [])
+    with pytest.raises(ValueError, match="num_labels must be at most 65536, got 1000000000"):
+        make(pretrained(), 10**9, tokenizer=letters)
+    for more in ([], [[0]], [[0, 2]], [[0.0, 1.0]], [[0, 1], [0, 1]]):
+        token = tc.models.TokenClassifier(pretrained(), tokenizer=lambda texts, more=more: [([4, 5], [0, 0], *more)] * len(texts))
+        with pytest.raises(ValueError, match=r"for text number 0; expected \(ids, types, words\): .* 0 to 1, or -1"):
+            token.fit([["a", "b"]], [["x", "y"]])
     token = tc.models.TokenClassifier(pretrained(), tokenizer=tagged)
     for X, y, message in (
         (["a b"], [["x"]], "expected a list of words"),

@@ -160,7 +160,12 @@ def test_classify_numbers(problems, run, tmp_path):
 WRONG = [
     (["embed", "nowhere"], "", "there is no folder 'nowhere'"),
     (["embed", "{embeddings}", "nofile.txt"], "", "nofile.txt: No such file"),
-    (["embed", "{embeddings}"], b"abc\n\xff\n", "standard input, line 2: 'utf-8' codec"),
+    (["embed", "{embeddings}"], b"abc\n\xff\n", "standard input, line 2: it is not text in UTF-8 (invalid start byte at byte 0)\n"),
+    (
+        ["embed", "{embeddings}"],
+        "abc\n".encode("utf-16"),
+        "line 1: it is not text in UTF-8 (invalid start byte at byte 0); it begins as UTF-16 does",
+    ),
     (["embed", "{embeddings}", "--json"], '"a"\n{"b": 1}', "line 2: the object has no 'text'; --field"),
     (["embed", "{embeddings}", "--json"], '"a"\n3', "line 2: expected a text, got 3"),
     (["embed", "{embeddings}", "--json"], "[" * 100_000, "line 1: "),
@@ -182,6 +187,7 @@ WRONG = [
     (["embed", "{embeddings}", "--output", "nowhere/x.npy"], "abc", "--output nowhere/x.npy: there is no folder"),
     (["embed", "{embeddings}", "--output", "x.csv"], "abc", "--output x.csv: expected a name in .npy, or in .jsonl"),
     (["embed", "{embeddings}", "--output", "."], "abc", "--output .: expected the name of a file to write, got a folder"),
+    (["embed", "{embeddings}", "--output", ""], "abc", "--output : expected the name of a file to write, got nothing"),
 ]
 
 
@@ -229,6 +235,52 @@ def test_mistakes(folders, run, tmp_path, monkeypatch, arguments, given, message
     status, found, err = run(*(argument.format(**folders) for argument in arguments), given=given)
     assert status == 1 and found == [] and message in err and "Traceback" not in err
     assert os.listdir(tmp_path) == []
+
+
+def test_texts_are_counted_in_all_blocks(folders, run, monkeypatch):
+    encode = tc.models.SentenceEncoder.encode
+
+    def failing(self, texts, *arguments, **options):
+        if "z" in texts:
+            raise ValueError(f"text number {texts.index('z')} is wrong")
+        return encode(self, texts, *arguments, **options)
+
+    monkeypatch.setattr(tc.models.SentenceEncoder, "encode", failing)
+    _, found, err = run("embed", folders["embeddings"], "--batch-size", 1, given="abc\n" * 9 + "z")
+    assert len(found) == 8 and "text number 1 is wrong; texts are counted after the first 8" in err
+
+
+@pytest.mark.parametrize(
+    ("stream", "message"), [("stdin", "standard input is closed; name files"), ("stdout", "standard output is closed; --output")]
+)
+def test_closed_streams(folders, monkeypatch, capsys, tmp_path, stream, message):
+    """As of services, which Python starts without them."""
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"abc\n")))
+    monkeypatch.setattr(sys, stream, None)
+    status = cli.main(["embed", str(folders["embeddings"])])
+    assert status == 1 and message in capsys.readouterr().err
+    (tmp_path / "a.txt").write_text("abc\n")
+    assert cli.main(["embed", str(folders["embeddings"]), str(tmp_path / "a.txt"), "--output", str(tmp_path / "x.npy")]) == 0
+    assert len(np.load(tmp_path / "x.npy")) == 1
+
+
+def test_ctrl_c_while_the_model_is_read(folders, run, monkeypatch):
+    monkeypatch.setattr(tc.models.SentenceEncoder, "from_pretrained", interrupt)
+    assert run("embed", folders["embeddings"]) == (130, [], "\ninterrupted\n")
+
+
+def interrupt(*arguments, **options):
+    raise KeyboardInterrupt
+
+
+def test_objects_that_are_one_level_too_deep(folders, run):
+    """Wherever the limit is: lines are written, or refused in words."""
+    for depth in range(900, 1000):
+        line = '{"text": "a", "x": ' + "[" * depth + "]" * depth + "}"
+        status, found, err = run("embed", folders["embeddings"], "--json", "--no-progress", given=line)
+        assert len(found) == (status == 0) and "Traceback" not in err
+        if status:
+            break
 
 
 def test_an_output_that_exists(folders, run, tmp_path):

@@ -115,6 +115,10 @@ def test_it_learns_and_is_saved(tmp_path):
     ]  # fmt: skip
 
 
+def test_one_group_with_a_wrong_answer_is_enough():
+    assert make().fit(TRIPLES[:1], random_state=0).history[0]["loss"] > 0
+
+
 def test_seeds_and_mistakes():
     first = weights(make().fit(PAIRS, batch_size=3, learning_rate=1e-3, random_state=3))
     tc.manual_seed(77)
@@ -129,6 +133,8 @@ def test_seeds_and_mistakes():
         (TypeError, r"number 1 is \('a', 3\)", [("a", "b"), ("a", 3)], {}),
         (ValueError, "number 1 has 3 texts", [("a", "b"), ("a", "b", "c")], {}),
         (ValueError, "no pairs", [], {}),
+        (ValueError, "a batch of one pair has no wrong answers", PAIRS[:1], {}),
+        (ValueError, "a batch of one pair has no wrong answers", PAIRS, {"batch_size": 1}),
         (TypeError, "texts must be a sequence", "abc", {}),
         (ValueError, "has 1 names, but a pair has 2", PAIRS, {"prompt_names": ["q"]}),
         (ValueError, "prompt_name is 'q'", PAIRS, {"prompt_names": ["q", None]}),

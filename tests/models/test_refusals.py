@@ -94,13 +94,19 @@ def test_sizes_are_compared_before_memory_is_taken(case, name, value, task, mess
     refuses(message, {**config, name: value}, state, task=task)
 
 
+def test_a_label_that_is_no_character_is_saved_as_it_was_read(tmp_path):
+    config = {**BERT, "id2label": {"0": "a\ud800", "1": "b"}}
+    tc.models.save(tc.models.create(config, task="text-classification"), tmp_path)
+    assert tc.models.load(tmp_path, task="text-classification").labels == ["a\ud800", "b"]
+
+
 def test_labels():
     head = {**STATE, "classifier.weight": np.ones((3, 16), "f4"), "classifier.bias": np.ones(3, "f4")}
     task = {"task": "text-classification"}
     model = tc.convert.from_hf(head, {**BERT, "id2label": {"1": "no", "0": "yes", "2": "?"}}, **task)
     assert model.labels == ["yes", "no", "?"] and model(IDS).shape == (1, 3)
     refuses(r"2 labels but 'classifier.weight' has shape \(3, 16\)", state=head, **task)
-    for names in ({}, {"0": "a", "2": "b"}, ["a"], {"0": None}):
+    for names in ({}, {"0": "a", "2": "b"}, ["a"], {"0": None}, {"0": "a", "1": "a\0"}):
         refuses("id2label", {**BERT, "id2label": names}, head, **task)
 
 
@@ -137,6 +143,7 @@ def test_arrays():
     lacking = {key: value for key, value in STATE.items() if key != "encoder.layer.1.attention.self.key.weight"}
     refuses(r"lack 'encoder.layer.1.attention.self.key.weight'$", state=lacking)
     refuses("lack 'embeddings.word_embeddings.weight'", state={})
+    refuses("have a layer 7, but no layer 1$", state={key.replace(".layer.1.", ".layer.7."): value for key, value in STATE.items()})
     refuses("does not know: 'encoder.layer.0.adapter.weight'$", state={**STATE, "encoder.layer.0.adapter.weight": np.ones(3, "f4")})
     refuses("two names of one array", state={**STATE, "bert.pooler.dense.bias": STATE["pooler.dense.bias"]})
     name = "encoder.layer.0.output.dense.weight"
@@ -213,6 +220,8 @@ def test_arguments():
         tc.models.create(CASES["vit"][0]["config"])(np.ones((1, 3, 8, 8), "f4"))
     with pytest.raises(ValueError, match="'text-classification', .*or None for the encoder alone"):
         tc.models.create(BERT, task="summarization")
+    with pytest.raises(ValueError, match="or None for the encoder alone"):
+        tc.models.create(BERT, task=["fill-mask"])
     with pytest.raises(TypeError, match=r"a model of tc\.models, not Linear"):
         tc.convert.to_hf(tc.nn.Linear(2, 2))
 

@@ -60,7 +60,7 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         return options.run(options)
     except KeyboardInterrupt as interrupt:
-        print(f"\n{interrupt or 'interrupted'}", file=sys.stderr)
+        print(f"\n{str(interrupt) or 'interrupted'}", file=sys.stderr)
         return 130
     except BrokenPipeError:  # the reader of the output has exited, as `head` does
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for the flush when Python ends

@@ -46,14 +46,14 @@ def add_options(parser: argparse.ArgumentParser, output: str) -> None:
     parser.add_argument("--no-progress", action="store_true", help="no progress bar")
 
 
-def opened(make: Callable[[], Any]) -> Any:
-    """What `make` makes; wrong options become errors for users of the command line."""
+def opened(make: Callable[[], Any], done: int = 0) -> Any:
+    """What `make` makes; wrong options, and texts that nothing can be made of after `done` others, become errors for users of the command line."""
     try:
         return make()
     except CheckpointError:
         raise
     except (ImportError, TypeError, ValueError) as error:
-        raise CommandError(str(error)) from error
+        raise CommandError(f"{error}; texts are counted after the first {done}" if done else str(error)) from error
 
 
 def run(
@@ -91,7 +91,7 @@ def run(
         try:
             for block in _blocks(options, read):
                 with interrupts.held():
-                    found = opened(functools.partial(compute, [text for _, text in block]))
+                    found = opened(functools.partial(compute, [text for _, text in block]), done)
                     if is_array:
                         sink.write(found)
                     else:
@@ -114,6 +114,10 @@ def run(
 def _checked(options: argparse.Namespace) -> int | None:
     """How many lines there are, where only files are read and a bar shows it. Raises for anything that would stop a long run at its end."""
     output = options.output
+    if sys.stdin is None and "-" in (options.input or ["-"]):
+        raise CommandError("standard input is closed; name files with texts")
+    if sys.stdout is None and output is None:
+        raise CommandError("standard output is closed; --output names a file to write")
     if options.field is not None and not any(_is_json(options, path) for path in options.input or ["-"]):
         raise CommandError(f"--field {options.field} names the text in objects, but no line is JSON: add --json, or name a .jsonl file")
     if output is not None:
@@ -122,8 +126,8 @@ def _checked(options: argparse.Namespace) -> int | None:
             raise CommandError(f"--output {output}: expected a name in .npy, or in .jsonl for lines of JSON")
         if not os.path.isdir(folder):
             raise CommandError(f"--output {output}: there is no folder {folder!r}; make it first")
-        if os.path.isdir(output):
-            raise CommandError(f"--output {output}: expected the name of a file to write, got a folder")
+        if not os.path.basename(output) or os.path.isdir(output):
+            raise CommandError(f"--output {output}: expected the name of a file to write, got {'a folder' if output else 'nothing'}")
     total, counted = 0, not options.no_progress and bool(options.input) and "-" not in options.input
     for path in options.input:
         if path != "-":
@@ -195,7 +199,11 @@ def _is_json(options: argparse.Namespace, path: str) -> bool:
 def _parsed(line: bytes, is_json: bool, field: str, read: Callable[[Any], Any]) -> tuple[dict[str, Any], Any]:
     from ..models.texts import of_characters
 
-    text = line.removesuffix(b"\n").removesuffix(b"\r").decode("utf-8-sig")
+    try:
+        text = line.removesuffix(b"\n").removesuffix(b"\r").decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        advice = "; it begins as UTF-16 does: iconv -f utf-16 -t utf-8 converts it" if line[:2] in (b"\xff\xfe", b"\xfe\xff") else ""
+        raise ValueError(f"it is not text in UTF-8 ({error.reason} at byte {error.start}){advice}") from None
     if not is_json:
         return {}, read(text)
     value = json.loads(text)
@@ -219,7 +227,10 @@ class _Lines:
     def write(self, block: list[dict[str, Any]]) -> None:
         if self._file is None:
             self._file = open(self._path or "", "wb")  # noqa: SIM115 (close() closes it; made only when there is something to write)
-        text = "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in block)
+        try:
+            text = "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in block)
+        except RecursionError:  # one level deeper than could be read
+            raise CommandError("an object has too many objects inside one another to be written") from None
         self._file.write(text.encode(errors="backslashreplace"))  # halves of surrogates, in fields that are kept: \\ud800, as JSON has them
         self._file.flush()
 

@@ -13,11 +13,12 @@ from .._core import Tensor
 from .._names import Explaining, explained
 from .._tensor import as_tensor
 from ..random import drawing_from
+from .config import MAX_LABELS
 from .fitting import OTHER_NAMES, Options, generator_of, train
 from .loading import save
 from .pretrained import Pretrained
 from .problems import PROBLEMS, REGRESSION, SINGLE, Head, Problem, validated
-from .texts import arguments, attributes, scores
+from .texts import arguments, attributes, of_characters, scores
 from .tokenizing import Tokenizer, longest
 
 # Of transformers' and Keras' names for the options, what to write instead.
@@ -90,6 +91,10 @@ class Classifier(Explaining):
         asked = self._asked()
         if self.num_labels is not None:
             count("num_labels", self.num_labels, 2 if asked in (None, SINGLE) else 1)
+            if self.num_labels > MAX_LABELS:
+                raise ValueError(
+                    f"num_labels must be at most {MAX_LABELS}, got {self.num_labels}; without it, the labels that occur are counted"
+                )
         self._pretrained = Pretrained(self.model, self.task, self.mmap, asked)
         head = self._pretrained.head
         if head is not None and self.num_labels not in (None, len(head.classes)):
@@ -246,7 +251,13 @@ class Classifier(Explaining):
             if not isinstance(label, kind) or isinstance(label, (bool, np.bool_)):
                 advice = "; int(label) makes an int of it" if isinstance(label, (bool, np.bool_)) else ""
                 raise TypeError(f"labels must be all str or all int, but number {i} is {label!r:.80} ({type(label).__name__}){advice}")
-        found = np.unique(np.array([str(label) if kind is str else int(label) for label in labels]))
+            if isinstance(label, str):
+                of_characters(label, f"label number {i}")
+                if label.endswith("\0"):
+                    raise ValueError(f"label number {i} is {label!r:.80}; NumPy's arrays of str drop NUL characters at the end")
+            elif not -(2**63) <= label < 2**63:
+                raise ValueError(f"label number {i} is {label!r:.80}, which int64 does not have; str(label) makes a str of it")
+        found = np.unique(np.array(labels, str if kind is str else np.int64))
         own = self._pretrained.head
         if own is not None and own.problem is SINGLE and self.num_labels in (None, len(own.classes)):
             names = own.classes.tolist()

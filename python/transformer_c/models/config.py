@@ -157,6 +157,8 @@ class Config:
         if not isinstance(names, Mapping) or not names or not all(isinstance(v, (str, int, float)) for v in names.values()):
             raise self.refuse("id2label", "a mapping of numbers to names")
         by_number = {str(key): str(value) for key, value in names.items()}
+        if any(name.endswith("\0") for name in by_number.values()):  # NumPy's arrays of str would drop it
+            raise self.refuse("id2label", "names that end in no NUL character")
         if set(by_number) != {str(i) for i in range(len(by_number))}:
             raise self.refuse("id2label", f"a name for each number from 0 to {len(by_number) - 1}")
         return [by_number[str(i)] for i in range(len(by_number))]

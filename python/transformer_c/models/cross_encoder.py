@@ -14,7 +14,7 @@ from .folder import find, mapping, naming, read_config, read_weights
 from .heads import WithHead
 from .loading import assemble, check
 from .modules import read_modules
-from .texts import as_others_compute, as_others_read, attributes, checked, listed, made_of, pair, scores, sigmoid, tokens_of
+from .texts import as_others_compute, as_others_read, attributes, checked, finite, listed, made_of, pair, scores, sigmoid, tokens_of
 from .tokenizing import Tokenizer, longest
 
 _TASK = "text-classification"
@@ -163,7 +163,9 @@ class CrossEncoder(Explaining):
             return self.predict([listing], batch_size, progress=progress)[0]
         tokens = tokens_of(self.tokenizer, [pair(both, i) for i, both in enumerate(listing)])
         found = scores(self.model, tokens, count("batch_size", batch_size), sort_by_length, progress, "scoring")
-        result = np.array([self._activated(each) for each in found], np.float32).reshape(-1, self._outputs)
+        result = np.array([self._activated(finite(each, i, self.model)) for i, each in enumerate(found)], np.float32).reshape(
+            -1, self._outputs
+        )
         return result[:, 0] if self._outputs == 1 else result
 
     @as_others_compute

@@ -85,6 +85,11 @@ def order(number: int, size: int, lengths: np.ndarray | None) -> list[np.ndarray
     return [batches[i] for i in randperm(len(batches)).numpy()]
 
 
+def _check_loss(value: float, epoch: int) -> None:
+    if not math.isfinite(value):
+        raise ValueError(f"the loss is {value} in epoch {epoch}: the training diverged; a lower learning_rate may help")
+
+
 def train(
     model: Any,
     loss: Callable[[np.ndarray], Tensor],
@@ -130,8 +135,7 @@ def train(
             for rows in order(number, options.batch_size, lengths):
                 found = loss(rows)
                 value = found.item()
-                if not math.isfinite(value):
-                    raise ValueError(f"the loss is {value} in epoch {epoch}: the training diverged; a lower learning_rate may help")
+                _check_loss(value, epoch)
                 optimizer.zero_grad()
                 found.backward()
                 if options.max_norm:
@@ -144,6 +148,7 @@ def train(
             history.append({"loss": total / number})
             if validate is not None:
                 history[-1].update(validate())
+                _check_loss(history[-1]["val_loss"], epoch)
                 if history[-1]["val_loss"] <= min(entry["val_loss"] for entry in history):
                     best = {name: value.clone() for name, value in model.state_dict().items()}
     if best is not None:

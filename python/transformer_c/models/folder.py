@@ -44,8 +44,8 @@ def read_json(path: str, most: int = MAX_JSON) -> Any:
 
 
 def write_json(path: str, values: Any) -> None:
-    """Writes a JSON file as transformers does; it is never incomplete."""
-    write_atomically(path, json.dumps(values, indent=2, ensure_ascii=False).encode() + b"\n")
+    """Writes a JSON file as transformers does; it is never incomplete. Halves of surrogates, which a file may have as \\ud800, stay that."""
+    write_atomically(path, json.dumps(values, indent=2, ensure_ascii=False).encode(errors="backslashreplace") + b"\n")
 
 
 def mapping(path: str) -> dict[str, Any]:

@@ -99,7 +99,7 @@ def check(values: Any, task: str | None) -> tuple[Config, Any]:
         also = f" (architectures: {said!r:.80})" if said else ""
         raise CheckpointError(f"config.json has model_type = {name!r:.80}{also}; expected one of {', '.join(ARCHITECTURES)}")
     kind = ARCHITECTURES[name]
-    if task is not None and task not in kind.table.heads:
+    if task is not None and (not isinstance(task, str) or task not in kind.table.heads):
         raise ValueError(
             f"task is {task!r}; for {name} there are {', '.join(map(repr, kind.table.heads))}, or None for the encoder alone (config.json has model_type = {name!r})"
         )
@@ -234,7 +234,10 @@ def _check_sizes(config: Config, kind: Any, task: str | None, shapes: Mapping[st
     name, prefix = kind.table.layers
     numbers = {int(n[1]) for n in (re.match(re.escape(prefix) + r"(\d{1,6})\.", key) for key in shapes) if n}
     config.values.setdefault(name, len(numbers))
-    if config.size(name) != len(numbers) or numbers != set(range(len(numbers))):
+    absent = set(range(len(numbers))) - numbers
+    if absent:
+        raise CheckpointError(f"the weights have a layer {max(numbers)}, but no layer {min(absent)}")
+    if config.size(name) != len(numbers):
         raise CheckpointError(f"config.json has {name} = {config.values.get(name)!r}; the weights have {len(numbers)} layers")
 
 

@@ -27,6 +27,7 @@ from .texts import (
     attributes,
     by_length,
     checked,
+    finite,
     made_of,
     of_characters,
     parts,
@@ -262,6 +263,8 @@ class SentenceEncoder(Explaining):
                 vectors = self._embed([tokens[i] for i in batch], skipped)
                 for layer in self.dense:
                     vectors = np.asarray(layer(vectors.astype(layer.linear.weight.dtype)))
+                for i, vector in zip(batch, vectors, strict=True):
+                    finite(vector, i, self.model)
                 result[batch] = _of_length_one(vectors) if self.normalize or normalize_embeddings else vectors
                 bar.update(len(batch))
         return result

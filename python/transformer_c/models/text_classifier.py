@@ -10,7 +10,7 @@ from .._arguments import count
 from .answers import Given, arranged, read
 from .classifier import Classifier, numbers, same_kind
 from .problems import MULTI, PROBLEMS, REGRESSION, SINGLE, Head, Problem
-from .texts import checked_with_pairs, scores, tokens_of
+from .texts import checked_with_pairs, finite, scores, tokens_of
 
 
 class TextClassifier(Classifier):
@@ -170,7 +170,7 @@ class TextClassifier(Classifier):
         """(N, C): probabilities or numbers."""
         (model, head), texts = self._fitted(), self._checked(X)
         found = scores(model, tokens_of(self.tokenizer_, texts), count("batch_size", batch_size), True, self.progress, "classifying")
-        return np.array([head.problem.answer(each) for each in found]).reshape(-1, len(head.classes))
+        return np.array([head.problem.answer(finite(each, i, model)) for i, each in enumerate(found)]).reshape(-1, len(head.classes))
 
     def _checked(self, X: Any) -> list[Any]:
         return checked_with_pairs(X)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,7 @@ import numpy as np
 from .._arguments import count
 from .classifier import Classifier, numbers, same_kind
 from .problems import IGNORED, SINGLE, Head, Problem, accuracy
-from .texts import listed, of_characters, scores, softmax, tokens_of
+from .texts import finite, listed, of_characters, scores, softmax, tokens_of
 from .tokenizing import Tokenizer
 
 
@@ -73,7 +74,7 @@ class TokenClassifier(Classifier):
         found = scores(model, samples, count("batch_size", batch_size), True, self.progress, "classifying")
         result = [np.full((len(words), len(self.classes_)), np.nan) for words in texts]
         for (_, _, words, text), each in zip(samples, found, strict=True):
-            result[text][words[words >= 0]] = softmax(each[words >= 0])
+            result[text][words[words >= 0]] = softmax(finite(each[words >= 0], text, model))
         return result
 
     def predict(self, X: Any, *, batch_size: int = 32) -> list[list[Any]]:
@@ -137,21 +138,24 @@ class TokenClassifier(Classifier):
     def _samples(self, texts: list[Any]) -> list[Any]:
         """(ids, types, words, text): the number of the word that each token is the first of, -1 elsewhere; the number of the text.
 
-        The words that did not fit are another sample; a sample without the first token of any word is left out.
+        The words that did not fit are another sample; a sample without the first token of any word is left out. The folder's tokenizer is given
+        twice as many words as can fit, so that the time grows with the words of a text, not with their square.
         """
-        tokenize = self.tokenizer_.words if isinstance(self.tokenizer_, Tokenizer) else self.tokenizer_
+        own = self.tokenizer_
+        tokenize, at_once = (own.words, 2 * own.max_length) if isinstance(own, Tokenizer) else (own, sys.maxsize)
         done, left = [], [(i, 0) for i in range(len(texts))]
         while left:
             later = []
-            found = tokens_of(tokenize, [texts[i][begin:] for i, begin in left], some=False)
-            for (text, begin), (ids, types, words) in zip(left, found, strict=True):
-                words = np.asarray(words, np.int64)
+            found = tokens_of(tokenize, [texts[i][begin : begin + at_once] for i, begin in left], some=False)
+            for (text, begin), tokens in zip(left, found, strict=True):
+                ids, types, words = _with_words(tokens, text, min(at_once, len(texts[text]) - begin))
                 first = np.where((words >= 0) & (words != np.concatenate([[-1], words[:-1]])), words + begin, -1)
                 end = int(first.max(initial=-1)) + 1
                 if end:
                     done.append((ids, types, first, text))
-                if 0 < end < len(texts[text]):
-                    later.append((text, end))
+                begin = end or begin + at_once  # past words without tokens
+                if begin < len(texts[text]):
+                    later.append((text, begin))
             left = later
         return done
 
@@ -169,3 +173,14 @@ class TokenClassifier(Classifier):
 def _in_a_row(lists: list[list[Any]]) -> list[Any]:
     """The labels of all words, text after text."""
     return [label for labels in lists for label in labels]
+
+
+def _with_words(tokens: Any, text: int, count: int) -> Any:
+    """(ids, types, words), of what a tokenizer gives for a text of `count` words, the numbers of the words as int64."""
+    words = np.asarray(tokens[2]) if len(tokens) == 3 else np.empty(0)
+    if len(tokens) != 3 or words.shape != np.shape(tokens[0]) or (words.size and (words.dtype.kind not in "iu" or words.max() >= count)):
+        raise ValueError(
+            f"the tokenizer gives {tokens!r:.80} for text number {text}; expected (ids, types, words): of each token the number of its word, "
+            f"0 to {count - 1}, or -1"
+        )
+    return (*tokens[:2], words.astype(np.int64, copy=False))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import json
 import os
 from collections.abc import Sequence
 from typing import Any
@@ -13,7 +12,7 @@ import numpy as np
 from ..checkpoint import CheckpointError
 from ..checkpoint.files import write_atomically
 from .architectures import ARCHITECTURES
-from .folder import contents, mapping
+from .folder import contents, mapping, write_json
 from .vocabularies import tokenizer_of
 
 MAX_TOKENIZER = 1 << 28  # bytes of tokenizer.json; those of multilingual models have 17 MB
@@ -26,7 +25,7 @@ class Tokenizer:
     ----------
     folder : str
     max_length : int
-        Longer texts are cut off there, special tokens included. What the file itself says of truncation and padding is not used.
+        Longer texts are cut off there, special tokens included. What the file itself says of truncation, padding and dropout is not used.
     pairs : bool
         Whether texts come in pairs.
 
@@ -39,6 +38,10 @@ class Tokenizer:
 
     def __init__(self, folder: str, max_length: int, pairs: bool = False) -> None:
         self._tokenizer = _read(folder)
+        self._tokenizer.no_padding()
+        self._tokenizer.no_truncation()
+        if getattr(self._tokenizer.model, "dropout", None):  # of byte pairs: a text would have other tokens each time
+            self._tokenizer.model.dropout = None
         self.max_length = max_length
         self.config = mapping(os.path.join(folder, "tokenizer_config.json"))
         special = self._tokenizer.num_special_tokens_to_add(pairs)
@@ -46,33 +49,54 @@ class Tokenizer:
             raise ValueError(
                 f"texts are cut off at {max_length} tokens, but the tokenizer of {folder!r} adds {special} to each; nothing of the text is left"
             )
-        with _refusing(f"the tokenizer of {folder!r} takes no texts of {max_length} tokens"):
-            self._tokenizer.no_padding()
-            self._tokenizer.enable_truncation(max_length)
         self._of_words: Any = None  # the same, or a copy for words
 
     def __call__(self, texts: Sequence[Any]) -> list[tuple[np.ndarray, np.ndarray]]:
         """(ids, types), int64, of each text or pair of texts."""
         with _refusing("the tokenizer failed"):
             found = self._tokenizer.encode_batch(list(texts))
-        return [(np.array(e.ids, np.int64), np.array(e.type_ids, np.int64)) for e in found]
+        return [self._cut_off(e, e.ids, e.type_ids) for e in found]
 
     def words(self, texts: Sequence[Sequence[str]]) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:
         """(ids, types, words), int64, of texts that are lists of words; the number of each token's word, -1 where it has none."""
         with _refusing("the tokenizer failed"):
             self._of_words = self._of_words or _for_words(self._tokenizer)
             found = self._of_words.encode_batch([list(text) for text in texts], is_pretokenized=True)
-        numbers = [np.array([-1 if word is None else word for word in e.word_ids], np.int64) for e in found]
-        return [(np.array(e.ids, np.int64), np.array(e.type_ids, np.int64), n) for e, n in zip(found, numbers, strict=True)]
+        return [self._cut_off(e, e.ids, e.type_ids, [-1 if word is None else word for word in e.word_ids]) for e in found]
+
+    def _cut_off(self, encoding: Any, *columns: list[int]) -> Any:
+        """Numbers of the tokens of a text, int64, without those that are too many.
+
+        The package would keep what it cuts off: of a pair every part of one text with every part of the other, 3 GB of two texts of 20,000 words.
+        """
+        arrays = tuple(np.array(column, np.int64) for column in columns)
+        if len(arrays[0]) <= self.max_length:
+            return arrays
+        kept = _kept(encoding.sequence_ids, self.max_length)
+        return tuple(array[kept] for array in arrays)
 
     def save(self, folder: str) -> None:
         """Writes tokenizer.json and tokenizer_config.json to a folder, with this ``max_length``."""
-        self._tokenizer.no_truncation()
         text = self._tokenizer.to_str(pretty=True)
-        self._tokenizer.enable_truncation(self.max_length)
-        values = json.dumps({**self.config, "model_max_length": self.max_length}, indent=2, ensure_ascii=False)
         write_atomically(os.path.join(folder, "tokenizer.json"), text.encode())
-        write_atomically(os.path.join(folder, "tokenizer_config.json"), values.encode() + b"\n")
+        write_json(os.path.join(folder, "tokenizer_config.json"), {**self.config, "model_max_length": self.max_length})
+        path = sentence_config(folder)
+        if os.path.exists(path):  # of an encoder that was there before; it is what readers ask first
+            write_json(path, {**mapping(path), "max_seq_length": self.max_length})
+
+
+def _kept(parts: list[int | None], most: int) -> np.ndarray:
+    """The numbers of the at most `most` tokens that are left: those of no text, and the first of each text, by the package's rule "longest first".
+
+    `parts` has 0 or 1 for a token of the first or second text. The longer text loses tokens until both have half of the room; of an odd
+    number the longer one has one more, or of equal ones the second.
+    """
+    numbers = np.array([-1 if part is None else part for part in parts])
+    texts = [np.flatnonzero(numbers == part) for part in (0, 1)]
+    room = max(0, most - int((numbers < 0).sum()))
+    short = min(*map(len, texts), room // 2)
+    left = (room - short, short) if len(texts[0]) > len(texts[1]) else (short, room - short)
+    return np.sort(np.concatenate([np.flatnonzero(numbers < 0), texts[0][: left[0]], texts[1][: left[1]]]))
 
 
 def _for_words(tokenizer: Any) -> Any:
