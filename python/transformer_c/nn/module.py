@@ -38,6 +38,9 @@ _ELSEWHERE = {
     "summary": "tc.summary(model, example)",
     "weights": "list(model.parameters()), or model.state_dict()",
     "trainable_variables": "list(model.parameters())",
+    **dict.fromkeys(
+        ("num_parameters", "count_params", "get_num_params"), "sum(p.numel() for p in model.parameters()), or tc.summary(model)"
+    ),
 }
 
 _CONTAINERS = (tuple, list, dict)
@@ -142,6 +145,8 @@ class Module:
 
     def _advice(self, name: str) -> str:
         """What to write instead of a name that the module does not have."""
+        if "_modules" not in self.__dict__:
+            return f"; call super().__init__() at the beginning of {type(self).__name__}.__init__"
         if name in _ELSEWHERE:
             return f"; use {_ELSEWHERE[name]}"
         found = None if name.startswith("_") else _names.nearest(name, dir(self))
@@ -405,10 +410,10 @@ class Module:
 
     # ---- state --------------------------------------------------------------------------------------------------------
 
-    def state_dict(self) -> OrderedDict[str, Tensor]:
-        """Parameters and persistent buffers by name, as detached Tensors that share the module's memory."""
+    def state_dict(self, *, prefix: str = "") -> OrderedDict[str, Tensor]:
+        """Parameters and persistent buffers by name, after a prefix, as detached Tensors that share the module's memory."""
         state: OrderedDict[str, Tensor] = OrderedDict()
-        self._collect_state(state, "")
+        self._collect_state(state, prefix)
         return state
 
     def _collect_state(self, state: dict, prefix: str) -> None:
@@ -462,7 +467,8 @@ class Module:
                 f"  {kind} keys: {', '.join(map(repr, keys))}" for kind, keys in (("missing", missing), ("unexpected", unexpected)) if keys
             ]
             raise RuntimeError(
-                f"the state dict does not fit {type(self).__name__} (strict=False ignores the keys):\n" + "\n".join(lines + wrong)
+                f"the state dict does not fit {type(self).__name__} (strict=False ignores the keys):\n"
+                + "\n".join(lines + wrong + _renaming(own, state_dict))
             )
         if wrong:
             raise ValueError(f"shapes in the state dict do not fit {type(self).__name__}:\n" + "\n".join(wrong))
@@ -617,6 +623,23 @@ def _all_modules(module: Module, prefix: str) -> Iterator[tuple[str, Module]]:
 def _detached(value: Any) -> Any:
     """`value` detached if it can be: np.asarray refuses another library's tensor that requires a gradient."""
     return value.detach() if hasattr(value, "detach") and not isinstance(value, Tensor) else value
+
+
+def _renaming(own: Mapping[str, Any], state: Mapping[str, Any]) -> list[str]:
+    """A line that says what to load instead, where all keys lack a prefix or have one too many, or are those of a mapping inside."""
+    for key, value in state.items():
+        if isinstance(value, Mapping) and not own.keys().isdisjoint(value):
+            return [f"  {key!r} is a state dict: load state[{key!r}]"]
+    given = [key for key in state if isinstance(key, str)]
+    for longer, shorter, line in (
+        (given, list(own), "  all keys begin with {0!r}: load {{key.removeprefix({0!r}): value for key, value in state.items()}}"),
+        (list(own), given, "  all keys lack {0!r}: load {{{0!r} + key: value for key, value in state.items()}}"),
+    ):
+        ends = [key for key in longer if shorter and key.endswith("." + shorter[0])]
+        for prefix in {end.removesuffix(shorter[0]) for end in ends}:
+            if set(longer) == {prefix + key for key in shorter}:
+                return [line.format(prefix)]
+    return []
 
 
 def _loadable(key: str, value: Any) -> Tensor:
