@@ -132,7 +132,10 @@ class Optimizer:
     def _check_options(self, options: dict[str, Any]) -> None:
         """Raises ValueError for options out of range."""
         numbers = [(not_negative, name, options.get(name, 0.0)) for name in ("lr", "eps", "weight_decay", "momentum", "alpha")]
-        all_of(*numbers, *((_decay, f"betas[{i}]", beta) for i, beta in enumerate(options.get("betas", ()))))
+        betas = options.get("betas", ())
+        if not isinstance(betas, (tuple, list, np.ndarray)) or len(betas) not in (0, 2):
+            raise TypeError(f"betas must be two numbers, such as (0.9, 0.999), got {betas!r}")
+        all_of(*numbers, *((_decay, f"betas[{i}]", beta) for i, beta in enumerate(betas)))
 
     def _lay_out_gradients(self) -> None:
         """Makes one buffer per dtype and device; each parameter gets a part of it, and existing gradients move there."""
