@@ -40,11 +40,11 @@ _COMPUTING = {
     "device": "encoder.model.to(device) moves the model",
     "output_value": "encoder.model gives the vectors of tokens",
     "precision": "quantise the vectors with NumPy",
-    "activation_fn": "activation= of the encoder",
+    **dict.fromkeys(("activation_fn", "activation_fct"), "activation= of the encoder"),
     "apply_softmax": "np.exp(scores) / np.exp(scores).sum(1, keepdims=True)",
 }
 _NOTHING = {"convert_to_tensor": (False,), "convert_to_numpy": (True,), "device": (None, "cpu"), "output_value": ("sentence_embedding",),
-            "precision": ("float32",), "activation_fn": (None,), "apply_softmax": (False,)}  # fmt: skip
+            "precision": ("float32",), "activation_fn": (None,), "activation_fct": (None,), "apply_softmax": (False,)}  # fmt: skip
 
 
 # The same for attributes of what reads texts with a model under this name.
