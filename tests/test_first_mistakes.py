@@ -17,6 +17,7 @@ def _attend(attn_mask):
 
 
 _LINEAR = tc.nn.Linear(4, 4)
+_ENCODER = tc.nn.TransformerEncoderLayer(8, 2, 8, batch_first=True)
 
 
 def _schedule(make, **options):
@@ -285,6 +286,50 @@ MISTAKES = {
     "a metric that there is not": (lambda: tc.metrics.AUROC, AttributeError, r"use sklearn\.metrics"),
     "a search for a learning rate": (lambda: tc.Trainer(1).tune, AttributeError, "no rate or size is searched for"),
     "a figure of the losses": (lambda: tc.plot.history, AttributeError, r"use tc\.plot\.losses\(trainer\)"),
+    "a schedule's option": (lambda: _schedule(tc.optim.lr_scheduler.StepLR, step=3), TypeError, r"StepLR\(\) has no option 'step': it has"),
+    "a schedule that prints": (
+        lambda: _schedule(tc.optim.lr_scheduler.ReduceLROnPlateau, verbose=True),
+        TypeError,
+        r"'verbose': print\(scheduler\.get_last_lr\(\)\)",
+    ),
+    "a callback's option": (lambda: tc.callbacks.EarlyStopping("val_loss", patiance=3), TypeError, "did you mean 'patience'"),
+    "the rate of an optimizer": (lambda: tc.optim.SGD(_LINEAR.parameters(), 0.1).lr, AttributeError, r"param_groups\[0\]"),
+    "the rate of a schedule": (
+        lambda: _schedule(tc.optim.lr_scheduler.StepLR, step_size=3).lr,
+        AttributeError,
+        r"scheduler\.get_last_lr\(\)",
+    ),
+    "a data set by PyTorch's name": (lambda: tc.datasets.MNIST, AttributeError, r"use datasets\.load_mnist\(folder\)"),
+    "the tutorial's encoder of a layer": (
+        lambda: tc.TransformerEncoder(_LINEAR, 2),
+        TypeError,
+        r"tc\.nn\.TransformerEncoder takes a layer",
+    ),
+    "another layer's mask": (lambda: _ENCODER(np.ones((2, 5, 8)), attn_mask=None), TypeError, "'attn_mask': did you mean 'src_mask'"),
+    "transformers' mask": (
+        lambda: _ENCODER(np.ones((2, 5, 8)), attention_mask=np.ones((2, 5))),
+        TypeError,
+        r"'attention_mask': src_key_padding_mask=mask == 0",
+    ),
+    "two unknown arguments": (lambda: _ENCODER(np.ones((2, 5, 8)), causal=1, key_mask=2), TypeError, "'causal'.*\n.*'key_mask'"),
+    "PyTorch's mask of the tutorial's layer": (
+        lambda: tc.EncoderBlock(8, 2, 8)(np.ones((2, 5, 8)), key_padding_mask=np.ones((2, 5))),
+        TypeError,
+        r"mask=mask\[:, None, :\], nonzero = attend",
+    ),
+    "key padding as a mask": (lambda: _ENCODER(np.ones((2, 5, 8)), np.ones((2, 5), bool)), ValueError, "Write it as the key padding mask"),
+    "a mask of heads": (lambda: _ENCODER(np.ones((2, 5, 8)), np.ones((2, 2, 5, 5), bool)), ValueError, r"mask\.reshape\(4, 5, 5\)"),
+    "a mask for all heads": (lambda: _ENCODER(np.ones((2, 5, 8)), np.ones((2, 1, 5, 5), bool)), ValueError, r"np\.repeat\(mask\[:, 0\], 2"),
+    "a mask as key padding": (
+        lambda: _ENCODER(np.ones((2, 5, 8)), src_key_padding_mask=np.ones((5, 5), bool)),
+        ValueError,
+        r"Write attn_mask=mask",
+    ),
+    "batch first or not": (
+        lambda: tc.nn.TransformerEncoderLayer(8, 2, 8)(np.ones((2, 5, 8)), src_key_padding_mask=np.ones((2, 5), bool)),
+        ValueError,
+        r"if the inputs are \(B, T, E\), make the layer with batch_first=True",
+    ),
     "two names of one axis": (lambda: tc.ones(2, 2).softmax(0, dim=1), TypeError, "axis=0 and dim=1"),
 }
 

@@ -375,3 +375,28 @@ def test_initial_values_of_what_is_no_tensor(fill):
     with pytest.raises(TypeError, match=r"nn\.init fills a Tensor in place, got ndarray; tc\.tensor\(\.\.\.\) makes a Tensor of an array"):
         getattr(nn.init, fill)(array)
     assert (array == 7.0).all()
+
+
+def test_a_type_error_of_forward_stays_what_it_is():
+    """Only names that forward() does not take are explained, not those that a call inside gets wrong."""
+
+    class Inner(nn.Module):
+        def forward(self, x, scale=1.0):
+            return x * scale
+
+    class Outer(nn.Module):
+        def __init__(self, name):
+            super().__init__()
+            self.inner, self.name = Inner(), name
+
+        def forward(self, x, **options):
+            return self.inner(x, **{self.name: 2.0}) if self.name else sorted(x, kye=1)
+
+    assert Outer("scale")(tc.ones(2), other=1).tolist() == [2, 2]
+    with pytest.raises(TypeError, match=r"^Inner\.forward\(\) has no option 'scal': did you mean 'scale'\?$"):
+        Outer("scal")(tc.ones(2), other=1)
+    with pytest.raises(TypeError, match="sort"):
+        Outer("")(tc.ones(2), other=1)
+    for x in (np.ones(2, np.float32), tc.ones(2)):
+        with pytest.raises(TypeError, match=r"Inner\.forward\(\) has no option 'factor': it has x, scale"):
+            Inner()(x, factor=2.0)

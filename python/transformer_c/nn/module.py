@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 from collections import OrderedDict, namedtuple
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 
@@ -53,6 +53,22 @@ def _gpu_of(values: Any) -> Any:
     devices: list[Any] = []
     map_nested(lambda value: devices.append(value.device) if isinstance(value, Tensor) and value.is_cuda else None, values)
     return devices[0] if devices else None
+
+
+def _unknown_arguments(module: Module, given: Iterable[str]) -> str:
+    """What is said of names among `given` that forward() does not take; "" if there are none."""
+    import inspect  # only where an error is made
+
+    parameters = inspect.signature(module.forward).parameters
+    if any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
+        return ""
+    kind, lines = type(module), []
+    for name in given:
+        if name not in parameters:
+            close = kind._arguments_elsewhere.get(name) or _names.nearest(name, parameters)
+            hint = f"did you mean {close!r}?" if close in parameters else close or f"it has {', '.join(parameters)}"
+            lines.append(f"{kind.__name__}.forward() has no option {name!r}: {hint}")
+    return "\n".join(lines)
 
 
 def _to_array(value: Any) -> Any:
@@ -100,6 +116,7 @@ class Module:
     """
 
     training: bool
+    _arguments_elsewhere: ClassVar[Mapping[str, str]] = {}  # names of arguments of forward() in other layers: what it is here
 
     def __init__(self) -> None:
         object.__setattr__(self, "training", True)
@@ -260,36 +277,42 @@ class Module:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Calls ``forward`` with ndarrays turned into Tensors; see the class."""
-        depth = _core.call_depth()  # of calls of modules in this thread
-        if depth <= 0:
-            if depth < 0:
-                return _autocast.call(self, args, kwargs)
-            args = tuple(map(_given, args))
-            kwargs = {k: _given(a) for k, a in kwargs.items()}
-        for value in (*args, *kwargs.values()) if kwargs else args:
-            if isinstance(value, _MAY_HOLD_ARRAYS):
-                break
-        else:
-            return self.forward(*args, **kwargs) if depth else _core.call_nested(self.forward, args, kwargs)
-        has_arrays = holds(np.ndarray, args) or holds(np.ndarray, kwargs)
-        if not has_arrays:
-            return _core.call_nested(self.forward, args, kwargs)
-        outermost_arrays = depth == 0 and not (holds(Tensor, args) or holds(Tensor, kwargs))
-        dtype, device = self._dtype_and_device()
-        if device == "cpu" and not outermost_arrays:
-            device = _gpu_of((args, kwargs)) or device
-        taken: dict[int, Any] = {}  # an array given twice becomes one Tensor, which lets self-attention save products
+        try:
+            depth = _core.call_depth()  # of calls of modules in this thread
+            if depth <= 0:
+                if depth < 0:
+                    return _autocast.call(self, args, kwargs)
+                args = tuple(map(_given, args))
+                kwargs = {k: _given(a) for k, a in kwargs.items()}
+            for value in (*args, *kwargs.values()) if kwargs else args:
+                if isinstance(value, _MAY_HOLD_ARRAYS):
+                    break
+            else:
+                return self.forward(*args, **kwargs) if depth else _core.call_nested(self.forward, args, kwargs)
+            has_arrays = holds(np.ndarray, args) or holds(np.ndarray, kwargs)
+            if not has_arrays:
+                return _core.call_nested(self.forward, args, kwargs)
+            outermost_arrays = depth == 0 and not (holds(Tensor, args) or holds(Tensor, kwargs))
+            dtype, device = self._dtype_and_device()
+            if device == "cpu" and not outermost_arrays:
+                device = _gpu_of((args, kwargs)) or device
+            taken: dict[int, Any] = {}  # an array given twice becomes one Tensor, which lets self-attention save products
 
-        def convert(value: Any) -> Any:
-            if id(value) not in taken:
-                taken[id(value)] = self._accept_array(value, dtype, device)
-            return taken[id(value)]
+            def convert(value: Any) -> Any:
+                if id(value) not in taken:
+                    taken[id(value)] = self._accept_array(value, dtype, device)
+                return taken[id(value)]
 
-        args, kwargs = map_nested(convert, args), map_nested(convert, kwargs)
-        if not outermost_arrays:
-            return _core.call_nested(self.forward, args, kwargs)
-        with no_grad():
-            return map_nested(_to_array, _core.call_nested(self.forward, args, kwargs))
+            args, kwargs = map_nested(convert, args), map_nested(convert, kwargs)
+            if not outermost_arrays:
+                return _core.call_nested(self.forward, args, kwargs)
+            with no_grad():
+                return map_nested(_to_array, _core.call_nested(self.forward, args, kwargs))
+        except TypeError as error:
+            unknown = _unknown_arguments(self, kwargs) if "unexpected keyword argument" in str(error) else ""
+            if unknown:
+                raise TypeError(unknown) from None
+            raise
 
     def register_forward_pre_hook(self, hook: Callable[..., Any], *, prepend: bool = False, with_kwargs: bool = False) -> RemovableHandle:
         """Calls ``hook(module, args)`` before ``forward``; what it returns, unless None, takes the place of the arguments.

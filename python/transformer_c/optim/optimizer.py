@@ -17,7 +17,7 @@ from .. import _core
 from .._arguments import all_of, not_negative, real
 from .._core import Tensor
 from .._graph import not_captured, refuse, repeated
-from .._names import explained
+from .._names import Explaining, explained
 from .._promotion import is_half
 from .._tensor import as_tensor, enable_grad, from_dlpack, no_grad, zeros, zeros_like
 
@@ -52,7 +52,7 @@ def look_of(optimizer: Any) -> list[tuple]:
     return [(id(p), p.dtype, p.device, p.shape) for p in parameters_of(optimizer)]
 
 
-class Optimizer:
+class Optimizer(Explaining):
     """Base class: parameter groups, state, gradients. Subclasses define ``_step_group``.
 
     Parameters
@@ -66,6 +66,7 @@ class Optimizer:
 
     # Names of a subclass's state Tensors, in the order of its kernel's arguments.
     _state_names: tuple[str, ...] = ()
+    _instead = dict.fromkeys(("lr", "learning_rate", "get_lr", "get_last_lr"), 'optimizer.param_groups[0]["lr"]')
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
