@@ -1,6 +1,6 @@
 """What `benchmarks.encoders` times: a pretrained encoder of BERT's kind in each engine, from token ids to embeddings (mean, length 1).
 
-An engine is a function of (folder, files, threads, fixed) that loads the model and gives a function of (ids (B, T), lengths (B,)) for the states of the
+An engine is a function of (folder, files, threads, fixed) that loads the model and gives a function from (ids (B, T), lengths (B,)) to the states of the
 last layer (B, T, E); `fixed` is (B, T) where all batches have one shape. Ours is a SentenceEncoder, which makes embeddings itself. `files` is the folder
 that `prepare` filled. Everything is float32.
 """

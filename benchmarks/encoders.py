@@ -33,7 +33,7 @@ CASE_TITLES = {
 }
 PEAK_CASES = ("one", "full")  # whose memory is measured
 PAGE_TABLE = "| | bound | ours | "  # how the table of the page begins
-# What tells an engine to use AVX2 where there is AVX-512; ONNX Runtime has no such word.
+# The variables that keep engines to AVX2 where there is AVX-512; ONNX Runtime has none.
 ISAS = {
     "native": {},
     "avx2": {
@@ -82,13 +82,24 @@ def memory(case, engine, threads):
         return side.result("peak")
 
 
+def best_other(found):
+    """The name of the engine besides ours with the least of these values; None where there is none."""
+    others = {engine: value for engine, value in found.items() if engine in ENGINES}
+    return min(others, key=others.get, default=None)
+
+
+def ratio(found):
+    """The least value of the others over ours, as it is shown."""
+    best = best_other(found)
+    return "-" if best is None else f"{found[best] / found['ours']:.2f}"
+
+
 def table(title, columns, rows, form):
     """Lines of a table in Markdown: what, a figure for each engine, the least of the others over ours."""
     lines = [f"| {title} | {' | '.join(columns)} | ratio |", "|---" * (len(columns) + 2) + "|"]
-    for name, found in rows.items():
-        others = [value for engine, value in found.items() if engine in ENGINES]
-        ratio = f"{min(others) / found['ours']:.2f}" if others else "-"
-        lines.append(f"| {name} | {' | '.join(form(found[c]) if c in found else '' for c in columns)} | {ratio} |")
+    lines += [
+        f"| {name} | {' | '.join(form(found[c]) if c in found else '' for c in columns)} | {ratio(found)} |" for name, found in rows.items()
+    ]
     return "\n".join(lines)
 
 
@@ -107,10 +118,8 @@ def page_table(rows, isa="native", threads=1):
         *((CASE_TITLES[case], values, 1e3, 0 if values["ours"] > 0.1 else 1) for case, values in seconds.items()),
         *((f"MiB, {CASE_TITLES[case]}", values, 2**-20, 0) for case, values in peaks.items()),
     ):
-        others = [value for engine, value in values.items() if engine in ENGINES]
         figures = [f"{unit * values[c]:.{digits}f}" if c in values else "" for c in columns]
-        ratio = f"{min(others) / values['ours']:.2f}" if others else "-"
-        lines.append(f"| {title} | {' | '.join(figures)} | {ratio} |")
+        lines.append(f"| {title} | {' | '.join(figures)} | {ratio(values)} |")
     return lines
 
 
@@ -123,13 +132,12 @@ def unmet(requirements, rows):
     for name, threads, wanted in requirements:
         for (isa, number, case, kind), values in found.items():
             if (case if kind == "seconds" else "memory") == name and threads in (None, number):
-                others = {engine: value for engine, value in values.items() if engine in ENGINES}
-                best = min(others, key=others.get, default=None)
+                best = best_other(values)
                 at = f"{name} ({CASE_TITLES[case]}), {isa}, {number} thread{'s' * (number > 1)}"
                 if best is None:
                     yield f"{at}: a ratio of {wanted} is required, but no other engine was measured"
-                elif not others[best] / values["ours"] >= wanted:
-                    yield f"{at}: {others[best] / values['ours']:.2f} times as good as {best}, {wanted} is required"
+                elif not values[best] / values["ours"] >= wanted:
+                    yield f"{at}: {ratio(values)} times as good as {best}, {wanted} is required"
 
 
 def write_page(path, rows, result):

@@ -4,7 +4,7 @@ python -m benchmarks.mixed_lengths [--texts 32] [--longest 256] [--threads 1] [-
 
 An encoder of MiniLM's size (6 layers, E 384, H 12, random weights), forward and training step. Lengths are evenly spaced from 8 to the longest and in
 random order; the full batch has as many texts, all of their mean length. "padded": the mixed batch without lengths, so that padding is computed as
-if it were tokens. Exit status 1 when mixed lengths cost more than the limit; what does is measured again, twice at most, and the least times count.
+if it were tokens. Exit status 1 when mixed lengths cost more than the limit; they are measured again before that, twice at most, and the least times count.
 """
 
 import argparse

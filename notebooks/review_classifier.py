@@ -137,7 +137,7 @@ for epoch, values in enumerate(tuned.history_, 1):
 # %% [markdown]
 # ## From nothing
 #
-# The same architecture with random weights, two layers of width 128 (240 reviews cannot train six of 384), the same tokenizer, a learning rate for beginners and sixteen epochs.
+# The same architecture with random weights, two layers of width 128 (240 reviews cannot train six of 384), the same tokenizer, a higher learning rate and sixteen epochs.
 
 # %%
 encoder = tc.models.SentenceEncoder.from_pretrained(MODEL)

@@ -1,5 +1,7 @@
 """Compares the float64 reference with the golden values, and both with PyTorch where it is installed."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 from golden import load
@@ -19,6 +21,13 @@ def both(arrays, name, expected, *, k=1, scale=None):
     assert_close(arrays[f"f64.{name}"], expected, np.float64, scale=10 * magnitude, name=f"f64.{name}")
     gradient = name.startswith("d")
     assert_close(arrays[f"f32.{name}"], expected, np.float32, k, gradient=gradient, scale=magnitude, name=f"f32.{name}")
+
+
+def test_the_readme_describes_every_file():
+    folder = Path(__file__).parent / "golden"
+    text = (folder / "README.md").read_text()
+    files = {path.stem: path.name for path in folder.glob("*.npz")}
+    assert len(files) > 10 and [name for name, file in files.items() if f"| `{name}` |" not in text and f"`{file}`" not in text] == []
 
 
 def weights(arrays):

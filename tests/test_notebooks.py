@@ -153,6 +153,13 @@ def test_the_numbers_with_real_weights_are_in_the_outputs():
     share = {name: float(new) for name, new in re.findall(r"^(\w.*?)  +[\d.]+% +([\d.]+)%$", text, re.MULTILINE)}
     assert len(share) == 4 and share["fine-tuned"] == max(share.values()) and share["fine-tuned"] > share["from nothing"] + 25
     assert "the same bits: True" in text and pictures("review_classifier") == 4
+    page = " ".join((ROOT / "docs/models.md").read_text().split())
+    assert f"from nothing: {share['fine-tuned']:.0f} % against {share['from nothing']:.0f} % on reviews" in page
+
+
+def test_the_search_engine_has_twenty_lines():
+    code = re.search(r"^class Search:\n(?:(?: .*)?\n)+", (ROOT / "notebooks/notes_search.py").read_text(), re.MULTILINE)[0]
+    assert 10 < len(code.strip().splitlines()) <= 20
 
 
 @pytest.mark.parametrize("name", ["notes_search", "review_classifier"])

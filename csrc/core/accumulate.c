@@ -37,11 +37,16 @@ bool tc_tensor_alone(const tc_tensor *tensor)
 
 tc_status tc_accumulate(tc_tensor **sum, tc_tensor *addend, tc_error *err)
 {
-    TC_OWNED tc_tensor *own = NULL;
-    if (tc_tensor_alone(*sum)) return tc_add_in_place(*sum, addend, err);
-    TC_TRY(tc_tensor_like(&own, *sum, err));
-    TC_TRY(tc_tensor_copy(own, *sum, err));
-    TC_TRY(tc_add_in_place(own, addend, err));
+    TC_OWNED tc_tensor *added = addend, *own = NULL;
+    if (tc_tensor_alone(*sum)) return tc_add_in_place(*sum, added, err);
+    if (tc_tensor_alone(added)) {
+        TC_TRY(tc_add_in_place(added, *sum, err));
+        own = tc_take(&added);
+    } else {
+        TC_TRY(tc_tensor_like(&own, *sum, err));
+        TC_TRY(tc_tensor_copy(own, *sum, err));
+        TC_TRY(tc_add_in_place(own, added, err));
+    }
     tc_tensor_release(*sum);
     *sum = tc_take(&own);
     return TC_OK;

@@ -35,9 +35,7 @@ static tc_status accumulate(tc_tensor **sum, tc_tensor *gradient, tc_error *err)
         *sum = gradient;
         return TC_OK;
     }
-    tc_status status = tc_accumulate(sum, gradient, err);
-    tc_tensor_release(gradient);
-    return status;
+    return tc_accumulate(sum, gradient, err);
 }
 
 static leaf_entry *find_leaf(const walk *w, const tc_tensor *leaf)

@@ -186,8 +186,10 @@ def from_hf(state: Mapping[str, Any], config: Any, *, task: str | None = None, d
 
     Raises
     ------
-    CheckpointError
+    CheckpointError, ValueError
         As ``tc.models.load``.
+    TypeError
+        When `state` is no mapping of names to arrays.
 
     See Also
     --------
@@ -224,6 +226,11 @@ def to_hf(module: Any) -> dict[str, Tensor]:
     -------
     dict of str to Tensor
         Detached Tensors, which share the module's memory. Arrays that transformers has under two names are under both.
+
+    Raises
+    ------
+    TypeError
+        When it is no model of ``tc.models``.
 
     See Also
     --------

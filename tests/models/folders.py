@@ -2,10 +2,10 @@
 
 import json
 
-import numpy as np
 import transformer_c as tc
 from transformer_c.models.architectures import ARCHITECTURES
 from transformer_c.models.layers import TextEncoder
+from words import tokenizer_json
 
 CONFIG = {
     "model_type": "bert",
@@ -16,47 +16,33 @@ CONFIG = {
     "intermediate_size": 24,
     "max_position_embeddings": 40,
 }
-WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", *"abcdefghijklmnopqrstuvwxyz0123456789:"]
-
-
-def tokenizer_json():
-    """A tokenizer of letters between [CLS] and [SEP], whose file asks for other lengths and padding than the model."""
-    vocabulary = {word: i for i, word in enumerate(WORDS)} | {f"##{word}": i + 4 + 20 for i, word in enumerate("abcd")}
-    return {
-        "version": "1.0",
-        "truncation": {"direction": "Right", "max_length": 5, "strategy": "LongestFirst", "stride": 0},
-        "padding": {
-            "strategy": {"Fixed": 30},
-            "direction": "Right",
-            "pad_to_multiple_of": None,
-            "pad_id": 0,
-            "pad_type_id": 0,
-            "pad_token": "[PAD]",
-        },
-        "added_tokens": [
-            {"id": i, "content": w, "single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
-            for i, w in enumerate(WORDS[:4])
-        ],
-        "normalizer": None,
-        "pre_tokenizer": {"type": "Split", "pattern": {"Regex": "."}, "behavior": "Isolated", "invert": False},
-        "post_processor": {
-            "type": "TemplateProcessing",
-            "single": [
-                {"SpecialToken": {"id": "[CLS]", "type_id": 0}},
-                {"Sequence": {"id": "A", "type_id": 0}},
-                {"SpecialToken": {"id": "[SEP]", "type_id": 0}},
-            ],
-            "pair": [{"Sequence": {"id": "A", "type_id": 0}}, {"Sequence": {"id": "B", "type_id": 1}}],
-            "special_tokens": {w: {"id": w, "ids": [i], "tokens": [w]} for i, w in ((2, "[CLS]"), (3, "[SEP]"))},
-        },
-        "decoder": None,
-        "model": {"type": "WordLevel", "vocab": vocabulary, "unk_token": "[UNK]"},
-    }
+# The names in config.json of the sizes of a model: BERT's, and those of architectures that have others.
+SIZES = {
+    "width": ("hidden_size", "dim"),
+    "heads": ("num_attention_heads", "n_heads"),
+    "hidden": ("intermediate_size", "hidden_dim"),
+    "layers": ("num_hidden_layers", "n_layers"),
+    "words": ("vocab_size",),
+    "positions": ("max_position_embeddings",),
+}
+# A file's own truncation and padding, which are not those of the model.
+TRUNCATION = {"direction": "Right", "max_length": 5, "strategy": "LongestFirst", "stride": 0}
+PADDING = {"strategy": {"Fixed": 30}, "direction": "Right", "pad_to_multiple_of": None, "pad_id": 0, "pad_type_id": 0, "pad_token": "[PAD]"}
 
 
 def own_text_encoders():
     """The names of the architectures that read texts; one alone of those that differ in nothing but their tables."""
     return [name for name, kind in ARCHITECTURES.items() if issubclass(kind, TextEncoder) and "__init__" in vars(kind)]
+
+
+def sizes(**values):
+    """Sizes of a model as values of config.json, whatever its architecture."""
+    return {name: value for size, value in values.items() for name in SIZES[size]}
+
+
+def text_tasks():
+    """(architecture, task) of all that read texts; None: the encoder alone."""
+    return [(kind, task) for kind in own_text_encoders() for task in (None, *ARCHITECTURES[kind].table.heads)]
 
 
 def sentence_folder(folder, config=CONFIG, **files):
@@ -66,7 +52,7 @@ def sentence_folder(folder, config=CONFIG, **files):
     tc.models.save(model, folder)
     kind = "sentence_transformers.models."
     contents = {
-        "tokenizer": tokenizer_json(),
+        "tokenizer": tokenizer_json(truncation=TRUNCATION, padding=PADDING),
         "modules": [
             {"idx": 0, "name": "0", "path": "", "type": kind + "Transformer"},
             {"idx": 1, "name": "1", "path": "1_Pooling", "type": kind + "Pooling"},
@@ -82,8 +68,3 @@ def sentence_folder(folder, config=CONFIG, **files):
         if value is not None:
             (folder / f"{name}.json").write_text(json.dumps(value))
     return folder
-
-
-def letters(texts):
-    """What that tokenizer makes of texts of letters, without the package."""
-    return [(np.array([2, *(WORDS.index(c) for c in text), 3]), np.zeros(len(text) + 2, int)) for text in texts]

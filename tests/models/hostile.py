@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch_files
 import transformer_c as tc
-from folders import CONFIG, letters, sentence_folder
+from folders import CONFIG, sentence_folder, sizes
 from test_vocabularies import write as write_vocabulary
-from words import write_tokenizer
+from words import letters, write_tokenizer
 
 os.environ["RUST_BACKTRACE"] = "0"  # which tokenizers takes long to print
 SECONDS = 5  # of the processor, for a folder of some kB; each takes some milliseconds
@@ -103,8 +103,6 @@ def changed_safetensors(draw, data):
 
 # ---- targets ----------------------------------------------------------------------------------------------------------------
 
-SIZES = {"dim": 16, "n_layers": 2, "n_heads": 2, "hidden_dim": 24, "image_size": 8, "patch_size": 4}
-
 
 class Target(NamedTuple):
     """A folder that is written, what reads it, and what is done with what that gives."""
@@ -117,7 +115,19 @@ class Target(NamedTuple):
 def create(kind, task=None, labels=0, **values):
     tc.manual_seed(2)
     names = {"id2label": {str(i): str(i) for i in range(labels)}} if labels else {}
-    return tc.models.create({**CONFIG, **SIZES, "model_type": kind, "initializer_range": 0.3, **names, **values}, task=task)
+    return tc.models.create(
+        {
+            **CONFIG,
+            **sizes(width=16, layers=2, heads=2, hidden=24),
+            "image_size": 8,
+            "patch_size": 4,
+            "model_type": kind,
+            "initializer_range": 0.3,
+            **names,
+            **values,
+        },
+        task=task,
+    )
 
 
 def written(kind, task=None, labels=0, **values):

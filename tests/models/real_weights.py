@@ -70,7 +70,7 @@ def test_the_same_bits_in_any_batch(encoder, isa):
 def test_other_dtypes(dtype):
     texts = TEXTS[:5]
     found = tc.models.SentenceEncoder.from_pretrained(FOLDER, dtype=dtype).encode(texts)
-    tolerance = {"float64": 1e-7, "float16": 2e-3, "bfloat16": 2e-2}[dtype]
+    tolerance = {"float64": 1e-7, "float16": 6e-4, "bfloat16": 5e-3}[dtype]
     np.testing.assert_allclose(found, ARRAYS["vectors"][: len(texts)], rtol=0, atol=tolerance)
 
 

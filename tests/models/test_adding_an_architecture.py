@@ -6,12 +6,15 @@ import json
 import re
 from pathlib import Path
 
+import folders
 import numpy as np
 import pytest
+import test_packed
+import test_same_bits
 import transformer_c as tc
 from toy_architecture import Toy
 from transformer_c.models.architectures import ARCHITECTURES
-from words import LABELS, TEXTS, WORDS, letters
+from words import LABELS, LETTERS, SPECIAL, TEXTS, letters
 
 ROOT = Path(__file__).parents[2]
 PACKAGE, PAGE = ROOT / "python/transformer_c/models", (ROOT / "docs/models.md").read_text()
@@ -95,7 +98,7 @@ def test_refusals(toy):
 def test_texts(toy, tmp_path):
     pytest.importorskip("tokenizers")
     tc.models.save(create(), tmp_path)
-    (tmp_path / "vocab.txt").write_text("\n".join([*WORDS, *(f"##{word}" for word in WORDS[4:])]) + "\n")
+    (tmp_path / "vocab.txt").write_text("\n".join([*SPECIAL, *LETTERS, *(f"##{letter}" for letter in LETTERS)]) + "\n")
     rewrite(tmp_path, "sentence_toy_config.json", max_seq_length=9, do_lower_case=True)
     encoder = tc.models.SentenceEncoder.from_pretrained(tmp_path)
     assert repr(encoder) == "SentenceEncoder(Toy, pooling=mean, normalize=False, max_length=9)" and encoder.lowercase
@@ -106,6 +109,25 @@ def test_texts(toy, tmp_path):
     assert np.array_equal(tc.models.TextClassifier(tmp_path / "saved").predict_proba(TEXTS), classifier.predict_proba(TEXTS))
     own = tc.models.SentenceEncoder(create(), letters)
     assert own.fit([("a", "b"), ("c", "d")], random_state=0).history
+
+
+def test_the_tests_of_packed_sequences_and_equal_bits_take_it_up(toy, monkeypatch, isa):
+    """They find it in the list, and the sizes of a small one by its names."""
+    for size, name in {"words": "words", "width": "wide", "heads": "heads", "hidden": "hidden", "layers": "depth"}.items():
+        monkeypatch.setitem(folders.SIZES, size, (*folders.SIZES[size], name))
+    assert [task for kind, task in folders.text_tasks() if kind == "toy"] == [None, *Toy.table.heads]
+    for task in (None, *Toy.table.heads):
+        test_packed.test_rows_that_are_computed("toy", task, "lengths")
+        test_packed.test_results_and_gradients_are_those_of_each_text("toy", task)
+    test_packed.test_padding_in_front("toy")
+    test_packed.test_texts_without_tokens("toy")
+    test_packed.test_every_dropout_is_called_with_its_rate("toy", monkeypatch)
+    threads = tc.get_num_threads()
+    try:
+        test_same_bits.test_texts("toy", test_same_bits.WIDTHS[0], "float32", isa, tc.set_num_threads)
+        test_same_bits.test_long_texts_of_wide_models("toy", isa, tc.set_num_threads)
+    finally:
+        tc.set_num_threads(threads)
 
 
 # ---- the package and the page ----------------------------------------------------------------------------------------------------

@@ -3,10 +3,11 @@
 import numpy as np
 import pytest
 import transformer_c as tc
-from folders import CONFIG, letters, sentence_folder
+from folders import CONFIG, sentence_folder
 from golden import load
 from transformer_c.models.contrastive import ranking_loss
 from transformer_c.models.pooling import POOLINGS, of_text, recorded
+from words import letters
 
 ARRAYS = load("classifiers")["contrast"][1]
 PAIRS = [("one", "1"), ("two", "22"), ("three", "333"), ("four", "4444"), ("five", "5"), ("six", "66"), ("seven", "77")]

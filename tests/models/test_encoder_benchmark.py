@@ -2,6 +2,8 @@
 
 import json
 import os
+import re
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -101,6 +103,23 @@ def test_the_page(tmp_path):
     page.write_text("no table\n")
     with pytest.raises(harness.BenchmarkError, match="has 0 tables that begin with"):
         encoders.write_page(page, rows, None)
+
+
+def test_the_table_of_docs_is_that_of_its_file():
+    """And the ratios of two threads beside it."""
+    page = (Path(__file__).parents[2] / "docs/models.md").read_text()
+    path = re.search(r"of two threads:\n\[[\w.-]+\]\(\.\./(benchmarks/results/[\w.-]+)\)", page)[1]
+    rows = json.loads((Path(__file__).parents[2] / path).read_text())["rows"]
+    lines = encoders.page_table(rows)
+    assert len(lines) == 8 and "\n" + "\n".join(lines) + "\n\n" in page
+    others = [
+        name for name in lines[0].split(" | ") if any(r["engine"] == name and r["threads"] == 2 for r in rows) and name in encoders.ENGINES
+    ]
+    full, mixed, padded, one = (line.split("|")[-2].strip() for line in encoders.page_table(rows, threads=2)[2:6])
+    assert (
+        f"With two threads the ratios of that run to {', '.join(others[:-1])} and {others[-1]} are {full}, {mixed}, {padded} and {one}:"
+        in " ".join(page.split())
+    )
 
 
 def test_requirements():

@@ -6,9 +6,8 @@ import pickle
 import numpy as np
 import pytest
 import transformer_c as tc
-from folders import CONFIG, letters
-from words import LABELS, TEXTS, tagged, write_tokenizer
-from words import letters as tokenizer
+from folders import CONFIG
+from words import LABELS, TEXTS, letters, tagged, write_tokenizer
 
 IDS = np.array([[2, 7, 9, 3]])
 READERS = {
@@ -26,8 +25,8 @@ def made():
     tc.manual_seed(0)
     found = {
         "encoder": tc.models.SentenceEncoder(tc.models.create(CONFIG), letters),
-        "cross": tc.models.CrossEncoder(tc.models.create({**CONFIG, "num_labels": 1}, task="text-classification"), tokenizer),
-        "classifier": tc.models.TextClassifier(tc.models.create(CONFIG), tokenizer=tokenizer, epochs=1).fit(TEXTS, LABELS),
+        "cross": tc.models.CrossEncoder(tc.models.create({**CONFIG, "num_labels": 1}, task="text-classification"), letters),
+        "classifier": tc.models.TextClassifier(tc.models.create(CONFIG), tokenizer=letters, epochs=1).fit(TEXTS, LABELS),
         "tagger": tc.models.TokenClassifier(tc.models.create(CONFIG), tokenizer=tagged, epochs=1).fit([["a", "b"]], [["x", "y"]]),
     }
     return {**found, "model": found["encoder"].model}
@@ -136,8 +135,8 @@ def test_what_has_an_order_is_taken(made):
         ("tagger", lambda c: c.fit([["a"]], ["x"]), "labels number 0 must be a sequence of labels, not str"),
         ("classifier", lambda c: c.fit(TEXTS, LABELS, validation_data=(TEXTS, LABELS)), r"validation_data': validation=\(X, y\)"),
         ("classifier", lambda c: c.fit(TEXTS, LABELS, epochs=2), "an argument of the constructor"),
-        ("model", lambda m: tc.models.TextClassifier(m, tokenizer=tokenizer, lr=1e-5), "'lr': learning_rate="),
-        ("model", lambda m: tc.models.TextClassifier(m, tokenizer=tokenizer, device="cuda"), "moves the model"),
+        ("model", lambda m: tc.models.TextClassifier(m, tokenizer=letters, lr=1e-5), "'lr': learning_rate="),
+        ("model", lambda m: tc.models.TextClassifier(m, tokenizer=letters, device="cuda"), "moves the model"),
         ("encoder", lambda e: e.similarity("a", "b"), r"takes vectors, as encode gives them, not 'a'; for texts: similarity\(encode"),
         ("encoder", lambda e: e.similarity(np.ones((1, 16)), None), "takes vectors, as encode gives them, not None"),
         ("encoder", lambda e: e.save(None), "folder must be a path"),
@@ -150,12 +149,12 @@ def test_what_has_an_order_is_taken(made):
         ("classifier", lambda c: tc.models.save(c, "x"), "not TextClassifier; it has a save of its own"),
         ("model", lambda m: tc.models.create("folder"), r"tc\.models\.load reads a folder"),
         ("model", lambda m: tc.models.create(CONFIG, dtype="float16"), r"has no option 'dtype': tc\.models\.create\(config\)\.to\(dtype\)"),
-        ("model", lambda m: tc.models.TextClassifier(m, tokenizer=tokenizer, max_length=8), "given as tokenizer= cuts texts off itself"),
-        ("model", lambda m: tc.models.TextClassifier(tc.nn.Linear(2, 2), tokenizer=tokenizer), "expected a model of .*, not Linear"),
+        ("model", lambda m: tc.models.TextClassifier(m, tokenizer=letters, max_length=8), "given as tokenizer= cuts texts off itself"),
+        ("model", lambda m: tc.models.TextClassifier(tc.nn.Linear(2, 2), tokenizer=letters), "expected a model of .*, not Linear"),
         ("model", lambda m: tc.models.SentenceEncoder(None, letters), "made of a model, as tc.models.load gives, not NoneType"),
         (
             "model",
-            lambda m: tc.models.CrossEncoder(m, tokenizer),
+            lambda m: tc.models.CrossEncoder(m, letters),
             r'as tc.models.load\(folder, task="text-classification"\) gives, not Bert',
         ),
         ("classifier", lambda c: c.fit(["a", "b"], [True, False]), r"number 0 is True \(bool\); int\(label\) makes an int of it"),
@@ -175,7 +174,7 @@ def test_what_has_an_order_is_taken(made):
             lambda c: c.fit(TEXTS, LABELS, sample_weight=[1]),
             r"TextClassifier\.fit\(\) has no option 'sample_weight': texts of rare",
         ),
-        ("model", lambda m: tc.models.TextClassifier(m, tokenizer=tokenizer, early_stopping=True), "keeps the weights of the best epoch"),
+        ("model", lambda m: tc.models.TextClassifier(m, tokenizer=letters, early_stopping=True), "keeps the weights of the best epoch"),
         ("cross", lambda c: c.predict([("a", "b")], activation_fct=np.tanh), "CrossEncoder.predict.. has no option .* activation= of the"),
     ],
 )
@@ -187,7 +186,7 @@ def test_other_mistakes(made, name, call, message):
 @pytest.mark.parametrize(
     ("result", "message"),
     [
-        ([], "gives 0 results for 1 texts"),  # the vector of the text was what the memory had held
+        ([], "gives 0 results for 1 texts"),  # the vector of the text was whatever its memory contained before
         ([([2], [0])] * 2, "gives 2 results for 1 texts"),
         (None, "gives a NoneType for 1 texts"),
         ([[2, 3]], r"gives \[2, 3\] for text number 0; expected \(ids, types\)"),

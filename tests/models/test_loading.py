@@ -342,6 +342,23 @@ def test_shards(tmp_path):
     assert all(np.array_equal(found[name].numpy(), value) for name, value in state.items())
 
 
+def test_shards_of_pytorch(tmp_path):
+    torch = pytest.importorskip("torch")
+    state = sharded(tmp_path)
+    names = sorted(state)
+    files = {name: f"pytorch_model-0000{1 + i % 2}-of-00002.bin" for i, name in enumerate(names)}
+    for file in set(files.values()):
+        torch.save({name: torch.from_numpy(state[name].copy()) for name in names if files[name] == file}, tmp_path / file)
+    for path in tmp_path.glob("*.safetensors*"):
+        path.unlink()
+    (tmp_path / "pytorch_model.bin.index.json").write_text(json.dumps({"metadata": {}, "weight_map": files}))
+    found = tc.convert.to_hf(tc.models.load(tmp_path))
+    assert found.keys() == state.keys() and all(np.array_equal(found[name].numpy(), value) for name, value in state.items())
+    (tmp_path / files[names[0]]).unlink()
+    with pytest.raises(tc.CheckpointError, match=f"names '{files[names[0]]}', which the folder does not have"):
+        tc.models.load(tmp_path)
+
+
 @pytest.mark.parametrize(
     ("index", "message"),
     [

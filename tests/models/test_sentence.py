@@ -7,9 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 import transformer_c as tc
-from folders import CONFIG, letters, sentence_folder
+from folders import CONFIG, sentence_folder
 from transformer_c import cli
 from transformer_c.models.pooling import POOLINGS
+from words import letters
 
 TEXTS = ["abc", "", "z" * 18, "transformers", "a", "0123456789", "numpy", "zyx"] * 3
 
@@ -125,6 +126,18 @@ def test_the_same_bits_in_any_batch(architecture, isa):
     ids[0, :18], ids[1] = letters(["d" * 16])[0][0], 7
     alone = model(ids[:1, :18])
     assert np.array_equal(model(ids, np.arange(140) < np.array([[18], [140]]))[:1, :18], alone)
+
+
+def test_batches_are_sorted_by_length(model):
+    """The longest texts first, so that a batch has little padding; or in their own order."""
+    encoder, seen = tc.models.SentenceEncoder(model, letters), []
+    hook = model.register_forward_pre_hook(lambda part, inputs, options: seen.append(options["lengths"].tolist()), with_kwargs=True)
+    lengths = [len(text) + 2 for text in TEXTS]
+    for sort, expected in ((True, sorted(lengths, reverse=True)), (False, lengths)):
+        seen.clear()
+        encoder.encode(TEXTS, 5, sort)
+        assert seen == [expected[begin : begin + 5] for begin in range(0, len(TEXTS), 5)]
+    hook.remove()
 
 
 def test_a_model_in_train_mode():

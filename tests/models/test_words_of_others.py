@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 import transformer_c as tc
-from folders import CONFIG, letters, sentence_folder
+from folders import CONFIG, sentence_folder
+from words import letters
 
 IDS = np.array([[2, 7, 9, 3], [2, 8, 3, 0]])
 MASK = (IDS != 0).astype(int)

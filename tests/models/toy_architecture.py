@@ -44,7 +44,7 @@ class Toy(TextEncoder):
     """Words, and how far they are from each other."""
 
     table = TABLE
-    longest = 100
+    longest = 200
 
     def __init__(self, config: Config, pooler: bool = False) -> None:
         config.without_extensions()
@@ -56,16 +56,17 @@ class Toy(TextEncoder):
             activation="relu",
             eps=1e-5,
             dropout=config.number("dropout", 0.1),
-            attention_dropout=0.0,
+            attention_dropout=config.number("attention_dropout", 0.0),
         )
         super().__init__(config, config.divided(widths, "wide", "heads"), pooler=False)
         narrow = config.size("narrow", 6)
         self.words = nn.Embedding(config.size("words", 64), narrow)
         self.up = nn.Linear(narrow, widths.model)
         self.norm = nn.LayerNorm(widths.model, eps=widths.eps)
+        self.dropout = nn.Dropout(widths.dropout)
 
     def embed(self, ids: Tensor, token_types: Tensor | None, places: Tensor | None) -> Tensor:
-        return self.norm(self.up(self.words(ids)))
+        return self.dropout(self.norm(self.up(self.words(ids))))
 
     def bias(self, length: int) -> Tensor:
         heads, places = self.layers[0].heads, np.arange(length)

@@ -4,7 +4,9 @@ import json
 
 import numpy as np
 
-WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", *"abcdefghijklmnopqrstuvwxyz"]
+SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]"]
+LETTERS = "abcdefghijklmnopqrstuvwxyz"
+WORDS = [*SPECIAL, *LETTERS, *"0123456789:"]
 TEXTS = ["abc", "zyx", "hello", "q", "transformers", "numpy", "abcabcabc"]
 LABELS = [0, 2, 1, 1, 0, 2, 0]
 TAGS = [[ord(letter) % 3 for letter in text] for text in TEXTS]
@@ -50,26 +52,31 @@ def padded(texts):
     return ids, mask.astype(np.int64)
 
 
-def write_tokenizer(folder, length=40):
-    """The same tokenizer as files."""
+def tokenizer_json(**values):
+    """The same tokenizer as the contents of tokenizer.json; `values` are other parts of it."""
     special = [{"id": i, "content": w, "single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
-               for i, w in enumerate(WORDS[:4])]  # fmt: skip
+               for i, w in enumerate(SPECIAL)]  # fmt: skip
     one = [
         {"SpecialToken": {"id": "[CLS]", "type_id": 0}},
         {"Sequence": {"id": "A", "type_id": 0}},
         {"SpecialToken": {"id": "[SEP]", "type_id": 0}},
     ]
     two = [*one, {"Sequence": {"id": "B", "type_id": 1}}, {"SpecialToken": {"id": "[SEP]", "type_id": 1}}]
-    tokenizer = {
+    return {
         "version": "1.0", "truncation": None, "padding": None, "added_tokens": special, "normalizer": None,
         "pre_tokenizer": {"type": "Split", "pattern": {"Regex": "."}, "behavior": "Isolated", "invert": False},
         "post_processor": {"type": "TemplateProcessing", "single": one, "pair": two,
                            "special_tokens": {w: {"id": w, "ids": [i], "tokens": [w]} for i, w in ((2, "[CLS]"), (3, "[SEP]"))}},
         "decoder": None,
         "model": {"type": "WordLevel", "vocab": {word: i for i, word in enumerate(WORDS)}, "unk_token": "[UNK]"},
+        **values,
     }  # fmt: skip
+
+
+def write_tokenizer(folder, length=40):
+    """The same tokenizer as files."""
     names = {"pad_token": "[PAD]", "cls_token": "[CLS]", "sep_token": "[SEP]", "unk_token": "[UNK]"}
-    (folder / "tokenizer.json").write_text(json.dumps(tokenizer))
+    (folder / "tokenizer.json").write_text(json.dumps(tokenizer_json()))
     config = {"tokenizer_class": "PreTrainedTokenizerFast", "model_max_length": length, **names,
               "model_input_names": ["input_ids", "token_type_ids", "attention_mask"]}  # fmt: skip
     (folder / "tokenizer_config.json").write_text(json.dumps(config))

@@ -10,8 +10,8 @@ from transformer_c.testing import reference as R
 ACTIVATIONS = [None, "relu", "gelu", "gelu_tanh"]
 # M, K, N: nothing, one, primes, vector and tile heights +-1
 SMALL = [(0, 3, 2), (3, 0, 2), (3, 2, 0), (1, 1, 1), (2, 3, 5), (7, 13, 11), (15, 31, 33), (17, 16, 15), (29, 5, 47), (31, 65, 129)]
-# two blocks of k; several items; B packed before; A packed; k of the weight's gradient split into chunks
-LARGE = [(5, 800, 19), (400, 70, 40), (180, 530, 515), (1100, 33, 17), (40, 385, 700)]
+# two blocks of k; several items; B packed before; A packed; k of the weight's gradient split into chunks, of many columns as well
+LARGE = [(5, 800, 19), (400, 70, 40), (180, 530, 515), (1100, 33, 17), (1050, 20, 150), (40, 385, 700)]
 
 
 def operands(rng, M, K, N, dtype):

@@ -280,3 +280,17 @@ def test_a_deep_chain_of_leaves_with_a_late_history():
             before = y
         del x, y, before
     """)
+
+
+@pytest.mark.parametrize("shared_first", [True, False])
+def test_a_gradient_that_others_see_is_added_to_one_that_nobody_sees(shared_first):
+    """The sum of both goes into the memory of the second: no third one is made, and the caller's dy stays what it was."""
+    n = 1 << 18
+    x, dy = tc.arange(n).float().requires_grad_(), tc.ones(n)
+    y = tc.relu(x) + x if shared_first else x + tc.relu(x)
+    _core.memory_reset_peak()
+    before = _core.memory_stats()["in_use"]
+    y.backward(dy)
+    assert _core.memory_stats()["peak_in_use"] - before < 1.5 * x.nbytes
+    np.testing.assert_array_equal(dy.numpy(), 1)
+    np.testing.assert_array_equal(x.grad.numpy(), 1 + (np.arange(n) > 0))

@@ -14,13 +14,14 @@ TC_DEFINE_KERNEL(gemm_pack)(const void *args, int64_t begin, int64_t end, void *
     const tc_gemm_pack_args *a = args;
     const int64_t panels = tc_gemm_panels(a->N, sizeof(real));
     (void)scratch;
-    for (int64_t item = begin; item < end; item++) {
+    for (int64_t item = begin; item < end;) {
         const int64_t n = item % panels * PANEL;
-        const int cols = a->N - n < PANEL ? (int)(a->N - n) : PANEL;
         int64_t batch = item / panels, offset = n * a->b_col;
         for (int d = a->batch_dims - 1; d >= 0; batch /= a->batch_shape[d--]) offset += batch % a->batch_shape[d] * a->b_batch[d];
-        pack_panel(stored_to(a->panels, a->panels_stored, item * tc_gemm_panel_rows(a->K, a->panels_stored) * PANEL), a->panels_stored,
-                   a->K, cols, stored_at(a->b, a->b_stored, offset), a->b_stored, a->b_row, a->b_col);
+        const int64_t panel = tc_gemm_panel_rows(a->K, a->panels_stored) * PANEL;
+        item +=
+            pack_panels(stored_to(a->panels, a->panels_stored, item * panel), panel, a->panels_stored, a->K,
+                        least_of(a->N - n, (end - item) * PANEL), stored_at(a->b, a->b_stored, offset), a->b_stored, a->b_row, a->b_col);
     }
 }
 
@@ -210,17 +211,18 @@ static group_of_b choose_group(const gemm_item *it, int64_t col, int64_t k0, int
         stride = kc * PANEL;
     } else if (g->b_form == TC_GEMM_B_STRIDED || it->widen) {
         const int64_t b_row = panels ? PANEL : g->b_row, b_col = panels ? 1 : g->b_col, next = panels ? stride : PANEL * b_col;
-        for (int64_t i = 0; i * PANEL < it->group * TC_LANES && col + i * PANEL < it->cols; i++) {
-            const int64_t left = it->cols - col - i * PANEL;
+        const int64_t cols = least_of(it->cols - col, it->group * TC_LANES);
+        for (int64_t i = 0; i * PANEL < cols;) {
             const void *from = stored_at(b, g->b_stored, i * next);
             real *to = it->b_scratch + i * PANEL * kc;
 #if TC_PRECISION == 32
             if (pairs) {
                 widen_pairs(to, kc, from);
+                i++;
                 continue;
             }
 #endif
-            pack_panel(to, TC_STORED_AS_COMPUTED, kc, left < PANEL ? (int)left : PANEL, from, g->b_stored, b_row, b_col);
+            i += pack_panels(to, kc * PANEL, TC_STORED_AS_COMPUTED, kc, cols - i * PANEL, from, g->b_stored, b_row, b_col);
         }
         b = it->b_scratch;
         stride = kc * PANEL;

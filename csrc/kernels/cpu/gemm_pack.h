@@ -43,6 +43,12 @@ TC_INLINE void pack_panel_of(const tc_stored stored, const bool raised, void *ou
             for (int64_t k = 0; k < K; k += TC_LANES) {
                 const int rows = v_left(K, k);
                 vreal block[TC_LANES];
+                if (stored == TC_STORED_AS_COMPUTED && rows == TC_LANES && lanes == TC_LANES) {
+                    v_load_transposed(block, (const real *)from + k, b_col, TC_LANES, TC_LANES);
+                    TC_UNROLL
+                    for (int i = 0; i < TC_LANES; i++) v_store((real *)out + (k + i) * PANEL + v, block[i]);
+                    continue;
+                }
                 TC_UNROLL
                 for (int i = 0; i < TC_LANES; i++)
                     block[i] = i < lanes ? v_load_stored(stored_at(from, stored, i * b_col + k), stored, rows) : v_zero();
@@ -180,6 +186,33 @@ static void pack_panel(void *out, tc_stored out_stored, int64_t K, int cols, con
 #endif
     (void)out_stored;
     WITH_STORED(b_stored, pack_panel_of, false, out, K, cols, b, b_row, b_col);
+}
+
+/* `count` panels <- as many whole ones of b, whose columns are adjacent: so much of each row at a time, as rows may lie pages apart. */
+TC_INLINE void pack_adjacent(const int count, real *out, int64_t out_panel, int64_t K, const real *b, int64_t b_row)
+{
+    for (int64_t k = 0; k < K; k++, out += PANEL, b += b_row) {
+        for (int p = 0; p < count; p++) {
+            for (int v = 0; v < PANEL; v += TC_LANES) v_store(out + p * out_panel + v, v_load(b + p * PANEL + v));
+            read_ahead(b + ROWS_AHEAD * b_row + p * PANEL);
+        }
+    }
+}
+
+/* The first panels of `cols` columns, out_panel elements from one to the next. How many: some that lie side by side, or one. */
+static int pack_panels(void *out, int64_t out_panel, tc_stored out_stored, int64_t K, int64_t cols, const void *b, tc_stored b_stored,
+                       int64_t b_row, int64_t b_col)
+{
+    if (b_col == 1 && out_stored == TC_STORED_AS_COMPUTED && b_stored == TC_STORED_AS_COMPUTED && cols >= 2 * PANEL) {
+        const int count = cols >= 4 * PANEL ? 4 : 2;
+        if (count == 4)
+            pack_adjacent(4, out, out_panel, K, b, b_row);
+        else
+            pack_adjacent(2, out, out_panel, K, b, b_row);
+        return count;
+    }
+    pack_panel(out, out_stored, K, cols < PANEL ? (int)cols : PANEL, b, b_stored, b_row, b_col);
+    return 1;
 }
 
 /* Columns [0, K) of `rows` <= TC_TILE_ROWS rows of a, of which there are `left` to read, to out[k * rows + i]. Reads full vectors where it

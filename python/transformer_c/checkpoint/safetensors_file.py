@@ -136,6 +136,11 @@ def save(module_or_dict: Any, path: Any, hyper_parameters: Mapping | None = None
         arrays.update(state)
     else:
         metadata["tree"] = _to_json(encode(state, arrays, what="the saved mapping"))
+    write_arrays(path, arrays, metadata)
+
+
+def write_arrays(path: Any, arrays: Mapping[str, Any], metadata: dict[str, str]) -> None:
+    """Writes arrays and Tensors by name to a safetensors file, which at a path is never incomplete, or to a file object."""
     write(path, *_parts({name: _storable(name, value) for name, value in arrays.items()}, metadata))
 
 
@@ -229,8 +234,8 @@ def load(path: Any, map_location: Any = None, *, weights_only: bool = True, mmap
     Notes
     -----
     bfloat16 and the 8-bit floats are returned as the dtypes of the package ``ml_dtypes``. If it is not installed, bfloat16 is
-    returned as float32 with exactly the same values, and 8-bit floats are an error. Needs the file's size in memory; with `mmap` what is
-    used of it, and copies of arrays that begin at an odd address or must be converted.
+    returned as float32 with exactly the same values, and 8-bit floats are an error. Needs the file's size in memory; with `mmap` only the
+    parts that are used, and copies of arrays that begin at an odd address or must be converted.
 
     Examples
     --------
@@ -261,7 +266,7 @@ def mapping_of(array: Any) -> _mmap.mmap | None:
 
 
 def release(array: Any) -> None:
-    """Gives back the memory of a mapped array's pages, which nobody has written to: who reads it again reads the file."""
+    """Gives the pages of a mapped array, which nobody has written to, back to the system: reading them again reads the file."""
     memory = mapping_of(array)
     if memory is None or not hasattr(_mmap, "MADV_DONTNEED"):
         return

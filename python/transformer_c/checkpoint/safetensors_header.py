@@ -64,7 +64,7 @@ def _parse(text: bytearray) -> dict[str, Any]:
     if text[:1] != b"{":
         raise NotSafetensors("its header does not begin with {")
     try:
-        header = json.loads(text.decode(), object_pairs_hook=_without_repeats, parse_constant=_no_constant)
+        header = json.loads(text.decode(), object_pairs_hook=without_repeats, parse_constant=_no_constant)
     except (ValueError, RecursionError) as error:  # also UnicodeDecodeError, and integers of thousands of digits
         raise NotSafetensors(f"its header is not JSON: {error}") from error
     if not isinstance(header, dict):
@@ -72,10 +72,11 @@ def _parse(text: bytearray) -> dict[str, Any]:
     return header
 
 
-def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """A mapping of JSON, whose names must differ."""
     made = dict(pairs)
     if len(made) < len(pairs):
-        raise ValueError("a name occurs twice in it")
+        raise ValueError("a name occurs twice in one mapping")
     return made
 
 

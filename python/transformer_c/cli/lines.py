@@ -66,7 +66,7 @@ def run(
 ) -> int:
     """Computes the results of all lines, block by block.
 
-    Ctrl-C while lines are awaited ends at once, and otherwise after a block: what is written then is whole.
+    Ctrl-C while lines are awaited ends at once, and otherwise after a block: the output has complete lines only.
 
     Parameters
     ----------
@@ -112,7 +112,7 @@ def run(
 
 
 def _checked(options: argparse.Namespace) -> int | None:
-    """How many lines there are, where only files are read and a bar shows it. What would stop a long run at its end is an error before it begins."""
+    """How many lines there are, where only files are read and a bar shows it. Raises for anything that would stop a long run at its end."""
     output = options.output
     if options.field is not None and not any(_is_json(options, path) for path in options.input or ["-"]):
         raise CommandError(f"--field {options.field} names the text in objects, but no line is JSON: add --json, or name a .jsonl file")
@@ -170,7 +170,7 @@ def _blocks(options: argparse.Namespace, read: Callable[[Any], Any]) -> Iterator
     block: list[tuple[dict[str, Any], Any]] = []
     for path in options.input or ["-"]:
         name, lines = ("standard input", sys.stdin.buffer) if path == "-" else (path, open_regular(path)[0])
-        at_once = 1 if path == "-" and lines.isatty() else size  # who types waits for each result
+        at_once = 1 if path == "-" and lines.isatty() else size  # a person who types waits for each result
         is_json = _is_json(options, path)
         try:
             for number, line in enumerate(lines, 1):

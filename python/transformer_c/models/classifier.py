@@ -97,7 +97,7 @@ class Classifier(Explaining):
         head = self._pretrained.head
         if head is not None and self.num_labels not in (None, len(head.classes)):
             head = None
-        with drawing_from(generator_of(0)):  # what is drawn here is not used
+        with drawing_from(generator_of(0)):  # nothing that is drawn here is used
             made = self._pretrained.start(head, self.dtype)
         vars(self).update(_results(head, made, []))
         if self.tokenizer is not None:
@@ -118,7 +118,7 @@ class Classifier(Explaining):
         folder : str or path-like
             With config.json, weights and the files of a tokenizer.
         num_labels, **options
-            As above.
+            Arguments of the constructor.
         """
         return cls(folder, num_labels, **options)
 
@@ -128,11 +128,17 @@ class Classifier(Explaining):
         return f"{type(self).__name__}({kind}, {classes}, max_length={getattr(self.tokenizer_, 'max_length', None)})"
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """The arguments of the constructor, as in scikit-learn."""
+        """The arguments of the constructor by name, as in scikit-learn; `deep` changes nothing."""
         return {name: getattr(self, name) for name in inspect.signature(type(self)).parameters}
 
     def set_params(self, **params: Any) -> Any:
-        """Other arguments of the constructor, for the next ``fit``; another model or tokenizer is loaded at once."""
+        """Sets arguments of the constructor for the next ``fit``; returns the classifier. Another model or tokenizer is loaded at once.
+
+        Raises
+        ------
+        ValueError
+            When the constructor has no such argument.
+        """
         known = self.get_params()
         for name in params:
             if name not in known:
@@ -177,7 +183,7 @@ class Classifier(Explaining):
         TypeError
             When labels are of several types, or of another one than ``problem_type`` asks for.
         ValueError
-            When texts and labels differ in number, there are not two classes, a number or the loss is not finite.
+            When texts and labels differ in number, when there are fewer than two classes, and when a number or the loss is not finite.
         """
         options = Options.of(vars(self))
         texts = self._checked(X)
@@ -190,7 +196,7 @@ class Classifier(Explaining):
             others = self._checked(validation[0])
             if not others:
                 raise ValueError("validation has no texts; without validation=, the weights of the last epoch are kept")
-            held, held_goals = self._samples_and_goals(others, self._given(others, validation[1], head.problem), head)
+            unseen, unseen_goals = self._samples_and_goals(others, self._given(others, validation[1], head.problem), head)
         lengths = np.array([len(ids) for ids, *_ in samples])
         with drawing_from(generator_of(self.random_state)):
             model = self._pretrained.start(head, self.dtype)
@@ -202,7 +208,7 @@ class Classifier(Explaining):
                 return head.problem.loss(model(**batch), [goals[i] for i in rows])
 
             def validate() -> dict[str, float]:
-                return validated(head.problem, scores(model, held, 2 * options.batch_size, True, False, ""), held_goals)
+                return validated(head.problem, scores(model, unseen, 2 * options.batch_size, True, False, ""), unseen_goals)
 
             check = None if validation is None else validate
             history = train(model, loss, len(samples), options, lengths, check, self.progress)

@@ -50,13 +50,11 @@ def ranking_loss(anchors: Tensor, candidates: Sequence[Tensor], scale: float) ->
     return F.cross_entropy(scores, as_tensor(np.arange(anchors.shape[0])))
 
 
-def fit(
-    encoder: Any, groups: list[tuple[str, ...]], prompts: Sequence[str], options: Options, scale: float, random_state: Any, progress: bool
-) -> Any:
-    """(trained copies of the encoder's model and of its dense layers, history)."""
-    columns = []
-    for prompt, texts in zip(prompts, zip(*groups, strict=True), strict=True):
-        columns.append(encoder.read(list(texts), prompt))
+def fit(encoder: Any, columns: Sequence[tuple[list[Any], int]], options: Options, scale: float, random_state: Any, progress: bool) -> Any:
+    """(trained copies of the encoder's model and of its dense layers, history).
+
+    `columns`: of the anchors, the positives and each of the negatives, the tokens of every text and how many of them are not pooled.
+    """
     model, dense = copy.deepcopy(encoder.model), copy.deepcopy(encoder.dense)
     if next(model.parameters()).dtype.name in ("float16", "bfloat16"):  # too coarse for small steps
         model.to(dtype=np.float32)
@@ -76,7 +74,7 @@ def fit(
         return ranking_loss(anchors, others, scale)
 
     with drawing_from(generator_of(random_state)):
-        history = train(whole, loss, len(groups), options, progress=progress)
+        history = train(whole, loss, len(columns[0][0]), options, progress=progress)
     for layer in dense:
         layer.to("cpu")
     return model, dense, history

@@ -10,9 +10,8 @@ import numpy as np
 from .._arguments import count, one_of
 from .._names import Explaining
 from ..checkpoint import CheckpointError
-from .folder import find, loading, mapping, read_config, read_weights
+from .folder import find, mapping, naming, read_config, read_weights
 from .heads import WithHead
-from .layers import TextEncoder
 from .loading import assemble, check
 from .modules import read_modules
 from .texts import as_others_compute, as_others_read, attributes, checked, listed, made_of, pair, scores, sigmoid, tokens_of
@@ -116,10 +115,10 @@ class CrossEncoder(Explaining):
                 f"{path!r} has default_prompt_name = {options['default_prompt_name']!r:.80}; prompts of pairs are not supported"
             )
         config = read_config(inner)
-        with loading(inner):
+        with naming(inner):
             check(config, _TASK)
             model, lacking = assemble(config, read_weights(inner, mmap), _TASK, dtype, owned=True)
-        if lacking or not isinstance(model.encoder, TextEncoder):
+        if lacking:
             raise CheckpointError(f"{inner!r} has no weights for {', '.join(lacking)}: it is no cross-encoder")
         return cls(
             model,
@@ -150,6 +149,11 @@ class CrossEncoder(Explaining):
         -------
         ndarray of float32, shape (N,)
             (N, outputs) where the model has several; without the first axis for one pair.
+
+        Raises
+        ------
+        TypeError
+            When a pair is not two str.
         """
         if isinstance(batch_size, (str, list, tuple, np.ndarray)):
             raise TypeError(

@@ -52,7 +52,6 @@ class DistilBert(TextEncoder):
 
     def __init__(self, config: Config, pooler: bool = False) -> None:
         config.without_extensions()
-        self_dropout = config.number("dropout", 0.1)
         widths = Widths(
             model=config.size("dim", 768),
             heads=config.size("n_heads", 12),
@@ -60,7 +59,7 @@ class DistilBert(TextEncoder):
             layers=config.size("n_layers", 6),
             activation=config.activation("activation"),
             eps=1e-12,
-            dropout=self_dropout,
+            dropout=config.number("dropout", 0.1),
             attention_dropout=config.number("attention_dropout", 0.1),
         )
         super().__init__(config, config.divided(widths, "dim", "n_heads"), pooler=False)

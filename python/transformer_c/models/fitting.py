@@ -60,11 +60,13 @@ def generator_of(random_state: Any) -> Generator:
     return Generator(as_generator(None).seed64() if random_state is None else count("random_state", random_state, 0))
 
 
-def groups(named: Iterable[tuple[str, Any]], weight_decay: float) -> list[dict[str, Any]]:
+def groups(parameters: Iterable[Any], weight_decay: float) -> list[dict[str, Any]]:
     """The parameters for AdamW: weight decay for matrices, none for norms and biases."""
-    parameters = [parameter for _, parameter in named]
-    decayed = [p for p in parameters if p.ndim > 1]
-    return [{"params": decayed, "weight_decay": weight_decay}, {"params": [p for p in parameters if p.ndim <= 1], "weight_decay": 0.0}]
+    matrices: list[Any] = []
+    others: list[Any] = []
+    for parameter in parameters:
+        (matrices if parameter.ndim > 1 else others).append(parameter)
+    return [{"params": matrices, "weight_decay": weight_decay}, {"params": others, "weight_decay": 0.0}]
 
 
 def rate(step: int, warm: int, steps: int) -> float:
@@ -115,7 +117,7 @@ def train(
     list of dict
         For each epoch "loss", the mean over samples, and what `validate` gives.
     """
-    optimizer = optim.AdamW(groups(model.named_parameters(), options.weight_decay), lr=options.learning_rate)
+    optimizer = optim.AdamW(groups(model.parameters(), options.weight_decay), lr=options.learning_rate)
     steps = options.epochs * math.ceil(number / options.batch_size)
     warm = math.ceil(options.warmup * steps)
     schedule = optim.LambdaLR(optimizer, lambda step: rate(step, warm, steps))

@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from ..checkpoint import CheckpointError, load, load_torch_checkpoint
+from ..checkpoint import CheckpointError, load, load_torch_checkpoint, safetensors_file
 from ..checkpoint.errors import parsing
 from ..checkpoint.files import open_regular, other_format, write_atomically
-from ..checkpoint.safetensors_file import _parts, _storable
+from ..checkpoint.safetensors_header import without_repeats
 
 MAX_JSON = 1 << 24  # bytes of a JSON file other than a tokenizer's
 _OTHERS = {  # files of weights that are not read
@@ -40,7 +40,7 @@ def read_json(path: str, most: int = MAX_JSON) -> Any:
     """The contents of a JSON file of at most `most` bytes."""
     text = contents(path, most)
     with parsing(f"{path!r} is not JSON that can be read"):
-        return json.loads(text.decode(), object_pairs_hook=_without_repeats)
+        return json.loads(text.decode(), object_pairs_hook=without_repeats)
 
 
 def write_json(path: str, values: Any) -> None:
@@ -54,13 +54,6 @@ def mapping(path: str) -> dict[str, Any]:
     if not isinstance(values, dict):
         raise CheckpointError(f"{path!r} is not a mapping")
     return values
-
-
-def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    made = dict(pairs)
-    if len(made) < len(pairs):
-        raise ValueError("a name occurs twice in one mapping")
-    return made
 
 
 def path_of(folder: Any) -> str:
@@ -86,7 +79,7 @@ def find(folder: Any) -> str:
 
 
 def _advice(path: str) -> str:
-    """For a path that is none: what somebody who meant a home folder, or a model of the Hub, does."""
+    """What to do about a path where there is no folder: one in the home folder, or the name of a model on the Hub."""
     if path.startswith("~"):
         return "; os.path.expanduser replaces ~"
     owner, _, name = path.partition("/")
@@ -96,7 +89,7 @@ def _advice(path: str) -> str:
 
 
 def _inside(folder: str) -> str:
-    """Says in which of its folders, or of theirs, there is a model, as in packages and caches."""
+    """Says which folder inside, at most two levels down, has a model, as in packages and caches."""
     found = []
     for path in islice(_below(folder), 1000):
         files = _listed(path)
@@ -112,8 +105,8 @@ def _below(folder: str) -> Iterator[str]:
         yield from (os.path.join(path, name) for name in _listed(path))
 
 
-class loading:
-    """``with loading(folder):`` names the folder in the errors of what is read from it."""
+class naming:
+    """``with naming(folder):`` names the folder in the errors of what is read from it."""
 
     def __init__(self, folder: str | None) -> None:
         self._folder = folder
@@ -150,7 +143,7 @@ def read_weights(folder: str, mmap: bool = True) -> dict[str, np.ndarray]:
 
 def write_arrays(path: str, arrays: Mapping[str, Any]) -> None:
     """Writes a safetensors file as transformers does; it is never incomplete."""
-    write_atomically(path, *_parts({name: _storable(name, value) for name, value in arrays.items()}, {"format": "pt"}))
+    safetensors_file.write_arrays(path, arrays, {"format": "pt"})
 
 
 def _other_weights(folder: str) -> str:

@@ -38,9 +38,9 @@ named_as_in_transformers = explained(_INSTEAD, _SAME, harmless=dict.fromkeys(("l
 
 
 def _own_lengths(x: Tensor, visible: dict[str, Any]) -> Any:
-    """The lengths of packed texts, or the one of all texts of x (B, T, E). Of padded ones, whose T is that of the batch, the positions up to the
-    last token and those after it, in turns."""
-    if _core.is_traced() or x.is_cuda:  # nothing goes by lengths there
+    """The lengths of packed texts, or the one length of all texts of x (B, T, E). Padded texts have two each: of the positions up to the last
+    token, and of those after it, as T depends on the batch."""
+    if _core.is_traced() or x.is_cuda:  # no kernel is chosen by lengths there
         return None
     if "sequence_lengths" in visible:
         return visible["sequence_lengths"]
@@ -59,6 +59,8 @@ class Layer(nn.Module):
     widths : Widths
     norm_first : bool
         Normalise before attention and network (ViT) instead of after the residual connections (BERT and its kin).
+    qkv_bias : bool
+        Whether queries, keys and values have biases.
     """
 
     _attention_map: ClassVar = {"return_attention": True}
@@ -166,6 +168,14 @@ class TextEncoder(nn.Module):
             0 at padded positions. For them nothing is computed: layers see the texts of a batch side by side, (1, N, E), N the number of
             their tokens, unless all are of the same length; a hook finds ``packing`` among the layer's arguments, and
             ``packing.unpack(output[0])`` is (B, T, E). A text has the same bits in any batch.
+
+        Raises
+        ------
+        ValueError
+            When ids are no integers (B, T), or more than the model has positions for; when the others have other shapes, a mask has values
+            other than 0 and 1, or lengths are not from 0 to T.
+        IndexError
+            When an id is none of the model's words.
         """
         ids = _numbers(ids)
         if ids.ndim != 2 or ids.dtype.kind not in "iu":
@@ -187,7 +197,7 @@ class TextEncoder(nn.Module):
             visible["bias"] = bias
         x = self.embed(ids, token_types, places)
         for layer in self.layers:
-            x = layer(x, visible, packing=packing) if packing is not None else layer(x, visible)
+            x = layer(x, visible, packing=packing)
         if packing is not None:
             return packing.unpack(x[0])
         return x if real is None else x.masked_fill(~real[:, :, None], 0.0)

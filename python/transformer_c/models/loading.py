@@ -1,4 +1,4 @@
-"""Makes a model of a configuration and weights; writes one as transformers does."""
+"""Makes models of a configuration and weights; writes them as transformers does."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ import numpy as np
 from .. import nn
 from .._core import Tensor
 from .._names import explained
-from .._tensor import as_tensor
+from .._tensor import as_tensor, cat
 from ..checkpoint import CheckpointError
 from ..checkpoint.safetensors_file import release
 from .architectures import ARCHITECTURES
 from .config import Config
-from .folder import find, loading, path_of, read_config, read_weights, write_arrays, write_json
+from .folder import find, naming, path_of, read_config, read_weights, write_arrays, write_json
 from .heads import CLASSES, HEADS, WithHead, other_task
-from .names import fill, joined, plain, to_state
+from .names import fill, plain, to_state
 from .texts import as_others_read
 
 _WITH_CLASSES = ("text-classification", "token-classification", "image-classification")  # tasks
@@ -60,6 +60,8 @@ def load(folder: Any, *, dtype: Any = None, task: str | None = None, mmap: bool 
         config.json, one for another task.
     FileNotFoundError
         When there is no such folder.
+    ValueError
+        When the architecture has no head for the task, or the dtype is none of float32, float64, float16 and bfloat16.
 
     See Also
     --------
@@ -83,7 +85,7 @@ def load(folder: Any, *, dtype: Any = None, task: str | None = None, mmap: bool 
     """
     path = find(folder)
     config = read_config(path)
-    with loading(path):
+    with naming(path):
         check(config, task)
         return build(config, read_weights(path, mmap), task, dtype, owned=True, stacklevel=4)  # the decorator is a call
 
@@ -134,7 +136,8 @@ def assemble(values: Any, state: Mapping[str, Any], task: str | None, dtype: Any
 
     def convert(arrays: list[Any]) -> Tensor:
         writable = [a.detach() if isinstance(a, Tensor) else as_tensor(a if is_free(a) else a.copy()) for a in arrays]
-        made = joined([array.to(wanted) for array in writable])  # joined first, they would take the memory of all in both dtypes
+        parts = [array.to(wanted) for array in writable]  # joined first, they would take the memory of all in both dtypes
+        made = parts[0] if len(parts) == 1 else cat(parts, 0)
         if owned and made is not writable[0]:  # copies
             for array in arrays:
                 release(array)
@@ -159,6 +162,18 @@ def create(config: Any, *, task: str | None = None) -> nn.Module:
         As in config.json; anything with ``to_dict()``.
     task : str, optional
         As for ``load``.
+
+    Returns
+    -------
+    Module
+        In eval mode, with parameters of float32.
+
+    Raises
+    ------
+    CheckpointError
+        When there is no such architecture, or the configuration asks for something that is not supported.
+    ValueError
+        When the architecture has no head for the task.
 
     Examples
     --------
@@ -251,6 +266,13 @@ def save(model: Any, folder: Any) -> None:
     folder : str or path-like
         Is made where it does not exist. Tokenizer files are not written: copy them.
 
+    Raises
+    ------
+    TypeError
+        When it is no model of ``tc.models``.
+    OSError
+        When the files cannot be written.
+
     Examples
     --------
     >>> import os, tempfile, transformer_c as tc
@@ -276,12 +298,13 @@ def save(model: Any, folder: Any) -> None:
 
 
 def state_of(model: Any) -> dict[str, Tensor]:
-    """``tc.convert.to_hf``."""
+    """The parameters by transformers' names, after a check that this is a model: ``tc.convert.to_hf``."""
     kind_of(model.encoder if isinstance(model, WithHead) else model)
     return to_state(model)
 
 
 def kind_of(encoder: Any) -> Any:
+    """The architecture of an encoder; raises for what is none."""
     if type(encoder) not in ARCHITECTURES.values():
         advice = "; it has a save of its own" if callable(getattr(encoder, "save", None)) else ""
         raise TypeError(f"expected a model of tc.models, not {type(encoder).__name__}{advice}")

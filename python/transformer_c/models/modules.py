@@ -14,7 +14,7 @@ from .._core import Tensor, set_data
 from .._tensor import as_tensor
 from ..checkpoint import CheckpointError
 from ..nn.transformer import activated
-from .folder import loading, mapping, read_json, read_weights
+from .folder import mapping, naming, read_json, read_weights
 from .layers import ACTIVATIONS
 
 _PARTS = ("Transformer", "Pooling", "Dense", "Normalize")
@@ -74,7 +74,7 @@ def read_dense(folder: str, mmap: bool = True) -> Dense:
     for name, only in (("module_input_name", "sentence_embedding"), ("module_output_name", "sentence_embedding"), ("use_residual", False)):
         if values.get(name, only) not in (only, None):
             raise CheckpointError(f"{path!r} has {name} = {values[name]!r:.80}; only {only!r} is supported")
-    with loading(folder):
+    with naming(folder):
         state = read_weights(folder, mmap)
         bias = values.get("bias", True)
         expected = {"linear.weight": ("out_features", "in_features"), **({"linear.bias": ("out_features",)} if bias is True else {})}

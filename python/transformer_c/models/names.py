@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 
 from .._core import Tensor, set_data
-from .._tensor import cat
 from ..checkpoint import CheckpointError
 from ..checkpoint.safetensors_file import mapping_of
 from .heads import WithHead
@@ -132,8 +131,3 @@ def to_state(module: Any) -> dict[str, Tensor]:
         for copy, name in table.tied.items():
             found[copy] = found[table.full(name)]
     return found
-
-
-def joined(tensors: list[Tensor]) -> Tensor:
-    """Tensors one below the other."""
-    return tensors[0] if len(tensors) == 1 else cat(tensors, 0)

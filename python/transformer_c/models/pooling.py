@@ -1,4 +1,4 @@
-"""How one vector is made of those of a text's tokens: a row for each way, which all that pools, reads or writes folders, or names the ways uses."""
+"""How one vector is made of those of a text's tokens. Each way is a row of one table, for pooling, for reading and writing folders, and for messages."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Pooling(NamedTuple):
     of_text : callable
         The vector (E,) of the states (T, E) of a text's tokens from number `first` on; sums are in float64.
     recorded : callable
-        The same with gradients: vectors (B, E) of states (B, T, E) and `used` (B, T), which says what tokens are pooled.
+        The same with gradients: vectors (B, E) of states (B, T, E) and `used` (B, T), which says which tokens are pooled.
     """
 
     name: str

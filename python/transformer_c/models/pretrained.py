@@ -8,11 +8,9 @@ from typing import Any
 import numpy as np
 
 from .. import nn
-from ..checkpoint import CheckpointError
 from .config import Config
-from .folder import find, loading, read_config, read_weights
+from .folder import find, naming, read_config, read_weights
 from .heads import WithHead, other_task
-from .layers import TextEncoder
 from .loading import assemble, check, kind_of, state_of
 from .names import plain
 from .problems import PROBLEMS, REGRESSION, SINGLE, Head, Problem
@@ -40,10 +38,8 @@ class Pretrained:
         self.config: dict[str, Any] = dict(model.config) if self.path is None else read_config(self.path)
         if self.path is None:
             self.config["architectures"] = None  # of the folder that the module was read from, perhaps with another head
-        with loading(self.path):
+        with naming(self.path):
             self._kind = check(self.config, task)[1]
-            if not issubclass(self._kind, TextEncoder):
-                raise CheckpointError(f"a model of {self.config['model_type']} reads no texts")
             self._layers = self._kind.table.heads[task]  # of the head
             self._read = None if self.path is None else read_weights(self.path, mmap)  # for the first start
             self.head = self._own(problem) if self._has_head() else None
@@ -54,13 +50,16 @@ class Pretrained:
         if head is not None:
             config["problem_type"] = head.problem.name if self._task == "text-classification" else None
         if head is not None and head is not self.head:
-            config.update(named([str(name) for name in head.classes.tolist()]), labels_are_integers=head.classes.dtype.kind in "iu")
+            names = [str(name) for name in head.classes.tolist()]
+            config["id2label"] = {str(i): name for i, name in enumerate(names)}
+            config["label2id"] = {name: i for i, name in enumerate(names)}
+            config["labels_are_integers"] = head.classes.dtype.kind in "iu"
             config.pop("num_labels", None)
         if self.head is None or head is not self.head:
             files = plain(state, self._kind)
             dropped = {files.get(f"{self._layers['out']}.{leaf}") for leaf in ("weight", "bias")}
             state = {key: value for key, value in state.items() if key not in dropped}
-        with loading(self.path):
+        with naming(self.path):
             return assemble(config, state, self._task, dtype, owned=True)[0]
 
     def _state(self) -> dict[str, Any]:
@@ -80,7 +79,7 @@ class Pretrained:
         return not other and all(f"{name}.weight" in files for name in self._layers.values())
 
     def _own(self, wanted: Problem | None) -> Head | None:
-        """The head of the weights. What it answers is said by config.json, or by `wanted` where that does not."""
+        """The head of the weights. config.json says what it answers, or `wanted` where config.json does not."""
         config = Config(self.config)
         classes = self._labels(config)
         if self._task != "text-classification":
@@ -100,10 +99,3 @@ class Pretrained:
             return np.array([int(name) for name in names])
         except ValueError:
             raise config.refuse("labels_are_integers", f"names that are integers, not {names!r:.100}") from None
-
-
-def named(labels: list[str] | None) -> dict[str, Any]:
-    """The names of the classes, as in config.json."""
-    if labels is None:
-        return {}
-    return {"id2label": {str(i): name for i, name in enumerate(labels)}, "label2id": {name: i for i, name in enumerate(labels)}}

@@ -181,19 +181,11 @@ class SentenceEncoder(Explaining):
             found = names_of(pooling)
         if not isinstance(normalize, (bool, np.bool_, type(None))):
             raise TypeError(f"normalize must be True, False or None, got {normalize!r:.80} ({type(normalize).__name__})")
-        config = mapping(os.path.join(path, "config_sentence_transformers.json"))
+        prompts, default, function = _read_options(path)
         model = load(inner, dtype=dtype, mmap=mmap)
         if not isinstance(model, TextEncoder):
             raise CheckpointError(f"{path!r} has a model of {type(model).__name__}, which encodes no texts")
         limit = None if max_length is None else count("max_length", max_length)
-        prompts = config.get("prompts") or {}
-        if not isinstance(prompts, dict) or not all(isinstance(text, str) for text in prompts.values()):
-            raise CheckpointError(f"config_sentence_transformers.json has prompts = {prompts!r:.80}; expected texts by name")
-        default, function = config.get("default_prompt_name"), config.get("similarity_fn_name") or "cosine"
-        if default is not None and (not isinstance(default, str) or default not in prompts):
-            raise CheckpointError(f"config_sentence_transformers.json has default_prompt_name = {default!r:.80}, which its prompts lack")
-        if function not in SIMILARITIES:
-            raise CheckpointError(f"config_sentence_transformers.json has similarity_fn_name = {function!r:.80}; there are {SIMILARITIES}")
         tokenizer = Tokenizer(inner, longest(inner, limit, model.longest))
         try:
             return cls(
@@ -253,6 +245,13 @@ class SentenceEncoder(Explaining):
         -------
         ndarray of float32, shape (N, E)
             In the order of the texts; (E,) for one text.
+
+        Raises
+        ------
+        TypeError
+            When a text is no str.
+        ValueError
+            When there is no such prompt, and when the tokenizer gives what the model cannot take.
         """
         if isinstance(texts, str):
             return self.encode(
@@ -260,7 +259,7 @@ class SentenceEncoder(Explaining):
             )[0]
         size = count("batch_size", batch_size)
         texts = checked(texts)
-        tokens, skipped = self.read(texts, self._prompt(prompt_name, prompt))
+        tokens, skipped = self._read(texts, self._prompt(prompt_name, prompt))
         order = by_length(tokens) if sort_by_length else np.arange(len(tokens))
         result = np.empty((len(texts), self._width), np.float32)
         with evaluating(self.model), Bar(len(texts), progress, "encoding") as bar:
@@ -284,6 +283,11 @@ class SentenceEncoder(Explaining):
         -------
         ndarray of float32, shape (N, M)
             Cosines, products, or distances times -1: larger is more similar.
+
+        Raises
+        ------
+        ValueError
+            When the vectors of `a` and `b` differ in size.
         """
         a, b = (_vectors(x) for x in (a, b))
         if a.ndim != 2 or b.ndim != 2 or a.shape[1] != b.shape[1]:
@@ -313,8 +317,8 @@ class SentenceEncoder(Explaining):
     ) -> SentenceEncoder:
         """Trains the encoder on texts that belong together; returns it.
 
-        The loss is multiple negatives ranking loss (Henderson et al. 2017, section 4.4): among all second texts of a batch, the cosine with
-        the own one should be the largest. Larger batches are harder, and better. A fit that is refused or interrupted changes nothing.
+        The loss is multiple negatives ranking loss (Henderson et al. 2017, section 4.4): of all second texts of a batch, a text's own one should
+        have the largest cosine with it. Larger batches are harder, and better. A fit that is refused or interrupted changes nothing.
 
         Parameters
         ----------
@@ -339,6 +343,18 @@ class SentenceEncoder(Explaining):
             Decides on batches and dropout. The same int gives the same bits; None draws from ``tc.manual_seed``'s generator.
         progress : bool, default False
             Show a bar.
+
+        Returns
+        -------
+        SentenceEncoder
+            This one. The loss of each epoch is in ``history``.
+
+        Raises
+        ------
+        TypeError
+            When a pair is no tuple of two or more str.
+        ValueError
+            When the pairs have different numbers of texts, an option has a wrong value, or the loss is not finite.
 
         Examples
         --------
@@ -365,7 +381,8 @@ class SentenceEncoder(Explaining):
             raise ValueError(f"prompt_names has {len(names)} names, but a pair has {len(groups[0])} texts")
         prompts = ["" if name is None else self._prompt(name, None) for name in names]
         factor = not_negative("scale", scale)
-        model, dense, history = contrastive.fit(self, groups, prompts, options, factor, random_state, progress)
+        columns = [self._read(list(texts), prompt) for prompt, texts in zip(prompts, zip(*groups, strict=True), strict=True)]
+        model, dense, history = contrastive.fit(self, columns, options, factor, random_state, progress)
         self.__dict__ = {**vars(self), "model": model, "dense": dense, "history": history}  # in one step
         return self
 
@@ -418,7 +435,7 @@ class SentenceEncoder(Explaining):
             raise ValueError(f"prompt_name is {name!r}; this model has {known}")
         return "" if name is None else _checked_prompt(self.prompts[name], f"the prompt {name!r}")
 
-    def read(self, texts: list[str], prompt: str) -> tuple[list[Any], int]:
+    def _read(self, texts: list[str], prompt: str) -> tuple[list[Any], int]:
         """(tokens of each text after a prompt, how many of them are not pooled)."""
         skipped = 0
         if prompt and not self.include_prompt:
@@ -434,6 +451,20 @@ class SentenceEncoder(Explaining):
         lengths = given["lengths"]
         states = np.asarray(self.model(**given)).astype(np.float32, copy=False)
         return np.stack([of_text(self.pooling, state[:length], skipped) for state, length in zip(states, lengths, strict=True)])
+
+
+def _read_options(folder: str) -> tuple[dict[str, str], str | None, str]:
+    """(prompts by name, the name of the default one, the similarity) of config_sentence_transformers.json."""
+    config = mapping(os.path.join(folder, "config_sentence_transformers.json"))
+    prompts = config.get("prompts") or {}
+    if not isinstance(prompts, dict) or not all(isinstance(text, str) for text in prompts.values()):
+        raise CheckpointError(f"config_sentence_transformers.json has prompts = {prompts!r:.80}; expected texts by name")
+    default, function = config.get("default_prompt_name"), config.get("similarity_fn_name") or "cosine"
+    if default is not None and (not isinstance(default, str) or default not in prompts):
+        raise CheckpointError(f"config_sentence_transformers.json has default_prompt_name = {default!r:.80}, which its prompts lack")
+    if function not in SIMILARITIES:
+        raise CheckpointError(f"config_sentence_transformers.json has similarity_fn_name = {function!r:.80}; there are {SIMILARITIES}")
+    return prompts, default, function
 
 
 def _checked_prompt(prompt: Any, name: str) -> str:

@@ -1,4 +1,4 @@
-"""The table that each architecture has: all that is said of it outside of its computation."""
+"""The table of an architecture: everything about it but its computation."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Table:
     prefix : str
         Before the names of the encoder's arrays, where the model has a head.
     name : str
-        With which the names of its classes begin.
+        How the names of its classes begin.
     sizes : mapping of str to (str, int)
         For values of config.json, an array and the axis of it that has this size.
     layers : (str, str)
@@ -67,6 +67,7 @@ class Table:
     renamed : tuple of (pattern, replacement)
         From names that other versions have to these.
     vocabulary : Vocabulary, optional
+        Of which files a tokenizer is made where there is no tokenizer.json; None: of none.
     buffers : tuple of str
         Arrays that older files have and no model needs.
     """

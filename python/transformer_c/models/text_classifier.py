@@ -120,6 +120,8 @@ class TextClassifier(Classifier):
         ------
         AttributeError
             For regression, as of scikit-learn's regressors.
+        RuntimeError
+            Before a fit, where the folder has no head for texts.
         """
         if self._fitted()[1].problem is REGRESSION:
             raise AttributeError(f"{type(self).__name__} for regression has no probabilities; predict gives the numbers")
@@ -144,7 +146,17 @@ class TextClassifier(Classifier):
         return best[:, 0] if problem is REGRESSION and best.shape[1] == 1 else best
 
     def score(self, X: Any, y: Any) -> float:
-        """The share of the texts whose label is predicted, or all of whose labels are; of a regression the coefficient of determination, R2."""
+        """The share of the texts whose label is predicted, or all of whose labels are; of a regression the coefficient of determination, R2.
+
+        Parameters
+        ----------
+        X, y : sequence
+            Texts and their labels or numbers, as for ``fit``.
+
+        Returns
+        -------
+        float
+        """
         head, texts = self._fitted()[1], self._checked(X)
         if not texts:
             raise ValueError("there are no texts to score")

@@ -1,4 +1,4 @@
-"""Lists of texts to batches of tokens; what all that reads texts has in common."""
+"""Lists of texts to batches of tokens; what all classes that read texts share."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Tokens = tuple[np.ndarray, np.ndarray]  # (ids, types) of a text
 _AT_ONCE = 1024  # texts that the tokenizer reads at once, as what it gives is large
 
 
-# Of the arguments of transformers' and sentence-transformers' readers, what to write instead, and those that ask for nothing else.
+# Arguments of transformers' and sentence-transformers' readers: what to write instead, and the values that change nothing.
 _READING = {
     "device": "encoder.model.to(device) moves the model",
     "device_map": "model.to(device) moves the model",
@@ -25,15 +25,16 @@ _READING = {
     "trust_remote_code": "nothing in a folder is executed",
     "model_kwargs": "dtype= and mmap=",
 }
-_HARMLESS = {
+_HARMLESS_READING = {
     "device": (None, "cpu"),
     "trust_remote_code": (False,),
     "local_files_only": (True, False),
     "cache_folder": (None,),
     "revision": (None,),
 }
-as_others_read = explained(_READING, {"torch_dtype": "dtype"}, harmless=_HARMLESS)
-# The same for computing with texts.
+as_others_read = explained(_READING, {"torch_dtype": "dtype"}, harmless=_HARMLESS_READING)
+
+# The same of what computes with texts.
 _COMPUTING = {
     "convert_to_tensor": "tc.tensor(vectors) is one",
     "convert_to_numpy": "the result is an ndarray; list(vectors) has its rows",
@@ -43,13 +44,21 @@ _COMPUTING = {
     **dict.fromkeys(("activation_fn", "activation_fct"), "activation= of the encoder"),
     "apply_softmax": "np.exp(scores) / np.exp(scores).sum(1, keepdims=True)",
 }
-_NOTHING = {"convert_to_tensor": (False,), "convert_to_numpy": (True,), "device": (None, "cpu"), "output_value": ("sentence_embedding",),
-            "precision": ("float32",), "activation_fn": (None,), "activation_fct": (None,), "apply_softmax": (False,)}  # fmt: skip
+_HARMLESS_COMPUTING = {
+    "convert_to_tensor": (False,),
+    "convert_to_numpy": (True,),
+    "device": (None, "cpu"),
+    "output_value": ("sentence_embedding",),
+    "precision": ("float32",),
+    "activation_fn": (None,),
+    "activation_fct": (None,),
+    "apply_softmax": (False,),
+}
+as_others_compute = explained(_COMPUTING, {"show_progress_bar": "progress"}, harmless=_HARMLESS_COMPUTING)
 
 
-# The same for attributes of what reads texts with a model under this name.
 def attributes(model: str, **more: str) -> dict[str, str]:
-    """Of transformers' and sentence-transformers' attributes, what to write instead."""
+    """The same of attributes: what to write instead, where the model itself is the attribute `model`."""
     return {
         **dict.fromkeys(("to", "cuda", "cpu", "device"), f"{model}.to(device)"),
         **dict.fromkeys(("half", "float", "bfloat16", "double"), "dtype= where the folder is read"),
@@ -58,11 +67,8 @@ def attributes(model: str, **more: str) -> dict[str, str]:
     }
 
 
-as_others_compute = explained(_COMPUTING, {"show_progress_bar": "progress"}, harmless=_NOTHING)
-
-
 def made_of(kind: str, model: Any, tokenizer: Any, wanted: type, call: str) -> None:
-    """Raises for what is no model of the class `wanted`, which `call` gives, and for a tokenizer that is no function."""
+    """Raises unless `model` is one of the class `wanted`, as `call` gives it, and `tokenizer` a function."""
     if isinstance(model, (str, os.PathLike)):
         raise TypeError(f"{kind}(model, tokenizer) is made of a model; {kind}.from_pretrained({os.fspath(model)!r:.80}) reads a folder")
     if not callable(tokenizer):

@@ -77,17 +77,33 @@ class TokenClassifier(Classifier):
         return result
 
     def predict(self, X: Any, *, batch_size: int = 32) -> list[list[Any]]:
-        """The likeliest label of each word, None for words of which the tokenizer makes no tokens; parameters as for ``predict_proba``."""
+        """The likeliest label of each word; parameters as for ``predict_proba``.
+
+        Returns
+        -------
+        list of lists of str or int
+            None for words of which the tokenizer makes no tokens.
+        """
         return [self._labels(each) for each in self.predict_proba(X, batch_size=batch_size)]
 
     def score(self, X: Any, y: Any) -> float:
-        """The share of the words whose label is predicted."""
+        """The share of the words whose label is predicted.
+
+        Parameters
+        ----------
+        X, y : sequence of lists
+            Words, and their labels.
+
+        Returns
+        -------
+        float
+        """
         head, texts = self._fitted()[1], self._checked(X)
         labels = self._given(texts, y, None)
         if not any(texts):
             raise ValueError("there are no words to score")
-        same_kind(head, [label for some in labels for label in some])
-        return accuracy(*([label for some in each for label in some] for each in (self.predict(texts), labels)))
+        wanted = same_kind(head, _in_a_row(labels))
+        return accuracy(_in_a_row(self.predict(texts)), wanted)
 
     def _labels(self, odds: np.ndarray) -> list[Any]:
         """The likeliest label of each word."""
@@ -116,12 +132,12 @@ class TokenClassifier(Classifier):
         return labels
 
     def _head_for(self, given: list[list[Any]]) -> Head:
-        return self._head_of([label for some in given for label in some])
+        return self._head_of(_in_a_row(given))
 
     def _samples(self, texts: list[Any]) -> list[Any]:
         """(ids, types, words, text): the number of the word that each token is the first of, -1 elsewhere; the number of the text.
 
-        What of a text did not fit is another sample; one without the first token of a word is left out.
+        The words that did not fit are another sample; a sample without the first token of any word is left out.
         """
         tokenize = self.tokenizer_.words if isinstance(self.tokenizer_, Tokenizer) else self.tokenizer_
         done, left = [], [(i, 0) for i in range(len(texts))]
@@ -148,3 +164,8 @@ class TokenClassifier(Classifier):
             goals.append(np.full(len(words), IGNORED))
             goals[-1][words >= 0] = known[text][words[words >= 0]]
         return samples, goals
+
+
+def _in_a_row(lists: list[list[Any]]) -> list[Any]:
+    """The labels of all words, text after text."""
+    return [label for labels in lists for label in labels]

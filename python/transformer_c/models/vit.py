@@ -98,6 +98,11 @@ class ViT(nn.Module):
         -------
         Tensor or ndarray, shape (B, 1 + patches, E)
             The first position belongs to no patch.
+
+        Raises
+        ------
+        ValueError
+            When the images have another size.
         """
         pixels = as_tensor(pixels)
         if pixels.ndim != 4 or tuple(pixels.shape[1:]) != (self.channels, *self.size):
