@@ -17,6 +17,7 @@ def _attend(attn_mask):
 
 
 _LINEAR = tc.nn.Linear(4, 4)
+_ENCODER = tc.nn.TransformerEncoderLayer(8, 2, 8, batch_first=True)
 
 
 def _schedule(make, **options):
@@ -263,6 +264,72 @@ MISTAKES = {
     "a size that is none": (lambda: tc.randn("a"), TypeError, "size must be ints or one sequence of ints, got 'a'"),
     "a list into Sequential": (lambda: tc.nn.Sequential([_LINEAR, _LINEAR]), TypeError, r"unpacked with \*"),
     "a precision there is none of": (lambda: tc.set_float32_precision("low"), ValueError, "'highest' or 'high' or 'medium', got 'low'"),
+    "a loss that is made of its inputs": (
+        lambda: tc.nn.MSELoss(tc.ones(2), tc.ones(2)),
+        TypeError,
+        r"make the loss first, then call it: MSELoss\(\)\(input, target\)",
+    ),
+    "one beta": (lambda: tc.optim.Adam(_LINEAR.parameters(), betas=0.9), TypeError, r"betas must be two numbers, .* got 0\.9"),
+    "three betas": (lambda: tc.optim.AdamW(_LINEAR.parameters(), betas=(0.9, 0.9, 0.9)), TypeError, "betas must be two numbers"),
+    "a count of parameters": (lambda: _LINEAR.num_parameters(), AttributeError, r"use sum\(p\.numel\(\) for p in model\.parameters\(\)\)"),
+    "a gradient as in PyTorch": (lambda: tc.autograd, AttributeError, r"use loss\.backward\(\) and t\.grad; tc\.custom_op"),
+    "a longer name of NumPy's": (lambda: tc.multiply, AttributeError, r"use tc\.mul$"),
+    "a method by its longer name": (lambda: tc.ones(2).true_divide, AttributeError, r"use t\.div$"),
+    "infinity": (lambda: tc.inf, AttributeError, r'use float\("inf"\)'),
+    "an interpolation": (lambda: tc.ones(2).lerp, AttributeError, r"use t \+ weight \* \(end - t\)"),
+    "a default dtype": (lambda: tc.set_default_dtype("float64"), AttributeError, r"use dtype= .* and model\.double\(\)"),
+    "pooling as a function": (lambda: tc.F.max_pool2d, AttributeError, r"use t\.unfold\(dim, size, step\)"),
+    "an initialisation that there is not": (lambda: tc.nn.init.orthogonal_, AttributeError, r"np\.linalg\.qr"),
+    "averages of weights": (lambda: tc.optim.swa_utils, AttributeError, "use the mean of state dicts"),
+    "a progress bar of Lightning's": (lambda: tc.callbacks.TQDMProgressBar, AttributeError, r"use Trainer\(progress=True\)"),
+    "a logger of Lightning's": (lambda: tc.loggers.WandbLogger, AttributeError, r"extends tc\.loggers\.Logger"),
+    "a metric that there is not": (lambda: tc.metrics.AUROC, AttributeError, r"use sklearn\.metrics"),
+    "a search for a learning rate": (lambda: tc.Trainer(1).tune, AttributeError, "no rate or size is searched for"),
+    "a figure of the losses": (lambda: tc.plot.history, AttributeError, r"use tc\.plot\.losses\(trainer\)"),
+    "a schedule's option": (lambda: _schedule(tc.optim.lr_scheduler.StepLR, step=3), TypeError, r"StepLR\(\) has no option 'step': it has"),
+    "a schedule that prints": (
+        lambda: _schedule(tc.optim.lr_scheduler.ReduceLROnPlateau, verbose=True),
+        TypeError,
+        r"'verbose': print\(scheduler\.get_last_lr\(\)\)",
+    ),
+    "a callback's option": (lambda: tc.callbacks.EarlyStopping("val_loss", patiance=3), TypeError, "did you mean 'patience'"),
+    "the rate of an optimizer": (lambda: tc.optim.SGD(_LINEAR.parameters(), 0.1).lr, AttributeError, r"param_groups\[0\]"),
+    "the rate of a schedule": (
+        lambda: _schedule(tc.optim.lr_scheduler.StepLR, step_size=3).lr,
+        AttributeError,
+        r"scheduler\.get_last_lr\(\)",
+    ),
+    "a data set by PyTorch's name": (lambda: tc.datasets.MNIST, AttributeError, r"use datasets\.load_mnist\(folder\)"),
+    "the tutorial's encoder of a layer": (
+        lambda: tc.TransformerEncoder(_LINEAR, 2),
+        TypeError,
+        r"tc\.nn\.TransformerEncoder takes a layer",
+    ),
+    "another layer's mask": (lambda: _ENCODER(np.ones((2, 5, 8)), attn_mask=None), TypeError, "'attn_mask': did you mean 'src_mask'"),
+    "transformers' mask": (
+        lambda: _ENCODER(np.ones((2, 5, 8)), attention_mask=np.ones((2, 5))),
+        TypeError,
+        r"'attention_mask': src_key_padding_mask=mask == 0",
+    ),
+    "two unknown arguments": (lambda: _ENCODER(np.ones((2, 5, 8)), causal=1, key_mask=2), TypeError, "'causal'.*\n.*'key_mask'"),
+    "PyTorch's mask of the tutorial's layer": (
+        lambda: tc.EncoderBlock(8, 2, 8)(np.ones((2, 5, 8)), key_padding_mask=np.ones((2, 5))),
+        TypeError,
+        r"mask=mask\[:, None, :\], nonzero = attend",
+    ),
+    "key padding as a mask": (lambda: _ENCODER(np.ones((2, 5, 8)), np.ones((2, 5), bool)), ValueError, "Write it as the key padding mask"),
+    "a mask of heads": (lambda: _ENCODER(np.ones((2, 5, 8)), np.ones((2, 2, 5, 5), bool)), ValueError, r"mask\.reshape\(4, 5, 5\)"),
+    "a mask for all heads": (lambda: _ENCODER(np.ones((2, 5, 8)), np.ones((2, 1, 5, 5), bool)), ValueError, r"np\.repeat\(mask\[:, 0\], 2"),
+    "a mask as key padding": (
+        lambda: _ENCODER(np.ones((2, 5, 8)), src_key_padding_mask=np.ones((5, 5), bool)),
+        ValueError,
+        r"Write attn_mask=mask",
+    ),
+    "batch first or not": (
+        lambda: tc.nn.TransformerEncoderLayer(8, 2, 8)(np.ones((2, 5, 8)), src_key_padding_mask=np.ones((2, 5), bool)),
+        ValueError,
+        r"if the inputs are \(B, T, E\), make the layer with batch_first=True",
+    ),
     "two names of one axis": (lambda: tc.ones(2, 2).softmax(0, dim=1), TypeError, "axis=0 and dim=1"),
 }
 

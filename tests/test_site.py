@@ -40,6 +40,7 @@ def test_every_public_name_is_on_a_page(tmp_path):
         tc.nn,
         tc.nn.init,
         tc.nn.utils,
+        tc.nn.utils.rnn,
         tc.functional,
         tc.optim,
         tc.optim.lr_scheduler,

@@ -352,3 +352,15 @@ def test_without_scikit_learn_the_extra_is_named():
     code = "import sys; sys.modules['sklearn'] = None; import transformer_c as tc; tc.sklearn"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert "ImportError: tc.sklearn needs scikit-learn 1.6 or newer: pip install 'transformer_c[sklearn]'" in done.stderr
+
+
+@pytest.mark.parametrize("kind", [tc.sklearn.TransformerClassifier, tc.sklearn.TransformerRegressor])
+def test_names_of_options_elsewhere(kind):
+    for name, advice in (
+        ("epochs", "max_epochs="),
+        ("lr", "learning_rate="),
+        ("num_heads", "n_heads="),
+        ("batchsize", "did you mean 'batch_size'"),
+    ):
+        with pytest.raises(TypeError, match=rf"{kind.__name__}\(\) has no option '{name}': {advice}"):
+            kind(**{name: 1})

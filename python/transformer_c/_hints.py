@@ -11,6 +11,24 @@ import numpy as np
 
 from . import _names
 
+# NumPy's names, most of which PyTorch has as well, of what has a shorter one here.
+_ALIASES = {
+    "absolute": "abs",
+    "divide": "div",
+    "greater": "gt",
+    "greater_equal": "ge",
+    "less": "lt",
+    "less_equal": "le",
+    "mod": "remainder",
+    "multiply": "mul",
+    "negative": "neg",
+    "not_equal": "ne",
+    "power": "pow",
+    "subtract": "sub",
+    "swapdims": "transpose",
+    "true_divide": "div",
+}
+
 # Attributes of a Tensor.
 _TENSOR = {
     "values": "t.max(dim).values; with axis= the result itself is the values",
@@ -52,6 +70,17 @@ _TENSOR = {
     "index_add_": "t.index_put_((index,), values, accumulate=True)",
     "take_along_axis": "t.gather(dim, index)",
     "take_along_dim": "t.gather(dim, index)",
+    "unflatten": "t.reshape(shape)",
+    "lerp": "t + weight * (end - t)",
+    "addmm": "t + a @ b",
+    "addcmul": "t + value * a * b",
+    "addcdiv": "t + value * a / b",
+    "diagonal": "t.diag(), of a matrix",
+    "trace": "t.diag().sum()",
+    "atan2": "np.arctan2(t.numpy(), u.numpy()), without a gradient",
+    "fmod": "t - (t / u).trunc() * u",
+    "pin_memory": "t.to(device): there is no pinned memory",
+    **{name: f"t.{here}" for name, here in _ALIASES.items()},
 }
 
 # Names of the package.
@@ -84,6 +113,29 @@ _PACKAGE = {
     "linalg": "tc.norm, or NumPy: np.linalg of t.numpy()",
     "compile": "the module itself: there is nothing to compile",
     "device_count": "tc.cuda.device_count()",
+    "autograd": "loss.backward() and t.grad; tc.custom_op for a function with a backward of its own, tc.testing.gradcheck to test it",
+    "jit": "the module itself: there is nothing to compile",
+    "onnx": "tc.export_onnx(model, example, path)",
+    "fft": "NumPy: np.fft of t.numpy(), without a gradient",
+    "nested": "lengths= or sequence_lengths= of the layers, for sequences of different lengths",
+    "version": "tc.__version__",
+    "get_default_dtype": "tc.float32, which it is",
+    "set_default_dtype": "dtype= where a Tensor is made, and model.double()",
+    "set_default_device": "device= where a Tensor is made, and model.to(device)",
+    "use_deterministic_algorithms": "no such switch: the same seed gives the same bits as it is",
+    "seed": "tc.manual_seed(seed)",
+    "get_rng_state": "tc.random.default_generator.get_state()",
+    "set_rng_state": "tc.random.default_generator.set_state(state)",
+    "inf": 'float("inf")',
+    "nan": 'float("nan")',
+    "pi": "math.pi",
+    "inverse": "NumPy: np.linalg.inv of t.numpy()",
+    "cdist": "(a.unsqueeze(-2) - b.unsqueeze(-3)).norm(dim=-1)",
+    "baddbmm": "t + a @ b",
+    "column_stack": "tc.stack(tensors, dim=1)",
+    "histc": "NumPy: np.histogram of t.numpy()",
+    **{name: f"tc.{here}" for name, here in _ALIASES.items()},
+    **dict.fromkeys(("Tuner", "tuner"), "several runs of tc.Trainer: it searches for no learning rate"),
     "SentenceTransformer": "tc.models.SentenceEncoder.from_pretrained(folder)",
     "AutoModel": "tc.models.load(folder)",
     "pipeline": "tc.models.TextClassifier(folder), TokenClassifier or SentenceEncoder",

@@ -138,14 +138,17 @@ def explained(
         code = function.__code__
         known = [name for name in code.co_varnames[: code.co_argcount + code.co_kwonlyargcount] if name not in ("self", "cls")]
         takes, name_of = frozenset((*known, *others)), function.__qualname__
-        is_init = name_of.endswith(".__init__")
+        is_init, takes_self = name_of.endswith(".__init__"), code.co_varnames[:1] in (("self",), ("cls",))
 
         @functools.wraps(function)
         def checked(*arguments: Any, **options: Any) -> Any:
             unknown = []
             if takes.issuperset(options):
                 return function(*arguments, **options)
-            shown = type(arguments[0]).__name__ if is_init else name_of
+            shown = name_of
+            if takes_self and arguments:  # the class of the object, which may have inherited the function
+                owner = arguments[0] if isinstance(arguments[0], type) else type(arguments[0])
+                shown = owner.__name__ if is_init else f"{owner.__name__}.{function.__name__}"
             for name in list(options):
                 if name in same:
                     if same[name] in options:

@@ -93,6 +93,14 @@ def _check_mask(mask, batch: int, heads: int, queries: int, keys: int):
 _UNEVEN = "Embedding dimension must be 0 modulo number of heads."  # the tutorial's words
 
 
+_MASKS = {  # names of masks elsewhere
+    **dict.fromkeys(("attn_mask", "src_mask"), "mask=, nonzero = attend"),
+    **dict.fromkeys(
+        ("attention_mask", "key_padding_mask", "src_key_padding_mask"), "mask=mask[:, None, :], nonzero = attend, of a mask (B, T)"
+    ),
+}
+
+
 class MultiheadAttention(nn.Module):
     """Multi-head self-attention with one projection for queries, keys and values (Vaswani et al. 2017, section 3.2.2).
 
@@ -144,6 +152,8 @@ class MultiheadAttention(nn.Module):
         for projection in (self.qkv_proj, self.o_proj):
             nn.init.xavier_uniform_(projection.weight)
             nn.init.zeros_(projection.bias)
+
+    _arguments_elsewhere = _MASKS
 
     def forward(self, x, mask=None, return_attention: bool = False, *, past_key_value: KeyValueCache | None = None):
         """Maps x (B, T, input_dim) to (B, T, E), and also returns the attention (B, H, T, T) on request.
@@ -247,6 +257,8 @@ class EncoderBlock(nn.Module):
         self.norm2 = nn.LayerNorm(input_dim, eps=layer_norm_eps)
         self.dropout = nn.Dropout(dropout)
 
+    _arguments_elsewhere = _MASKS
+
     def forward(self, x, mask=None, *, past_key_value: KeyValueCache | None = None):
         """Maps x (B, T, input_dim) to the same shape; `mask` and `past_key_value` as for MultiheadAttention."""
         past = {} if past_key_value is None else {"past_key_value": past_key_value}
@@ -330,12 +342,19 @@ class TransformerEncoder(nn.Module):
     [(4, 2, 5, 5), (4, 2, 5, 5)]
     """
 
+    def __new__(cls, *arguments: Any, **options: Any) -> Any:
+        if arguments and isinstance(arguments[0], nn.Module):
+            raise TypeError(f"{cls.__name__}(num_layers, input_dim=, ...) makes its layers itself; tc.nn.TransformerEncoder takes a layer")
+        return super().__new__(cls)
+
     def __init__(self, num_layers: int, **block_args) -> None:
         super().__init__()
         if block_args and num_layers == 0:
             with nn.init.skip():  # the arguments are checked all the same
                 EncoderBlock(**block_args)
         self.layers = nn.ModuleList([EncoderBlock(**block_args) for _ in range(count("num_layers", num_layers, 0))])
+
+    _arguments_elsewhere = _MASKS
 
     def forward(self, x, mask=None, *, past_key_value: Sequence[KeyValueCache] | None = None):
         """Maps x (B, T, input_dim) to the same shape; `mask` as for MultiheadAttention, `past_key_value` one cache per layer."""

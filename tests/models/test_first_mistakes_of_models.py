@@ -165,6 +165,17 @@ def test_what_has_an_order_is_taken(made):
         ),
         ("encoder", lambda e: e.fit([("a", "b")], lr=1e-5), "'lr': learning_rate="),
         ("encoder", lambda e: e.fit([("a", "b")], labels=[1]), "they have no labels"),
+        ("encoder", lambda e: e.fit([("a", "b")]), "a batch of one pair has no other answer that could be wrong"),
+        ("encoder", lambda e: e.fit([("a", "b"), ("c", "d")], batch_size=1), "give more pairs, a larger batch_size, or negatives"),
+        ("model", lambda m: m(np.ones((1, 3))), r"got float\d+ of shape \(1, 3\); convert them with ids\.astype\(int\)"),
+        ("model", lambda m: m(np.ones(3, int)), r"of shape \(3,\); one text is ids\[None\]"),
+        (
+            "classifier",
+            lambda c: c.fit(TEXTS, LABELS, sample_weight=[1]),
+            r"TextClassifier\.fit\(\) has no option 'sample_weight': texts of rare",
+        ),
+        ("model", lambda m: tc.models.TextClassifier(m, tokenizer=letters, early_stopping=True), "keeps the weights of the best epoch"),
+        ("cross", lambda c: c.predict([("a", "b")], activation_fct=np.tanh), "CrossEncoder.predict.. has no option .* activation= of the"),
     ],
 )
 def test_other_mistakes(made, name, call, message):
@@ -256,3 +267,22 @@ def test_normalize_is_a_bool(tmp_path):
     write_tokenizer(tmp_path)
     with pytest.raises(TypeError, match=r"normalize must be True, False or None, got 'no' \(str\)"):
         tc.models.SentenceEncoder.from_pretrained(tmp_path, normalize="no")
+
+
+def test_one_pair_with_a_negative_is_enough(made):
+    encoder = copy.deepcopy(made["encoder"])
+    assert encoder.fit([("a", "b", "c")], random_state=0).history[-1]["loss"] > 0
+
+
+@pytest.mark.parametrize(
+    ("name", "attribute", "advice"),
+    [
+        ("encoder", "similarity_pairwise", r"\(a \* b\)\.sum\(axis=1\)"),
+        ("encoder", "parameters", "encoder.model, which has them"),
+        ("encoder", "start_multi_process_pool", r"encoder\.encode\(texts\)"),
+        ("cross", "save", "the folder that it was read from"),
+    ],
+)
+def test_attributes_of_others(made, name, attribute, advice):
+    with pytest.raises(AttributeError, match=f"use {advice}"):
+        getattr(made[name], attribute)

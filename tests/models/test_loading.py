@@ -197,6 +197,31 @@ class Unsought(io.RawIOBase):
         return self._data.readinto(memoryview(buffer)[:7])
 
 
+class Short(io.BytesIO):
+    """Takes at most 7 bytes at once, as a raw file may."""
+
+    def write(self, data):
+        return super().write(memoryview(data)[:7])
+
+
+class Silent:
+    """Says nothing of how much it took."""
+
+    def __init__(self):
+        self.data = b""
+
+    def write(self, data):
+        self.data += bytes(data)
+
+
+def test_files_that_take_a_part_or_say_nothing():
+    short, silent, whole = Short(), Silent(), io.BytesIO()
+    for file in (short, silent, whole):
+        tc.save({**ARRAYS, "empty": np.zeros((0, 3)), "scalar": np.float32(2)}, file)
+    assert short.getvalue() == silent.data == whole.getvalue()
+    assert tc.load(silent.data)["scalar"] == 2
+
+
 def test_bytes_and_file_objects(tmp_path):
     path = tmp_path / "x.safetensors"
     tc.save(ARRAYS, path)
@@ -208,6 +233,15 @@ def test_bytes_and_file_objects(tmp_path):
         for source in (*given, moved):
             loaded = tc.load(source)
             assert all(np.array_equal(loaded[name], array) for name, array in ARRAYS.items())
+    written = io.BytesIO(b"12345")
+    written.seek(5)
+    tc.save(ARRAYS, written)
+    assert written.getvalue() == b"12345" + data
+    with open(tmp_path / "raw", "wb", buffering=0) as file:
+        tc.save(ARRAYS, file)
+    assert (tmp_path / "raw").read_bytes() == data
+    with open(tmp_path / "text", "w") as file, pytest.raises(TypeError, match='binary mode, "wb"'):
+        tc.save(ARRAYS, file)
     source = bytearray(data)
     loaded = tc.load(source)
     source[:] = bytes(len(source))

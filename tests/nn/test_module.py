@@ -149,6 +149,40 @@ def test_load_state_dict_refuses_and_changes_nothing():
     assert result == (["bias"], ["extra"]) and (m.weight.detach().numpy() == 0).all()
 
 
+def test_keys_that_differ_by_a_prefix_say_how_to_rename_them():
+    """As of a model of DataParallel's, of a checkpoint with more than the weights, or of a model inside another."""
+    net = nn.Sequential(nn.Linear(2, 3), nn.ReLU(), nn.Linear(3, 1))
+    state = net.state_dict()
+    for given, advice in (
+        ({f"module.{key}": value for key, value in state.items()}, r"all keys begin with 'module\.': load \{key\.removeprefix"),
+        ({"state_dict": state, "epoch": 3}, r"'state_dict' is a state dict: load state\['state_dict'\]"),
+    ):
+        with pytest.raises(RuntimeError, match=advice):
+            net.load_state_dict(given)
+    with pytest.raises(RuntimeError, match=r"all keys lack '0\.': load \{'0\.' \+ key: value"):
+        nn.Sequential(net).load_state_dict(state)
+    for given in ({}, {"weight": tc.ones(2)}, {f"module.{key}": value for key, value in list(state.items())[1:]}):
+        with pytest.raises(RuntimeError, match="missing keys") as raised:
+            net.load_state_dict(given)
+        assert "load" not in str(raised.value)
+
+
+def test_a_state_dict_with_a_prefix_is_pytorchs():
+    torch = pytest.importorskip("torch")
+    ours, theirs = (m.Sequential(m.Linear(2, 3), m.Sequential(m.LayerNorm(3))) for m in (nn, torch.nn))
+    assert list(ours.state_dict(prefix="model.")) == list(theirs.state_dict(prefix="model."))
+
+
+def test_without_super_init_the_error_says_so():
+    class Net(nn.Module):
+        def __init__(self):
+            self.width = 3
+
+    for use in (repr, lambda net: list(net.parameters()), lambda net: net.state_dict(), lambda net: net.eval()):
+        with pytest.raises(AttributeError, match=r"call super\(\)\.__init__\(\) at the beginning of Net\.__init__"):
+            use(Net())
+
+
 def test_load_state_dict_casts():
     m = nn.Linear(2, 3)
     m.load_state_dict({"weight": np.ones((3, 2), np.float64), "bias": np.ones(3, np.int64)})
@@ -341,3 +375,28 @@ def test_initial_values_of_what_is_no_tensor(fill):
     with pytest.raises(TypeError, match=r"nn\.init fills a Tensor in place, got ndarray; tc\.tensor\(\.\.\.\) makes a Tensor of an array"):
         getattr(nn.init, fill)(array)
     assert (array == 7.0).all()
+
+
+def test_a_type_error_of_forward_stays_what_it_is():
+    """Only names that forward() does not take are explained, not those that a call inside gets wrong."""
+
+    class Inner(nn.Module):
+        def forward(self, x, scale=1.0):
+            return x * scale
+
+    class Outer(nn.Module):
+        def __init__(self, name):
+            super().__init__()
+            self.inner, self.name = Inner(), name
+
+        def forward(self, x, **options):
+            return self.inner(x, **{self.name: 2.0}) if self.name else sorted(x, kye=1)
+
+    assert Outer("scale")(tc.ones(2), other=1).tolist() == [2, 2]
+    with pytest.raises(TypeError, match=r"^Inner\.forward\(\) has no option 'scal': did you mean 'scale'\?$"):
+        Outer("scal")(tc.ones(2), other=1)
+    with pytest.raises(TypeError, match="sort"):
+        Outer("")(tc.ones(2), other=1)
+    for x in (np.ones(2, np.float32), tc.ones(2)):
+        with pytest.raises(TypeError, match=r"Inner\.forward\(\) has no option 'factor': it has x, scale"):
+            Inner()(x, factor=2.0)

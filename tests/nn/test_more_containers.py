@@ -184,3 +184,21 @@ def test_slices_are_read_and_deleted_only():
         net[:1] = [nn.Tanh()]
     with pytest.raises(TypeError, match="one by one, not by slices"):
         net.pop(slice(0, 1))
+
+
+def test_a_list_shows_neighbours_that_look_alike_once():
+    layers = [nn.Linear(2, 2), nn.Linear(2, 2), nn.ReLU(), nn.Linear(2, 2)]
+    assert repr(nn.ModuleList(layers)) == (
+        "ModuleList(\n  (0-1): 2 x Linear(in_features=2, out_features=2, bias=True)\n  (2): ReLU()"
+        "\n  (3): Linear(in_features=2, out_features=2, bias=True)\n)"
+    )
+    assert repr(nn.ModuleList()) == "ModuleList()" and repr(nn.ParameterList()) == "ParameterList()"
+    assert repr(nn.ParameterList([tc.ones(2), tc.zeros(3, 1)])) == (
+        "ParameterList(\n  (0): float32 of shape (2,)\n  (1): float32 of shape (3, 1)\n)"
+    )
+
+
+def test_a_list_of_layers_is_shown_as_pytorch_shows_it():
+    torch = pytest.importorskip("torch")
+    made = [m.ModuleList([m.Sequential(m.Linear(2, 2), m.ReLU()) for _ in range(3)] + [m.Tanh()]) for m in (nn, torch.nn)]
+    assert repr(made[0]) == repr(made[1])

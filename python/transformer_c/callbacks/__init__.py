@@ -19,4 +19,13 @@ from .model_checkpoint import ModelCheckpoint
 __all__ = ["Callback", "EarlyStopping", "LambdaCallback", "LearningRateMonitor", "ModelCheckpoint"]
 
 if not TYPE_CHECKING:
-    __getattr__, __dir__ = hooks(__name__)
+    __getattr__, __dir__ = hooks(
+        __name__,
+        instead={
+            "LearningRateFinder": "several runs of tc.Trainer: it searches for no learning rate",
+            "GradientAccumulationScheduler": "Trainer(accumulate_grad_batches=k)",
+            "StochasticWeightAveraging": "on_train_epoch_end() of a Callback, which averages state dicts",
+            "ModelSummary": "tc.summary(model, example)",
+            **dict.fromkeys(("TQDMProgressBar", "RichProgressBar", "ProgressBar"), "Trainer(progress=True)"),
+        },
+    )

@@ -7,6 +7,7 @@ from typing import Any
 
 from .._arguments import count, one_of
 from .._best import Best, is_better
+from .._names import explained
 from .callback import Callback
 
 
@@ -52,6 +53,7 @@ class EarlyStopping(Callback):
     2
     """
 
+    @explained({})
     def __init__(
         self,
         monitor: str,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from .._names import explained
 from .callback import Callback
 
 
@@ -23,6 +24,7 @@ class LearningRateMonitor(Callback):
     >>> trainer = tc.Trainer(10, callbacks=[tc.callbacks.LearningRateMonitor("step")])
     """
 
+    @explained({})
     def __init__(self, logging_interval: str | None = None, log_momentum: bool = False, log_weight_decay: bool = False) -> None:
         if logging_interval not in (None, "epoch", "step"):
             raise ValueError(f'logging_interval must be "epoch", "step" or None, got {logging_interval!r}')

@@ -10,6 +10,7 @@ from typing import Any
 
 from .._arguments import count, one_of
 from .._best import is_better
+from .._names import explained
 from .callback import Callback
 
 SUFFIX = ".safetensors"
@@ -65,6 +66,7 @@ class ModelCheckpoint(Callback):
     (2, 'val_acc')
     """
 
+    @explained({})
     def __init__(
         self,
         dirpath: str | os.PathLike | None = None,

@@ -75,7 +75,7 @@ def opened(source: Any) -> Iterator[tuple[Any, int, str]]:
         return
     if not callable(getattr(source, "read", None)):
         raise TypeError(f"expected a path, bytes or a file object that is open for reading, not {type(source).__name__}")
-    name = f"the file object {source.name!r}" if isinstance(getattr(source, "name", None), str) else f"the {type(source).__name__} object"
+    name = _called(source)
     if isinstance(source, TextIOBase):
         raise TypeError(f'{name} gives str, not bytes: open it in binary mode, "rb"')
     sought = callable(getattr(source, "seekable", None)) and source.seekable() and callable(getattr(source, "readinto", None))
@@ -225,9 +225,32 @@ def _no_folder(folder: str) -> FileNotFoundError:
     return FileNotFoundError(errno.ENOENT, "the folder to write to does not exist; make it first", folder)
 
 
-def _write(descriptor: int, part: Any) -> None:
+def write(target: Any, *parts: Any) -> None:
+    """Writes bytes, or arrays of them, to a path, as ``write_atomically`` does, or to a binary file object, from its position on."""
+    if not callable(getattr(target, "write", None)):
+        write_atomically(target, *parts)
+        return
+    if isinstance(target, TextIOBase):
+        raise TypeError(f'{_called(target)} takes str, not bytes: open it in binary mode, "wb"')
+    for part in parts:
+        view = _bytes_of(part)
+        while view:
+            written = target.write(view)  # a raw file may take less than all; one that does not say took all
+            view = view[len(view) if written is None else written :]
+
+
+def _called(file: Any) -> str:
+    """What messages call a file object."""
+    return f"the file object {file.name!r}" if isinstance(getattr(file, "name", None), str) else f"the {type(file).__name__} object"
+
+
+def _bytes_of(part: Any) -> memoryview:
     view = memoryview(part)
-    view = view.cast("B") if view.nbytes else memoryview(b"")
+    return view.cast("B") if view.nbytes else memoryview(b"")
+
+
+def _write(descriptor: int, part: Any) -> None:
+    view = _bytes_of(part)
     while view:
         view = view[os.write(descriptor, view) :]  # large writes and nearly full disks may take several
 

@@ -19,7 +19,7 @@ import numpy as np
 
 from .dtypes import from_bfloat16_bits, ml_dtype
 from .errors import CheckpointError, parsing
-from .files import opened, other_format, read_exactly, write_atomically
+from .files import opened, other_format, read_exactly, write
 from .safetensors_header import Entry, NotSafetensors, read_header
 from .tree import decode, encode, is_array
 
@@ -75,7 +75,7 @@ class Checkpoint(dict):
         self.metadata = dict(metadata or {})
 
 
-def save(module_or_dict: Any, path: str | os.PathLike, hyper_parameters: Mapping | None = None) -> None:
+def save(module_or_dict: Any, path: Any, hyper_parameters: Mapping | None = None) -> None:
     """Writes a module's state, a dict, or an array to a safetensors file.
 
     The file is written completely or not at all: a save that fails leaves the old file in place.
@@ -86,7 +86,8 @@ def save(module_or_dict: Any, path: str | os.PathLike, hyper_parameters: Mapping
         A module (anything with ``state_dict()``: an optimizer too), or a mapping. Tensors and ndarrays are stored as
         tensors of the file, under their names; in a nested mapping the names are joined by dots. Numbers, strings, None,
         lists, tuples and mappings around them are kept in the metadata. Or one Tensor or ndarray, or a list or tuple.
-    path : str or path-like
+    path : str, path-like or file object
+        A file object is open for writing in binary mode and is written to from its position on; what fails there may leave a part.
     hyper_parameters : mapping, optional
         Stored in the metadata as JSON; the module's ``hparams`` by default. Numbers, strings, None, lists, tuples, mappings.
 
@@ -138,9 +139,9 @@ def save(module_or_dict: Any, path: str | os.PathLike, hyper_parameters: Mapping
     write_arrays(path, arrays, metadata)
 
 
-def write_arrays(path: str | os.PathLike, arrays: Mapping[str, Any], metadata: dict[str, str]) -> None:
-    """Writes arrays and Tensors by name to a safetensors file, which is never incomplete."""
-    write_atomically(path, *_parts({name: _storable(name, value) for name, value in arrays.items()}, metadata))
+def write_arrays(path: Any, arrays: Mapping[str, Any], metadata: dict[str, str]) -> None:
+    """Writes arrays and Tensors by name to a safetensors file, which at a path is never incomplete, or to a file object."""
+    write(path, *_parts({name: _storable(name, value) for name, value in arrays.items()}, metadata))
 
 
 def _parts(arrays: dict[str, np.ndarray], metadata: dict[str, str]) -> list[bytes | np.ndarray]:

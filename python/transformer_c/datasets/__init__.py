@@ -34,4 +34,12 @@ __all__ = [
 ]
 
 if not TYPE_CHECKING:
-    __getattr__, __dir__ = hooks(__name__)
+    __getattr__, __dir__ = hooks(
+        __name__,
+        instead={
+            **dict.fromkeys(("MNIST", "load_MNIST"), "datasets.load_mnist(folder): nothing is downloaded"),
+            **dict.fromkeys(("CIFAR100", "CIFAR10"), "datasets.load_cifar100(folder): nothing is downloaded"),
+            **dict.fromkeys(("IMDB", "load_imdb"), "datasets.load_reviews(path): nothing is downloaded"),
+            "load_digits": "datasets.digits(side=8)",
+        },
+    )

@@ -22,4 +22,17 @@ __all__ += activations.__all__ + attention.__all__ + convolution.__all__ + dista
 __all__ += lookup.__all__ + losses.__all__ + normalisation.__all__ + projections.__all__
 
 if not TYPE_CHECKING:
-    __getattr__, __dir__ = hooks(__name__)
+    norm = "tc.functional.layer_norm or rms_norm: nothing is normalised over a batch or over groups"
+    instead = {
+        **dict.fromkeys(
+            ("max_pool1d", "max_pool2d", "avg_pool1d", "avg_pool2d"), "t.unfold(dim, size, step), and amax or mean of its last axis"
+        ),
+        **dict.fromkeys(("adaptive_avg_pool1d", "adaptive_avg_pool2d"), "t.mean(dim, keepdim=True)"),
+        **dict.fromkeys(("batch_norm", "group_norm", "instance_norm"), norm),
+        **dict.fromkeys(("interpolate", "upsample"), "t.repeat_interleave(n, dim), for a whole factor"),
+        "unfold": "t.unfold(dim, size, step), for each axis, or tc.datasets.cut_patches",
+        "multi_head_attention_forward": "tc.nn.MultiheadAttention, or tc.functional.scaled_dot_product_attention",
+        "gumbel_softmax": "tc.softmax((t - (-tc.rand_like(t).log()).log()) / tau, dim)",
+    }
+    __getattr__, __dir__ = hooks(__name__, instead=instead)
+    del norm, instead

@@ -15,4 +15,6 @@ from .tensorboard import TensorBoardLogger
 __all__ = ["CSVLogger", "HistoryLog", "Logger", "TensorBoardLogger"]
 
 if not TYPE_CHECKING:
-    __getattr__, __dir__ = hooks(__name__)
+    others = ("WandbLogger", "MLFlowLogger", "CometLogger", "NeptuneLogger", "ClearMLLogger")
+    __getattr__, __dir__ = hooks(__name__, instead=dict.fromkeys(others, "a class of your own that extends tc.loggers.Logger"))
+    del others

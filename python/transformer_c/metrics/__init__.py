@@ -29,4 +29,7 @@ __all__ = [
 ]
 
 if not TYPE_CHECKING:
-    __getattr__, __dir__ = hooks(__name__)
+    scores = "sklearn.metrics on the arrays of trainer.predict(), or a class of your own that extends tc.metrics.Metric"
+    others = ("AUROC", "AveragePrecision", "ROC", "PrecisionRecallCurve", "CohenKappa", "MatthewsCorrCoef", "Specificity", "FBetaScore")
+    __getattr__, __dir__ = hooks(__name__, instead=dict.fromkeys(others, scores))
+    del scores, others

@@ -27,8 +27,11 @@ _OPTIONS = {
     "max_seq_length": "max_length=",
     "device": "classifier.model_.to(device) moves the model",
     **dict.fromkeys(("id2label", "labels", "classes"), "the classes are those of y"),
+    "early_stopping": "fit(X, y, validation=(X, y)) keeps the weights of the best epoch",
+    "class_weight": "texts of rare classes several times in X",
 }
 _OF_FIT = {
+    **dict.fromkeys(("sample_weight", "class_weight"), "texts of rare classes several times in X"),
     **dict.fromkeys(("validation_data", "eval_set", "validation_split", "val"), "validation=(X, y)"),
     **dict.fromkeys(
         ("epochs", "batch_size", "learning_rate", "random_state", "progress"), "an argument of the constructor, or of set_params"

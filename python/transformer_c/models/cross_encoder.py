@@ -62,6 +62,7 @@ class CrossEncoder(Explaining):
     _instead = attributes(
         "encoder.model",
         fit='tc.models.TextClassifier(folder, problem_type="regression").fit(pairs, scores)',
+        save="the folder that it was read from, which does not change",
         max_length="encoder.tokenizer.max_length",
         **dict.fromkeys(("score", "predict_proba", "encode", "forward"), "encoder.predict(pairs)"),
         **dict.fromkeys(("eval", "train"), "encoder.predict(pairs), which computes in eval mode"),

@@ -179,7 +179,8 @@ class TextEncoder(nn.Module):
         """
         ids = _numbers(ids)
         if ids.ndim != 2 or ids.dtype.kind not in "iu":
-            raise ValueError(f"ids must be integers of shape (B, T), got {ids.dtype.name} of shape {ids.shape}; one text is ids[None]")
+            advice = "; one text is ids[None]" if ids.ndim == 1 else "; convert them with ids.astype(int)" if ids.ndim == 2 else ""
+            raise ValueError(f"ids must be integers of shape (B, T), got {ids.dtype.name} of shape {ids.shape}{advice}")
         if ids.shape[1] > self.longest:
             raise ValueError(f"ids have {ids.shape[1]} tokens (shape {ids.shape}); this model takes texts of at most {self.longest}")
         if token_types is not None and tuple(token_types.shape) != tuple(ids.shape):

@@ -97,6 +97,11 @@ class SentenceEncoder(Explaining):
         **dict.fromkeys(("predict", "transform", "embed", "forward", "embed_documents", "embed_query"), "encoder.encode(texts)"),
         **dict.fromkeys(("encode_query", "encode_document"), 'encoder.encode(texts, prompt_name="query"), of encoder.prompts'),
         **dict.fromkeys(("eval", "train"), "encoder.encode(texts), which computes in eval mode, or encoder.fit(pairs)"),
+        **dict.fromkeys(("parameters", "named_parameters", "state_dict", "modules"), "encoder.model, which has them"),
+        **dict.fromkeys(
+            ("start_multi_process_pool", "encode_multi_process"), "encoder.encode(texts), which uses tc.get_num_threads() threads"
+        ),
+        similarity_pairwise="(a * b).sum(axis=1), of vectors of length 1",
         tokenize="encoder.tokenizer(texts)",
     )
 
@@ -370,6 +375,10 @@ class SentenceEncoder(Explaining):
         """
         options = Options.of(locals())
         groups = contrastive.checked_groups(pairs)
+        if len(groups[0]) == 2 and min(options.batch_size, len(groups)) == 1:
+            raise ValueError(
+                "a batch of one pair has no other answer that could be wrong: give more pairs, a larger batch_size, or negatives"
+            )
         names = list(prompt_names) if prompt_names is not None else [None] * len(groups[0])
         if len(names) != len(groups[0]):
             raise ValueError(f"prompt_names has {len(names)} names, but a pair has {len(groups[0])} texts")

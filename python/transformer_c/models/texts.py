@@ -41,7 +41,7 @@ _COMPUTING = {
     "device": "encoder.model.to(device) moves the model",
     "output_value": "encoder.model gives the vectors of tokens",
     "precision": "quantise the vectors with NumPy",
-    "activation_fn": "activation= of the encoder",
+    **dict.fromkeys(("activation_fn", "activation_fct"), "activation= of the encoder"),
     "apply_softmax": "np.exp(scores) / np.exp(scores).sum(1, keepdims=True)",
 }
 _HARMLESS_COMPUTING = {
@@ -51,6 +51,7 @@ _HARMLESS_COMPUTING = {
     "output_value": ("sentence_embedding",),
     "precision": ("float32",),
     "activation_fn": (None,),
+    "activation_fct": (None,),
     "apply_softmax": (False,),
 }
 as_others_compute = explained(_COMPUTING, {"show_progress_bar": "progress"}, harmless=_HARMLESS_COMPUTING)

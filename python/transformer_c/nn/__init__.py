@@ -83,6 +83,10 @@ else:
         **dict.fromkeys(("MaxPool1d", "MaxPool2d", "AdaptiveMaxPool1d"), "nn.GlobalMaxPool1D, or t.unfold(dim, size, step).max(dim=-1)"),
         **dict.fromkeys(("AvgPool1d", "AvgPool2d", "AdaptiveAvgPool1d"), "nn.GlobalAveragePool1D, or t.unfold(dim, size, step).mean(-1)"),
         "DataParallel": "the module itself: a run uses one device",
+        "ParameterDict": "an attribute for each nn.Parameter, or nn.ParameterList",
+        "Buffer": "self.register_buffer(name, tensor)",
+        **dict.fromkeys(("ZeroPad1d", "ZeroPad2d", "ConstantPad1d", "ConstantPad2d"), "functional.pad"),
+        **dict.fromkeys(("Upsample", "UpsamplingNearest2d"), "t.repeat_interleave(n, dim), for a whole factor"),
     }
     __getattr__, __dir__ = hooks(__name__, {"attention_maps": "maps", "utils": ""}, instead)
     del recurrent, norm, instead

@@ -161,6 +161,14 @@ class MultiheadAttention(Module):
             if row is not None:
                 init.xavier_normal_(row)
 
+    _arguments_elsewhere: ClassVar = {
+        "mask": "attn_mask",
+        "attention_mask": "key_padding_mask=mask == 0, (B, Tk), True = ignore",
+        "padding_mask": "key_padding_mask",
+        "src_key_padding_mask": "key_padding_mask",
+        "return_attention": "need_weights=True, average_attn_weights=False",
+    }
+
     def forward(
         self,
         query: Tensor,
@@ -362,11 +370,19 @@ class MultiheadAttention(Module):
         added: list[Tensor] = []
         if attn_mask is not None:
             shapes = {(queries, keys): "(Tq, Tk)", (batch * heads, queries, keys): "(B H, Tq, Tk)"}
-            mask = _check_mask("attn_mask", attn_mask, shapes, {(batch, queries, keys): f"np.repeat(mask, {heads}, axis=0)"})
+            remedies = {
+                (batch, keys): "it as the key padding mask, True = ignore",
+                (batch, heads, queries, keys): f"mask.reshape({batch * heads}, {queries}, {keys})",
+                (batch, 1, queries, keys): f"np.repeat(mask[:, 0], {heads}, axis=0)",
+                (batch, queries, keys): f"np.repeat(mask, {heads}, axis=0)",
+            }
+            mask = _check_mask("attn_mask", attn_mask, shapes, remedies)
             mask = mask[None, None] if mask.ndim == 2 else mask.reshape(batch, heads, queries, keys)
             (allowed if mask.dtype == bool else added).append(mask)
         if key_padding_mask is not None:
-            mask = _check_mask("key_padding_mask", key_padding_mask, {(batch, keys): "(B, Tk)"})[:, None, None]
+            transposed = "mask.T" if self.batch_first else "mask.T; or, if the inputs are (B, T, E), make the layer with batch_first=True"
+            remedies = {(queries, keys): "attn_mask=mask", (keys, batch): transposed}
+            mask = _check_mask("key_padding_mask", key_padding_mask, {(batch, keys): "(B, Tk)"}, remedies)[:, None, None]
             (allowed if mask.dtype == bool else added).append(mask)
         allowed, added = [~mask for mask in allowed], [mask.to(q.dtype) for mask in added]
         extra = (self.bias_k is not None) + self.add_zero_attn

@@ -130,6 +130,15 @@ class ModuleList(_Numbered):
         items = list(self._modules.values())
         return ModuleList(items[index]) if isinstance(index, slice) else items[self._place(index)]
 
+    def __repr__(self) -> str:
+        """As PyTorch shows it: neighbours that look alike once, with their numbers."""
+        lines = []
+        for text, group in itertools.groupby(((name, repr(child)) for name, child in self.named_children()), key=operator.itemgetter(1)):
+            names = [name for name, _ in group]
+            shown = text if len(names) == 1 else f"{len(names)} x {text}"
+            lines.append(f"\n  ({names[0] if len(names) == 1 else f'{names[0]}-{names[-1]}'}): " + shown.replace("\n", "\n  "))
+        return f"{type(self).__name__}({''.join(lines)}{chr(10) if lines else ''})"
+
     def __add__(self, other: Iterable[Module]) -> ModuleList:
         return ModuleList([*self, *other]) if isinstance(other, Iterable) else NotImplemented
 
@@ -174,6 +183,10 @@ class ParameterList(Module):
     def __getitem__(self, index):
         items = list(self)
         return ParameterList(items[index]) if isinstance(index, slice) else items[index]
+
+    def __repr__(self) -> str:
+        lines = [f"  ({name}): {p.dtype} of shape {tuple(p.shape)}" for name, p in self._parameters.items() if p is not None]
+        return "\n".join([f"{type(self).__name__}(", *lines, ")"]) if lines else super().__repr__()
 
     def __setitem__(self, index: int, value: Any) -> None:
         place = index + len(self) if index < 0 else index

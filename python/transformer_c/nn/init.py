@@ -187,4 +187,11 @@ def kaiming_normal_(tensor: Tensor, a: float = 0.0, mode: str = "fan_in", nonlin
 
 
 if not TYPE_CHECKING:
-    __getattr__, __dir__ = hooks(__name__)
+    instead = {
+        **dict.fromkeys(
+            ("orthogonal_", "orthogonal"), "t.copy_(np.linalg.qr(tc.randn(rows, columns).numpy())[0]), of at least as many rows"
+        ),
+        "eye_": "t.copy_(tc.eye(*t.shape))",
+    }
+    __getattr__, __dir__ = hooks(__name__, instead=instead)
+    del instead

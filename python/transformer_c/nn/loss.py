@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from .. import functional as F
@@ -13,6 +15,11 @@ from .module import Module
 class _Loss(Module):
     _reductions: tuple[str, ...] = ("none", "mean", "sum")
 
+    def __new__(cls, *arguments: Any, **options: Any) -> Any:
+        if len(arguments) > 1 and all(isinstance(argument, (Tensor, np.ndarray)) for argument in arguments[:2]):
+            raise TypeError(f"make the loss first, then call it: {cls.__name__}()(input, target)")
+        return super().__new__(cls)
+
     def __init__(self, reduction: str = "mean") -> None:
         super().__init__()
         if isinstance(reduction, (Tensor, np.ndarray)):
@@ -21,6 +28,11 @@ class _Loss(Module):
             *others, last = map(repr, self._reductions)
             raise ValueError(f"reduction must be {', '.join(others)} or {last}, got {reduction!r}")
         self.reduction = reduction
+
+
+def _factors(weight: Tensor | None, input: Tensor) -> Tensor | None:
+    """Weights in the dtype of what they weight: NumPy's are float64 where nobody says otherwise."""
+    return weight if weight is None or input.dtype.kind not in "fV" else weight.to(input.dtype)
 
 
 class MSELoss(_Loss):
@@ -47,7 +59,7 @@ class CrossEntropyLoss(_Loss):
     """
 
     def __init__(self, weight=None, ignore_index: int = -100, reduction: str = "mean", label_smoothing: float = 0.0) -> None:
-        super().__init__(ignore_index if isinstance(ignore_index, (Tensor, np.ndarray)) else reduction)
+        super().__init__(reduction)
         self.register_buffer("weight", weight)
         self.ignore_index, self.label_smoothing = ignore_index, label_smoothing
 
@@ -55,7 +67,7 @@ class CrossEntropyLoss(_Loss):
         return F.cross_entropy(
             input,
             target,
-            weight=self.weight,
+            weight=_factors(self.weight, input),
             ignore_index=self.ignore_index,
             reduction=self.reduction,
             label_smoothing=self.label_smoothing,
@@ -75,12 +87,12 @@ class NLLLoss(_Loss):
     """
 
     def __init__(self, weight=None, ignore_index: int = -100, reduction: str = "mean") -> None:
-        super().__init__(ignore_index if isinstance(ignore_index, (Tensor, np.ndarray)) else reduction)
+        super().__init__(reduction)
         self.register_buffer("weight", weight)
         self.ignore_index = ignore_index
 
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
-        return F.nll_loss(input, target, weight=self.weight, ignore_index=self.ignore_index, reduction=self.reduction)
+        return F.nll_loss(input, target, weight=_factors(self.weight, input), ignore_index=self.ignore_index, reduction=self.reduction)
 
 
 class L1Loss(_Loss):
@@ -197,7 +209,7 @@ class BCELoss(_Loss):
         self.register_buffer("weight", weight)
 
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
-        return F.binary_cross_entropy(input, target, weight=self.weight, reduction=self.reduction)
+        return F.binary_cross_entropy(input, target, weight=_factors(self.weight, input), reduction=self.reduction)
 
 
 class BCEWithLogitsLoss(_Loss):
@@ -216,4 +228,5 @@ class BCEWithLogitsLoss(_Loss):
         self.register_buffer("pos_weight", pos_weight)
 
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
-        return F.binary_cross_entropy_with_logits(input, target, weight=self.weight, pos_weight=self.pos_weight, reduction=self.reduction)
+        weight, pos_weight = _factors(self.weight, input), _factors(self.pos_weight, input)
+        return F.binary_cross_entropy_with_logits(input, target, weight=weight, pos_weight=pos_weight, reduction=self.reduction)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 from collections import OrderedDict, namedtuple
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 
@@ -38,6 +38,9 @@ _ELSEWHERE = {
     "summary": "tc.summary(model, example)",
     "weights": "list(model.parameters()), or model.state_dict()",
     "trainable_variables": "list(model.parameters())",
+    **dict.fromkeys(
+        ("num_parameters", "count_params", "get_num_params"), "sum(p.numel() for p in model.parameters()), or tc.summary(model)"
+    ),
 }
 
 _CONTAINERS = (tuple, list, dict)
@@ -50,6 +53,22 @@ def _gpu_of(values: Any) -> Any:
     devices: list[Any] = []
     map_nested(lambda value: devices.append(value.device) if isinstance(value, Tensor) and value.is_cuda else None, values)
     return devices[0] if devices else None
+
+
+def _unknown_arguments(module: Module, given: Iterable[str]) -> str:
+    """What is said of names among `given` that forward() does not take; "" if there are none."""
+    import inspect  # only where an error is made
+
+    parameters = inspect.signature(module.forward).parameters
+    if any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
+        return ""
+    kind, lines = type(module), []
+    for name in given:
+        if name not in parameters:
+            close = kind._arguments_elsewhere.get(name) or _names.nearest(name, parameters)
+            hint = f"did you mean {close!r}?" if close in parameters else close or f"it has {', '.join(parameters)}"
+            lines.append(f"{kind.__name__}.forward() has no option {name!r}: {hint}")
+    return "\n".join(lines)
 
 
 def _to_array(value: Any) -> Any:
@@ -97,6 +116,7 @@ class Module:
     """
 
     training: bool
+    _arguments_elsewhere: ClassVar[Mapping[str, str]] = {}  # names of arguments of forward() in other layers: what it is here
 
     def __init__(self) -> None:
         object.__setattr__(self, "training", True)
@@ -142,6 +162,8 @@ class Module:
 
     def _advice(self, name: str) -> str:
         """What to write instead of a name that the module does not have."""
+        if "_modules" not in self.__dict__:
+            return f"; call super().__init__() at the beginning of {type(self).__name__}.__init__"
         if name in _ELSEWHERE:
             return f"; use {_ELSEWHERE[name]}"
         found = None if name.startswith("_") else _names.nearest(name, dir(self))
@@ -255,36 +277,42 @@ class Module:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Calls ``forward`` with ndarrays turned into Tensors; see the class."""
-        depth = _core.call_depth()  # of calls of modules in this thread
-        if depth <= 0:
-            if depth < 0:
-                return _autocast.call(self, args, kwargs)
-            args = tuple(map(_given, args))
-            kwargs = {k: _given(a) for k, a in kwargs.items()}
-        for value in (*args, *kwargs.values()) if kwargs else args:
-            if isinstance(value, _MAY_HOLD_ARRAYS):
-                break
-        else:
-            return self.forward(*args, **kwargs) if depth else _core.call_nested(self.forward, args, kwargs)
-        has_arrays = holds(np.ndarray, args) or holds(np.ndarray, kwargs)
-        if not has_arrays:
-            return _core.call_nested(self.forward, args, kwargs)
-        outermost_arrays = depth == 0 and not (holds(Tensor, args) or holds(Tensor, kwargs))
-        dtype, device = self._dtype_and_device()
-        if device == "cpu" and not outermost_arrays:
-            device = _gpu_of((args, kwargs)) or device
-        taken: dict[int, Any] = {}  # an array given twice becomes one Tensor, which lets self-attention save products
+        try:
+            depth = _core.call_depth()  # of calls of modules in this thread
+            if depth <= 0:
+                if depth < 0:
+                    return _autocast.call(self, args, kwargs)
+                args = tuple(map(_given, args))
+                kwargs = {k: _given(a) for k, a in kwargs.items()}
+            for value in (*args, *kwargs.values()) if kwargs else args:
+                if isinstance(value, _MAY_HOLD_ARRAYS):
+                    break
+            else:
+                return self.forward(*args, **kwargs) if depth else _core.call_nested(self.forward, args, kwargs)
+            has_arrays = holds(np.ndarray, args) or holds(np.ndarray, kwargs)
+            if not has_arrays:
+                return _core.call_nested(self.forward, args, kwargs)
+            outermost_arrays = depth == 0 and not (holds(Tensor, args) or holds(Tensor, kwargs))
+            dtype, device = self._dtype_and_device()
+            if device == "cpu" and not outermost_arrays:
+                device = _gpu_of((args, kwargs)) or device
+            taken: dict[int, Any] = {}  # an array given twice becomes one Tensor, which lets self-attention save products
 
-        def convert(value: Any) -> Any:
-            if id(value) not in taken:
-                taken[id(value)] = self._accept_array(value, dtype, device)
-            return taken[id(value)]
+            def convert(value: Any) -> Any:
+                if id(value) not in taken:
+                    taken[id(value)] = self._accept_array(value, dtype, device)
+                return taken[id(value)]
 
-        args, kwargs = map_nested(convert, args), map_nested(convert, kwargs)
-        if not outermost_arrays:
-            return _core.call_nested(self.forward, args, kwargs)
-        with no_grad():
-            return map_nested(_to_array, _core.call_nested(self.forward, args, kwargs))
+            args, kwargs = map_nested(convert, args), map_nested(convert, kwargs)
+            if not outermost_arrays:
+                return _core.call_nested(self.forward, args, kwargs)
+            with no_grad():
+                return map_nested(_to_array, _core.call_nested(self.forward, args, kwargs))
+        except TypeError as error:
+            unknown = _unknown_arguments(self, kwargs) if "unexpected keyword argument" in str(error) else ""
+            if unknown:
+                raise TypeError(unknown) from None
+            raise
 
     def register_forward_pre_hook(self, hook: Callable[..., Any], *, prepend: bool = False, with_kwargs: bool = False) -> RemovableHandle:
         """Calls ``hook(module, args)`` before ``forward``; what it returns, unless None, takes the place of the arguments.
@@ -405,10 +433,10 @@ class Module:
 
     # ---- state --------------------------------------------------------------------------------------------------------
 
-    def state_dict(self) -> OrderedDict[str, Tensor]:
-        """Parameters and persistent buffers by name, as detached Tensors that share the module's memory."""
+    def state_dict(self, *, prefix: str = "") -> OrderedDict[str, Tensor]:
+        """Parameters and persistent buffers by name, after a prefix, as detached Tensors that share the module's memory."""
         state: OrderedDict[str, Tensor] = OrderedDict()
-        self._collect_state(state, "")
+        self._collect_state(state, prefix)
         return state
 
     def _collect_state(self, state: dict, prefix: str) -> None:
@@ -462,7 +490,8 @@ class Module:
                 f"  {kind} keys: {', '.join(map(repr, keys))}" for kind, keys in (("missing", missing), ("unexpected", unexpected)) if keys
             ]
             raise RuntimeError(
-                f"the state dict does not fit {type(self).__name__} (strict=False ignores the keys):\n" + "\n".join(lines + wrong)
+                f"the state dict does not fit {type(self).__name__} (strict=False ignores the keys):\n"
+                + "\n".join(lines + wrong + _renaming(own, state_dict))
             )
         if wrong:
             raise ValueError(f"shapes in the state dict do not fit {type(self).__name__}:\n" + "\n".join(wrong))
@@ -617,6 +646,23 @@ def _all_modules(module: Module, prefix: str) -> Iterator[tuple[str, Module]]:
 def _detached(value: Any) -> Any:
     """`value` detached if it can be: np.asarray refuses another library's tensor that requires a gradient."""
     return value.detach() if hasattr(value, "detach") and not isinstance(value, Tensor) else value
+
+
+def _renaming(own: Mapping[str, Any], state: Mapping[str, Any]) -> list[str]:
+    """A line that says what to load instead, where all keys lack a prefix or have one too many, or are those of a mapping inside."""
+    for key, value in state.items():
+        if isinstance(value, Mapping) and not own.keys().isdisjoint(value):
+            return [f"  {key!r} is a state dict: load state[{key!r}]"]
+    given = [key for key in state if isinstance(key, str)]
+    for longer, shorter, line in (
+        (given, list(own), "  all keys begin with {0!r}: load {{key.removeprefix({0!r}): value for key, value in state.items()}}"),
+        (list(own), given, "  all keys lack {0!r}: load {{{0!r} + key: value for key, value in state.items()}}"),
+    ):
+        ends = [key for key in longer if shorter and key.endswith("." + shorter[0])]
+        for prefix in {end.removesuffix(shorter[0]) for end in ends}:
+            if set(longer) == {prefix + key for key in shorter}:
+                return [line.format(prefix)]
+    return []
 
 
 def _loadable(key: str, value: Any) -> Tensor:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -73,6 +73,9 @@ def _activation(given: Any) -> Callable[[Tensor], Tensor]:
     if not callable(given):
         raise TypeError(f"activation must be a str or a callable, not {type(given).__name__}")
     return given
+
+
+_IGNORED = "src_key_padding_mask=mask == 0, (B, T), True = ignore"
 
 
 class _Layer(Module):
@@ -196,6 +199,8 @@ class TransformerEncoderLayer(_Layer):
     >>> layer(np.zeros((4, 5, 8), np.float32)).shape
     (4, 5, 8)
     """
+
+    _arguments_elsewhere: ClassVar = {"mask": "src_mask", "attn_mask": "src_mask", "attention_mask": _IGNORED}
 
     def forward(
         self,
@@ -394,6 +399,8 @@ class TransformerEncoder(_Stack):
         self.num_layers = num_layers
         self.norm = norm
         self.enable_nested_tensor, self.mask_check = enable_nested_tensor, mask_check
+
+    _arguments_elsewhere: ClassVar = {"src_mask": "mask", "attn_mask": "mask", "attention_mask": _IGNORED}
 
     def forward(
         self,

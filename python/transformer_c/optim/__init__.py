@@ -23,5 +23,8 @@ __all__ = [
 if not TYPE_CHECKING:
     __getattr__, __dir__ = hooks(
         __name__,
-        instead=dict.fromkeys(("Adagrad", "Adadelta", "Adamax", "NAdam", "RAdam", "LBFGS"), "optim.AdamW, optim.RMSprop or optim.SGD"),
+        instead={
+            **dict.fromkeys(("Adagrad", "Adadelta", "Adamax", "NAdam", "RAdam", "LBFGS"), "optim.AdamW, optim.RMSprop or optim.SGD"),
+            "swa_utils": "the mean of state dicts, as model.load_state_dict takes it",
+        },
     )

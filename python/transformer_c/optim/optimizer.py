@@ -17,7 +17,7 @@ from .. import _core
 from .._arguments import all_of, not_negative, real
 from .._core import Tensor
 from .._graph import not_captured, refuse, repeated
-from .._names import explained
+from .._names import Explaining, explained
 from .._promotion import is_half
 from .._tensor import as_tensor, enable_grad, from_dlpack, no_grad, zeros, zeros_like
 
@@ -52,7 +52,7 @@ def look_of(optimizer: Any) -> list[tuple]:
     return [(id(p), p.dtype, p.device, p.shape) for p in parameters_of(optimizer)]
 
 
-class Optimizer:
+class Optimizer(Explaining):
     """Base class: parameter groups, state, gradients. Subclasses define ``_step_group``.
 
     Parameters
@@ -66,6 +66,7 @@ class Optimizer:
 
     # Names of a subclass's state Tensors, in the order of its kernel's arguments.
     _state_names: tuple[str, ...] = ()
+    _instead = dict.fromkeys(("lr", "learning_rate", "get_lr", "get_last_lr"), 'optimizer.param_groups[0]["lr"]')
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -132,7 +133,10 @@ class Optimizer:
     def _check_options(self, options: dict[str, Any]) -> None:
         """Raises ValueError for options out of range."""
         numbers = [(not_negative, name, options.get(name, 0.0)) for name in ("lr", "eps", "weight_decay", "momentum", "alpha")]
-        all_of(*numbers, *((_decay, f"betas[{i}]", beta) for i, beta in enumerate(options.get("betas", ()))))
+        betas = options.get("betas", ())
+        if not isinstance(betas, (tuple, list, np.ndarray)) or len(betas) not in (0, 2):
+            raise TypeError(f"betas must be two numbers, such as (0.9, 0.999), got {betas!r}")
+        all_of(*numbers, *((_decay, f"betas[{i}]", beta) for i, beta in enumerate(betas)))
 
     def _lay_out_gradients(self) -> None:
         """Makes one buffer per dtype and device; each parameter gets a part of it, and existing gradients move there."""

@@ -21,4 +21,8 @@ from .pictures import image_sets, patches
 __all__ = ["attention_maps", "image_sets", "learning_rate", "losses", "patches", "positional_encoding", "sequences"]
 
 if not TYPE_CHECKING:
-    __getattr__, __dir__ = hooks(__name__)
+    others = ("history", "training", "loss", "curves", "learning_curve", "accuracy")
+    __getattr__, __dir__ = hooks(
+        __name__, instead={**dict.fromkeys(others, "tc.plot.losses(trainer)"), "attention": "tc.plot.attention_maps(maps)"}
+    )
+    del others

@@ -9,9 +9,21 @@ from sklearn.utils.multiclass import check_classification_targets
 
 from .. import functional as F
 from .._core import Tensor
+from .._names import explained
 from .base import Transformer
 from .inputs import Scale
 from .training import Options
+
+_OTHER_NAMES = {
+    **dict.fromkeys(("epochs", "max_iter", "n_epochs", "num_epochs"), "max_epochs="),
+    **dict.fromkeys(("lr", "learning_rate_init"), "learning_rate="),
+    **dict.fromkeys(("num_heads", "nhead"), "n_heads="),
+    **dict.fromkeys(("num_layers", "layers"), "n_layers="),
+    **dict.fromkeys(("dim_feedforward", "hidden_layer_sizes"), "d_ff="),
+    "patience": "n_iter_no_change=, with early_stopping=True",
+    "alpha": "weight_decay=",
+    "device": "model_.to(device) moves the trained model",
+}
 
 # scikit-learn reads the options of an estimator from the signature of its __init__, which sets them and does nothing else: they cannot be shared.
 
@@ -79,6 +91,7 @@ class TransformerClassifier(ClassifierMixin, Transformer):
     True
     """
 
+    @explained(_OTHER_NAMES)
     def __init__(
         self,
         d_model=32,
@@ -166,6 +179,7 @@ class TransformerRegressor(RegressorMixin, Transformer):
     True
     """
 
+    @explained(_OTHER_NAMES)
     def __init__(
         self,
         d_model=32,

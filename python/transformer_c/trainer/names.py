@@ -35,6 +35,7 @@ FIT: Mapping[str, str] = {
 TEST: Mapping[str, str] = {"datamodule": "dataloaders", "test_dataloaders": "dataloaders", "val_dataloaders": "dataloaders"}
 
 ATTRIBUTES: Mapping[str, str] = {
+    **dict.fromkeys(("tune", "tuner", "lr_find", "scale_batch_size"), "no rate or size is searched for: try several"),
     "lr_scheduler_configs": "what configure_optimizers() of the model gave",
     "train_dataloader": "what was given to fit()",
     "val_dataloaders": "what was given to fit()",

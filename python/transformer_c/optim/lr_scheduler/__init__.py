@@ -10,7 +10,7 @@ combined  SequentialLR, ChainedScheduler
 
 from typing import TYPE_CHECKING
 
-from ..._names import hooks
+from ..._names import explained, hooks
 from .base import LRScheduler
 from .combined import ChainedScheduler, SequentialLR
 from .cosine import CosineAnnealingLR, CosineAnnealingWarmRestarts, CosineWarmupScheduler
@@ -41,4 +41,9 @@ __all__ = [
 ]
 
 if not TYPE_CHECKING:
+    explain = explained({"verbose": "print(scheduler.get_last_lr())"}, harmless={"verbose": (False, "deprecated")})
+    for kind in [globals()[name] for name in __all__]:
+        if "__init__" in vars(kind):
+            kind.__init__ = explain(kind.__init__)
+    del explain, kind
     __getattr__, __dir__ = hooks(__name__)

@@ -6,10 +6,11 @@ from collections.abc import Callable
 from typing import Any
 
 from ..._graph import noted
+from ..._names import Explaining
 from ..optimizer import Optimizer
 
 
-class LRScheduler:
+class LRScheduler(Explaining):
     """Base class: sets the learning rate of each parameter group from ``get_lr()``, when it is created and at every ``step()``.
 
     Parameters
@@ -26,6 +27,7 @@ class LRScheduler:
         The number of steps taken.
     """
 
+    _instead = dict.fromkeys(("lr", "learning_rate", "current_lr"), "scheduler.get_last_lr()")
     _is_initial = False  # whether step() is the one that __init__ takes
 
     def __init__(self, optimizer: Optimizer, last_epoch: int = -1) -> None:
