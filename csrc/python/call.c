@@ -118,6 +118,15 @@ static __attribute__((noinline, cold)) int name_missing(const tcpy_op_object *se
     return -1;
 }
 
+/* An int for a bool without a name: of x.sum(0, 1) one meant two axes. Returns -1. */
+static __attribute__((noinline, cold)) int refuse_int(const tcpy_op_object *self, Py_ssize_t i, PyObject *object)
+{
+    const bool after_axes = self->args[i - 1].kind == 'I';
+    PyErr_Format(PyExc_TypeError, "%s must be a bool, got %R%s", self->args[i].text, object,
+                 after_axes ? "; several axes are one argument, a tuple" : "; pass True or False");
+    return -1;
+}
+
 static int bind(tcpy_op_object *self, tcpy_call *call, PyObject *const *args, Py_ssize_t count, PyObject *kwnames)
 {
     for (int i = 0; i < self->count; i++) call->v[i] = self->args[i].fallback;
@@ -131,7 +140,8 @@ static int bind(tcpy_op_object *self, tcpy_call *call, PyObject *const *args, Py
                          self->positional, count, self->name, self->signature);
             return -1;
         }
-        if (tcpy_convert(call, &self->args[i], &call->v[i], args[i]) < 0)
+        const bool is_int = i > 0 && self->args[i].kind == 'b' && PyLong_CheckExact(args[i]);
+        if (is_int ? refuse_int(self, i, args[i]) : tcpy_convert(call, &self->args[i], &call->v[i], args[i]) < 0)
             return name_others(self, call, (given){args, count, kwnames}, i + 1);
     }
     const Py_ssize_t keywords = kwnames ? PyTuple_GET_SIZE(kwnames) : 0;

@@ -165,7 +165,7 @@ def test_what_has_an_order_is_taken(made):
         ),
         ("encoder", lambda e: e.fit([("a", "b")], lr=1e-5), "'lr': learning_rate="),
         ("encoder", lambda e: e.fit([("a", "b")], labels=[1]), "they have no labels"),
-        ("encoder", lambda e: e.fit([("a", "b")]), "a batch of one pair has no other answer that could be wrong"),
+        ("encoder", lambda e: e.fit([("a", "b")]), "a batch of one pair has no wrong answers"),
         ("encoder", lambda e: e.fit([("a", "b"), ("c", "d")], batch_size=1), "give more pairs, a larger batch_size, or negatives"),
         ("model", lambda m: m(np.ones((1, 3))), r"got float\d+ of shape \(1, 3\); convert them with ids\.astype\(int\)"),
         ("model", lambda m: m(np.ones(3, int)), r"of shape \(3,\); one text is ids\[None\]"),

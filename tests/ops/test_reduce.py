@@ -270,3 +270,13 @@ def test_no_axes():
         np.testing.assert_array_equal(reduce(x, axis=()), none)
     for reduce in (tc.logsumexp, tc.norm, tc.amax):
         assert reduce(np.array(2.0)) == reduce(np.array(2.0), axis=()) == 2.0
+
+
+def test_axes_that_are_not_one_argument():
+    """The second was taken for keepdims, without a word."""
+    x = tc.arange(24.0).reshape(2, 3, 4)
+    for call in (lambda: x.sum(0, 1), lambda: x.mean(1, 2), lambda: tc.any(x, 0, 1), lambda: x.argmax(0, 1)):
+        with pytest.raises(TypeError, match="^keepdims must be a bool, got [12]; several axes are one argument, a tuple$"):
+            call()
+    for keep in (True, np.True_):
+        assert x.sum(0, keep).shape == (1, 3, 4) == x.sum(0, keepdims=1).shape

@@ -377,7 +377,7 @@ class SentenceEncoder(Explaining):
         groups = contrastive.checked_groups(pairs)
         if len(groups[0]) == 2 and min(options.batch_size, len(groups)) == 1:
             raise ValueError(
-                "a batch of one pair has no other answer that could be wrong: give more pairs, a larger batch_size, or negatives"
+                "a batch of one pair has no wrong answers, and nothing is learnt from it: give more pairs, a larger batch_size, or negatives"
             )
         names = list(prompt_names) if prompt_names is not None else [None] * len(groups[0])
         if len(names) != len(groups[0]):
