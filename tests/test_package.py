@@ -1,6 +1,7 @@
 """The package as a whole: a quick import, and global settings."""
 
 import functools
+import inspect
 import os
 import resource
 import struct
@@ -110,3 +111,21 @@ def test_arrays_of_an_impossible_length():
     for bounds in ((2**63 - 1,), (2**63,), (0.0, 2.0**63), (2**200,), (-(2**200), 0), (0, 1.0, 1e-30)):
         with pytest.raises(ValueError, match="do not fit in 62 bits"):
             tc.arange(*bounds)
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments"),
+    [
+        ("scaled_dot_product", "q k v mask"),
+        ("MultiheadAttention", "input_dim embed_dim num_heads"),
+        ("EncoderBlock", "input_dim num_heads dim_feedforward dropout"),
+        ("TransformerEncoder", "num_layers"),
+        ("PositionalEncoding", "d_model max_len"),
+        ("CosineWarmupScheduler", "optimizer warmup max_iters"),
+        ("TransformerPredictor", "input_dim model_dim num_classes num_heads num_layers lr warmup max_iters dropout input_dropout"),
+    ],
+)
+def test_signatures_of_the_tutorial(name, arguments):
+    """What help() and editors show, and in the tutorial's order."""
+    shown = list(inspect.signature(getattr(tc, name)).parameters)
+    assert shown[: len(arguments.split())] == arguments.split()

@@ -321,7 +321,16 @@ class EncoderBlock(nn.Module):
         return x
 
 
-class TransformerEncoder(nn.Module):
+class _MakesItsLayers(nn.Module):
+    """Apart from the class whose signature is that of ``__init__``, which ``__new__`` beside it would hide."""
+
+    def __new__(cls, *arguments: Any, **options: Any) -> Any:
+        if arguments and isinstance(arguments[0], nn.Module):
+            raise TypeError(f"{cls.__name__}(num_layers, input_dim=, ...) makes its layers itself; tc.nn.TransformerEncoder takes a layer")
+        return super().__new__(cls)
+
+
+class TransformerEncoder(_MakesItsLayers):
     """A stack of encoder blocks.
 
     Parameters
@@ -341,11 +350,6 @@ class TransformerEncoder(nn.Module):
     >>> [maps.shape for maps in encoder.get_attention_maps(np.zeros((4, 5, 8), np.float32))]
     [(4, 2, 5, 5), (4, 2, 5, 5)]
     """
-
-    def __new__(cls, *arguments: Any, **options: Any) -> Any:
-        if arguments and isinstance(arguments[0], nn.Module):
-            raise TypeError(f"{cls.__name__}(num_layers, input_dim=, ...) makes its layers itself; tc.nn.TransformerEncoder takes a layer")
-        return super().__new__(cls)
 
     def __init__(self, num_layers: int, **block_args) -> None:
         super().__init__()
