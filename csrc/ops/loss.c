@@ -72,8 +72,8 @@ static tc_status check_shapes(tc_scope *s, const tc_tensor *x, const tc_tensor *
 {
     char a[TC_SHAPE_TEXT], b[TC_SHAPE_TEXT];
     if (!tc_tensor_same_shape(x, target))
-        return tc_fail(s->err, TC_ERROR_VALUE, "input has shape %s but target has %s; they must be equal", tc_tensor_text(a, x),
-                       tc_tensor_text(b, target));
+        return tc_fail(s->err, TC_ERROR_VALUE, "input has shape %s but target has %s; they must be equal%s", tc_tensor_text(a, x),
+                       tc_tensor_text(b, target), x->numel == target->numel ? ": pass target.reshape(input.shape)" : "");
     TC_TRY(check_weight(s, x, weight, "weight"));
     return check_weight(s, x, positive_weight, "pos_weight");
 }

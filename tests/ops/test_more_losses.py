@@ -151,8 +151,10 @@ def test_bits_for_any_threads(threads):
 def test_errors():
     x = np.ones((2, 3), np.float32)
     for f in (F.l1_loss, F.smooth_l1_loss, F.huber_loss, F.kl_div):
-        with pytest.raises(ValueError, match=r"input has shape \(2, 3\) but target has \(3,\)"):
+        with pytest.raises(ValueError, match=r"input has shape \(2, 3\) but target has \(3,\); they must be equal$"):
             f(x, x[0])
+        with pytest.raises(ValueError, match=r"target has \(6,\); they must be equal: pass target.reshape\(input.shape\)$"):
+            f(x, x.reshape(6))
         with pytest.raises(ValueError, match="reduction must be 'none'"):
             f(x, x, reduction="average")
     with pytest.raises(ValueError, match="beta must not be negative, got -1"):
