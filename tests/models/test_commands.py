@@ -168,6 +168,8 @@ WRONG = [
     ),
     (["embed", "{embeddings}", "--json"], '"a"\n{"b": 1}', "line 2: the object has no 'text'; --field"),
     (["embed", "{embeddings}", "--json"], '"a"\n3', "line 2: expected a text, got 3"),
+    (["embed", "{embeddings}", "--json"], '{"text": "a", "x": NaN}', "line 1: NaN is no number that JSON has"),
+    (["embed", "{embeddings}", "--json"], '"a"\n{"text": "a", "x": [-1e999]}', "line 2: -1e999 is no number that JSON has"),
     (["embed", "{embeddings}", "--json"], "[" * 100_000, "line 1: "),
     (
         ["embed", "{embeddings}", "--json"],

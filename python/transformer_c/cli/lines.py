@@ -7,6 +7,7 @@ import contextlib
 import functools
 import io
 import json
+import math
 import os
 import sys
 from collections.abc import Callable, Iterator
@@ -206,13 +207,23 @@ def _parsed(line: bytes, is_json: bool, field: str, read: Callable[[Any], Any]) 
         raise ValueError(f"it is not text in UTF-8 ({error.reason} at byte {error.start}){advice}") from None
     if not is_json:
         return {}, read(text)
-    value = json.loads(text)
+    value = json.loads(text, parse_constant=_no_number, parse_float=_float)
     if isinstance(value, dict) and field not in value:
         raise ValueError(f"the object has no {field!r}; --field names what has the text")
     found = read(value[field] if isinstance(value, dict) else value)
     for part in [found] if isinstance(found, str) else found:
         of_characters(part, "the text")
     return value if isinstance(value, dict) else {}, found
+
+
+def _no_number(text: str) -> Any:
+    raise ValueError(f"{text} is no number that JSON has")
+
+
+def _float(text: str) -> float:
+    """A number of an object, which is written again with the result: of 1e999 Python makes infinity, which JSON does not have."""
+    number = float(text)
+    return number if math.isfinite(number) else _no_number(text)
 
 
 # ---- writing --------------------------------------------------------------------------------------------------------------------
