@@ -253,14 +253,18 @@ class Optimizer(Explaining):
         for p in group["params"]:
             if (grad := p.grad) is not None:  # read once: another thread may set it
                 state = self.state.get(p)
-                params, grads = batches.setdefault((p.dtype, p.device, state["step"] if state else 0), ([], []))
-                params.append(p)
-                grads.append(grad)
+                kind = (p.dtype, p.device, state["step"] if state else 0)
+                batch = batches.get(kind)
+                if batch is None:
+                    batch = batches[kind] = ([], [])
+                batch[0].append(p)
+                batch[1].append(grad)
         return batches.values()
 
     def _update(self, group: dict[str, Any], params: list[Tensor], grads: list[Tensor]) -> None:
         names = self._states_of(group)
-        states = [self._state_of(p, names) for p in params]
+        needed, known = set(names), self.state
+        states = [s if (s := known.get(p)) and needed <= s.keys() else self._state_of(p, names) for p in params]
         values = [s.get("master", p) for s, p in zip(states, params, strict=True)]
         gradients = [_ready(grad, v.dtype) for grad, v in zip(grads, values, strict=True)]
         for v in values:
@@ -511,14 +515,19 @@ def _gradients(parameters) -> list[list[Tensor]]:
     for p in [parameters] if isinstance(parameters, Tensor) else parameters:
         if (grad := p.grad) is not None:
             # the kernels of a GPU take halves and float32 together, and the norm stays there
-            kinds.setdefault((grad.dtype if grad.device == "cpu" else _wide(grad), grad.device), []).append(grad)
+            device = grad.device
+            kind = (grad.dtype if device == "cpu" else _wide(grad), device)
+            if kind in kinds:
+                kinds[kind].append(grad)
+            else:
+                kinds[kind] = [grad]
     return list(kinds.values())
 
 
 def _in_place(function: Callable[..., Any], gradients: list[Tensor], *options: float | Tensor) -> Any:
     """The result of a function that writes to the gradients; strided ones go through a copy."""
     with no_grad():
-        ready = [_ready(g, _wide(g)) for g in gradients]
+        ready = [g if g.is_contiguous() else _ready(g, _wide(g)) for g in gradients]
         result = function(ready, *options)
         for gradient, written in zip(gradients, ready, strict=True):
             if written is not gradient:
