@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 import transformer_c as tc
-from folders import CONFIG, letters
+from folders import CONFIG
 from transformer_c import cli
-from words import tagged, write_tokenizer
+from words import letters, tagged, write_tokenizer
 
 TEXTS = ["abc", "z"]
 SAID = "gives (nan|inf|-inf) for text number {}: its weights are damaged, or numbers are too large for {}"
