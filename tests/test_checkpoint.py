@@ -1,6 +1,7 @@
 """tc.save and tc.load: loading gives what was saved, and a failed save changes nothing."""
 
 import errno
+import io
 import json
 import math
 import os
@@ -636,3 +637,37 @@ def test_what_is_no_file_is_not_replaced(tmp_path):
     with pytest.raises(OSError, match="got a device, pipe or socket"):
         checkpoint.save({"w": np.ones(2)}, path)
     assert path.is_fifo() and [*tmp_path.iterdir()] == [path]
+
+
+class _Raw(io.RawIOBase):
+    """Takes so many bytes, and then none."""
+
+    def __init__(self, room, then):
+        super().__init__()
+        self.room, self.then = room, then
+
+    def writable(self):
+        return True
+
+    def write(self, data):
+        taken = min(len(data), self.room, 7)
+        self.room -= taken
+        return taken or self.then
+
+
+@pytest.mark.parametrize("then", [None, 0])
+def test_a_file_object_that_takes_no_more(then):
+    checkpoint.save({"a": np.ones(3)}, _Raw(10**6, then))
+    with pytest.raises(BlockingIOError, match="takes no more bytes"):
+        checkpoint.save({"a": np.ones(3)}, _Raw(100, then))
+
+
+def test_a_path_that_can_write(tmp_path):
+    """As those of the package py do: a path is replaced as a whole."""
+
+    class Path(type(tmp_path)):
+        def write(self, data):
+            raise AssertionError("the path was taken for a file object")
+
+    checkpoint.save({"a": np.arange(3)}, Path(tmp_path / "x.safetensors"))
+    assert checkpoint.load(tmp_path / "x.safetensors")["a"].tolist() == [0, 1, 2]

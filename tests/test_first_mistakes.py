@@ -315,11 +315,15 @@ MISTAKES = {
     "PyTorch's mask of the tutorial's layer": (
         lambda: tc.EncoderBlock(8, 2, 8)(np.ones((2, 5, 8)), key_padding_mask=np.ones((2, 5))),
         TypeError,
-        r"mask=mask\[:, None, :\], nonzero = attend",
+        r"mask=~mask\[:, None, :\], nonzero = attend, of a mask \(B, T\), True = ignore",
     ),
     "key padding as a mask": (lambda: _ENCODER(np.ones((2, 5, 8)), np.ones((2, 5), bool)), ValueError, "Write it as the key padding mask"),
     "a mask of heads": (lambda: _ENCODER(np.ones((2, 5, 8)), np.ones((2, 2, 5, 5), bool)), ValueError, r"mask\.reshape\(4, 5, 5\)"),
-    "a mask for all heads": (lambda: _ENCODER(np.ones((2, 5, 8)), np.ones((2, 1, 5, 5), bool)), ValueError, r"np\.repeat\(mask\[:, 0\], 2"),
+    "a mask for all heads": (
+        lambda: _ENCODER(np.ones((2, 5, 8)), np.ones((2, 1, 5, 5), bool)),
+        ValueError,
+        r"tc\.repeat_interleave\(mask\[:, 0\], 2, 0\)",
+    ),
     "a mask as key padding": (
         lambda: _ENCODER(np.ones((2, 5, 8)), src_key_padding_mask=np.ones((5, 5), bool)),
         ValueError,

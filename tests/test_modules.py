@@ -213,3 +213,13 @@ def test_pytorch_accepts_our_state_dict_strictly():
     theirs_state = {k: v + 0.01 for k, v in theirs.state_dict().items()}
     ours.load_state_dict(theirs_state, strict=True)
     assert np.allclose(ours.layers[0].norm1.weight.numpy(), 1.01)
+
+
+def test_an_encoder_whose_constructor_takes_a_module():
+    class Embedding(tc.TransformerEncoder):
+        def __init__(self, embedding, **options):
+            super().__init__(1, **options)
+            self.embedding = embedding
+
+    encoder = Embedding(tc.nn.Embedding(5, 8), input_dim=8, num_heads=2, dim_feedforward=8)
+    assert encoder.embedding.num_embeddings == 5 and len(encoder.layers) == 1

@@ -67,13 +67,25 @@ static tc_status check_weight(tc_scope *s, const tc_tensor *x, const tc_tensor *
     return tc_check_constant(weight, name, s->err);
 }
 
+/* Are the shapes equal without their axes of length 1? */
+static bool same_but_for_ones(const tc_tensor *x, const tc_tensor *target)
+{
+    int i = 0, j = 0;
+    while (true) {
+        while (i < x->ndim && x->shape[i] == 1) i++;
+        while (j < target->ndim && target->shape[j] == 1) j++;
+        if (i == x->ndim || j == target->ndim) return i == x->ndim && j == target->ndim;
+        if (x->shape[i++] != target->shape[j++]) return false;
+    }
+}
+
 static tc_status check_shapes(tc_scope *s, const tc_tensor *x, const tc_tensor *target, const tc_tensor *weight,
                               const tc_tensor *positive_weight)
 {
     char a[TC_SHAPE_TEXT], b[TC_SHAPE_TEXT];
     if (!tc_tensor_same_shape(x, target))
         return tc_fail(s->err, TC_ERROR_VALUE, "input has shape %s but target has %s; they must be equal%s", tc_tensor_text(a, x),
-                       tc_tensor_text(b, target), x->numel == target->numel ? ": pass target.reshape(input.shape)" : "");
+                       tc_tensor_text(b, target), same_but_for_ones(x, target) ? ": pass target.reshape(input.shape)" : "");
     TC_TRY(check_weight(s, x, weight, "weight"));
     return check_weight(s, x, positive_weight, "pos_weight");
 }

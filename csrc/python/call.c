@@ -118,8 +118,13 @@ static __attribute__((noinline, cold)) int name_missing(const tcpy_op_object *se
     return -1;
 }
 
-/* An int for a bool without a name: of x.sum(0, 1) one meant two axes. Returns -1. */
-static __attribute__((noinline, cold)) int refuse_int(const tcpy_op_object *self, Py_ssize_t i, PyObject *object)
+static bool is_number(PyObject *object)
+{
+    return !PyBool_Check(object) && (PyLong_Check(object) || PyFloat_Check(object) || PyArray_IsScalar(object, Number));
+}
+
+/* A number for a bool without a name: of x.sum(0, 1) one meant two axes. Returns -1. */
+static __attribute__((noinline, cold)) int refuse_number(const tcpy_op_object *self, Py_ssize_t i, PyObject *object)
 {
     const bool after_axes = self->args[i - 1].kind == 'I';
     PyErr_Format(PyExc_TypeError, "%s must be a bool, got %R%s", self->args[i].text, object,
@@ -140,8 +145,8 @@ static int bind(tcpy_op_object *self, tcpy_call *call, PyObject *const *args, Py
                          self->positional, count, self->name, self->signature);
             return -1;
         }
-        const bool is_int = i > 0 && self->args[i].kind == 'b' && PyLong_CheckExact(args[i]);
-        if (is_int ? refuse_int(self, i, args[i]) : tcpy_convert(call, &self->args[i], &call->v[i], args[i]) < 0)
+        const bool refused = i > 0 && self->args[i].kind == 'b' && is_number(args[i]);
+        if (refused ? refuse_number(self, i, args[i]) : tcpy_convert(call, &self->args[i], &call->v[i], args[i]) < 0)
             return name_others(self, call, (given){args, count, kwnames}, i + 1);
     }
     const Py_ssize_t keywords = kwnames ? PyTuple_GET_SIZE(kwnames) : 0;

@@ -94,9 +94,10 @@ _UNEVEN = "Embedding dimension must be 0 modulo number of heads."  # the tutoria
 
 
 _MASKS = {  # names of masks elsewhere
-    **dict.fromkeys(("attn_mask", "src_mask"), "mask=, nonzero = attend"),
+    **dict.fromkeys(("attn_mask", "src_mask"), "mask=, nonzero = attend; of a bool mask in which True = ignore, ~mask"),
+    "attention_mask": "mask=mask[:, None, :], nonzero = attend, of a mask (B, T)",
     **dict.fromkeys(
-        ("attention_mask", "key_padding_mask", "src_key_padding_mask"), "mask=mask[:, None, :], nonzero = attend, of a mask (B, T)"
+        ("key_padding_mask", "src_key_padding_mask"), "mask=~mask[:, None, :], nonzero = attend, of a mask (B, T), True = ignore"
     ),
 }
 
@@ -325,7 +326,7 @@ class _MakesItsLayers(nn.Module):
     """Apart from the class whose signature is that of ``__init__``, which ``__new__`` beside it would hide."""
 
     def __new__(cls, *arguments: Any, **options: Any) -> Any:
-        if arguments and isinstance(arguments[0], nn.Module):
+        if cls.__init__ is TransformerEncoder.__init__ and arguments and isinstance(arguments[0], nn.Module):
             raise TypeError(f"{cls.__name__}(num_layers, input_dim=, ...) makes its layers itself; tc.nn.TransformerEncoder takes a layer")
         return super().__new__(cls)
 

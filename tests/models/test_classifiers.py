@@ -1,5 +1,6 @@
 """TextClassifier and TokenClassifier: against PyTorch's numbers of a fine-tuning, against a loop by hand, in any batch."""
 
+import enum
 import json
 import warnings
 
@@ -362,3 +363,12 @@ def test_the_number_of_a_folders_labels_is_that_of_the_new_ones():
     classifier = tc.models.TextClassifier(source, tokenizer=letters, epochs=1, batch_size=2, random_state=0)
     classifier.fit(["abc", "z"], ["yes", "no"])
     assert "num_labels" not in classifier.model_.config and classifier.model_.labels == ["no", "yes"]
+
+
+def test_labels_that_are_members_of_an_enum():
+    class Mood(str, enum.Enum):
+        GOOD, BAD = "good", "bad"
+
+    classifier = tc.models.TextClassifier(pretrained(), tokenizer=letters, epochs=1, random_state=0)
+    classifier.fit(TEXTS[:4], [Mood.GOOD, Mood.BAD, Mood.BAD, "good"])
+    assert classifier.classes_.tolist() == ["bad", "good"]

@@ -39,7 +39,7 @@ def letters_of_pairs(pairs):
 def test_what_reads_texts(number):
     model, asked = list(readers())[number]
     assert len(asked(model)) == 2
-    with pytest.raises(ValueError, match=SAID.format(0, "float16; dtype='float32' has larger ones")):
+    with pytest.raises(ValueError, match=SAID.format(0, "float16; dtype='float32' has a larger range")):
         asked(model.to(dtype="float16"))
     model.to(dtype="float32").get_parameter("out.bias" if hasattr(model, "out") else "layers.1.norm2.bias").data[0] = np.nan
     with pytest.raises(ValueError, match=SAID.format(0, "float32$")):

@@ -27,3 +27,13 @@ def test_weights_of_numpy_are_float64(name, dtype):
     expected = theirs(torch.tensor(x), torch.tensor(target, dtype=None if name in ("cross_entropy", "nll") else getattr(torch, dtype)))
     assert ours.dtype == dtype and loss.weight.dtype == np.float64
     np.testing.assert_allclose(ours.item(), expected.item(), rtol=1e-6 if dtype == "float32" else 1e-12)
+
+
+def test_a_subclass_whose_constructor_takes_tensors():
+    class Weighted(tc.nn.MSELoss):
+        def __init__(self, prior, costs):
+            super().__init__()
+            self.prior, self.costs = prior, costs
+
+    loss = Weighted(tc.ones(2), np.ones(3))
+    assert loss(tc.ones(2), tc.zeros(2)).item() == 1 and loss.costs.shape == (3,)

@@ -400,3 +400,23 @@ def test_a_type_error_of_forward_stays_what_it_is():
     for x in (np.ones(2, np.float32), tc.ones(2)):
         with pytest.raises(TypeError, match=r"Inner\.forward\(\) has no option 'factor': it has x, scale"):
             Inner()(x, factor=2.0)
+
+
+def test_an_error_inside_forward_is_not_blamed_on_the_arguments():
+    class Wrong(tc.nn.Module):
+        def forward(self, x, mask=None):
+            return (lambda a: a)(b=x)
+
+    module = Wrong()
+    module.register_forward_pre_hook(lambda m, args, kwargs: (args, {"mask": kwargs.pop("old")}), with_kwargs=True)
+    with pytest.raises(TypeError, match=r"<lambda>\(\) got an unexpected keyword argument 'b'"):
+        module(tc.ones(2), old=None)
+
+
+def test_a_layer_with_a_forward_of_its_own_has_its_own_names():
+    class Own(tc.nn.TransformerEncoderLayer):
+        def forward(self, x):
+            return x
+
+    with pytest.raises(TypeError, match=r"^Own\.forward\(\) has no option 'mask': it has x$"):
+        Own(8, 2)(tc.ones(1, 2, 8), mask=None)

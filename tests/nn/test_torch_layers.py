@@ -398,7 +398,7 @@ def test_bad_constructors(error, words, make):
         (ValueError, "same batch and sequence lengths", [(2, 5, 8), (2, 5, 8), (2, 4, 8)], {}),
         (ValueError, "2 and 3 batch elements on axis 0 .batch_first=True", [(2, 5, 8), (3, 5, 8), (3, 5, 8)], {}),
         (ValueError, r"attn_mask has shape \(5, 4\); expected \(Tq, Tk\) = \(5, 5\)", [(2, 5, 8)] * 3, {"attn_mask": Z((5, 4), bool)}),
-        (ValueError, r"= \(4, 5, 5\). Write np.repeat\(mask, 2, axis=0\)", [(2, 5, 8)] * 3, {"attn_mask": Z((2, 5, 5), bool)}),
+        (ValueError, r"= \(4, 5, 5\). Write tc.repeat_interleave\(mask, 2, 0\)", [(2, 5, 8)] * 3, {"attn_mask": Z((2, 5, 5), bool)}),
         (ValueError, r"key_padding_mask has shape \(5, 2\)", [(2, 5, 8)] * 3, {"key_padding_mask": Z((5, 2), bool)}),
         (TypeError, "attn_mask has dtype int64; expected bool, True = ignore", [(2, 5, 8)] * 3, {"attn_mask": Z((5, 5), int)}),
         (TypeError, "attn_mask must be an array of bool, True = ignore, or of floats.*'causal'", [(2, 5, 8)] * 3, {"attn_mask": "causal"}),

@@ -256,8 +256,10 @@ def test_element_loss_errors():
     for f in (_core.mse_loss, _core.binary_cross_entropy, _core.binary_cross_entropy_with_logits):
         with pytest.raises(ValueError, match=r"input has shape \(2, 3\) but target has \(3,\); they must be equal$"):
             f(x, x[0])
-        with pytest.raises(ValueError, match=r"target has \(6,\); they must be equal: pass target.reshape\(input.shape\)$"):
-            f(x, x.reshape(6))
+        with pytest.raises(ValueError, match=r"target has \(3, 2\); they must be equal$"):
+            f(x, x.reshape(3, 2))
+        with pytest.raises(ValueError, match=r"target has \(1, 3\); they must be equal: pass target.reshape\(input.shape\)$"):
+            f(x[0], x[:1])
         with pytest.raises(TypeError, match="input is float32 but target is float64"):
             f(x, x.astype(np.float64))
         with pytest.raises(TypeError, match="target is int64"):

@@ -153,8 +153,10 @@ def test_errors():
     for f in (F.l1_loss, F.smooth_l1_loss, F.huber_loss, F.kl_div):
         with pytest.raises(ValueError, match=r"input has shape \(2, 3\) but target has \(3,\); they must be equal$"):
             f(x, x[0])
-        with pytest.raises(ValueError, match=r"target has \(6,\); they must be equal: pass target.reshape\(input.shape\)$"):
-            f(x, x.reshape(6))
+        with pytest.raises(ValueError, match=r"target has \(3, 2\); they must be equal$"):
+            f(x, x.reshape(3, 2))
+        with pytest.raises(ValueError, match=r"target has \(1, 3\); they must be equal: pass target.reshape\(input.shape\)$"):
+            f(x[0], x[:1])
         with pytest.raises(ValueError, match="reduction must be 'none'"):
             f(x, x, reduction="average")
     with pytest.raises(ValueError, match="beta must not be negative, got -1"):

@@ -278,5 +278,9 @@ def test_axes_that_are_not_one_argument():
     for call in (lambda: x.sum(0, 1), lambda: x.mean(1, 2), lambda: tc.any(x, 0, 1), lambda: x.argmax(0, 1)):
         with pytest.raises(TypeError, match="^keepdims must be a bool, got [12]; several axes are one argument, a tuple$"):
             call()
+    for one in (1, 1.0, np.int64(1)):
+        for call in (lambda n=one: x.sum(0, n), lambda n=one: x.amax(0, n), lambda n=one: x.logsumexp(0, n), lambda n=one: x.max(0, n)):
+            with pytest.raises(TypeError, match="^keepdims? must be a bool, got .*1.*; several axes are one argument, a tuple$"):
+                call()
     for keep in (True, np.True_):
         assert x.sum(0, keep).shape == (1, 3, 4) == x.sum(0, keepdims=1).shape

@@ -216,6 +216,8 @@ def test_a_recast_module_keeps_training():
         (lambda p: tc.optim.Adam([p], lr=-1.0), ValueError, "lr.*-1"),
         (lambda p: tc.optim.Adam([p], lr=float("nan")), ValueError, "lr.*nan"),
         (lambda p: tc.optim.Adam([p], betas=(0.9, 1.0)), ValueError, r"betas\[1\].*1.0"),
+        (lambda p: tc.optim.Adam([p], betas=()), TypeError, r"betas must be two numbers, such as .* got \(\)"),
+        (lambda p: tc.optim.Adam([p], betas=np.array(0.9)), TypeError, "betas must be two numbers"),
         (lambda p: tc.optim.SGD([p], nesterov=True), ValueError, "nesterov"),
         (lambda p: tc.optim.SGD([p * 2]), ValueError, "leaf"),
         (lambda p: tc.optim.SGD(["p"]), TypeError, "str"),

@@ -340,12 +340,13 @@ def test_lists_of_numbers_and_arrays_of_other_libraries_are_arrays(wrap):
         trainer().fit(Line(), ([[1.0, 2.0, 3.0], [1.0]], [1.0, 2.0]))
 
 
+@pytest.mark.parametrize("labels", [np.ndarray.tolist, np.asarray, tc.tensor, lambda y: list(tc.tensor(y))])
 @pytest.mark.parametrize("wrap", [np.asarray, tc.tensor, Foreign])
-def test_a_list_of_arrays_beside_a_number_for_each_is_rows(wrap):
+def test_a_list_of_arrays_beside_a_number_for_each_is_rows(wrap, labels):
     """They were two batches, each without a part of it."""
     x, y = made()
     lines = [Line(), Line()]
-    for line, data in zip(lines, ((x, y), ([wrap(row) for row in x], y.tolist())), strict=True):
+    for line, data in zip(lines, ((x, y), ([wrap(row) for row in x], labels(y))), strict=True):
         tc.manual_seed(0)  # of the shuffles
         trainer(3).fit(line, data, batch_size=4)
     assert lines[0].seen == lines[1].seen and np.array_equal(lines[0].net.weight.numpy(), lines[1].net.weight.numpy())

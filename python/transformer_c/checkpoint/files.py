@@ -12,7 +12,7 @@ import stat
 import time
 import warnings
 from collections.abc import Iterator, Sequence
-from io import BufferedReader, BytesIO, FileIO, TextIOBase
+from io import BufferedReader, BytesIO, FileIO, RawIOBase, TextIOBase
 from typing import Any
 
 from .errors import CheckpointError
@@ -227,7 +227,7 @@ def _no_folder(folder: str) -> FileNotFoundError:
 
 def write(target: Any, *parts: Any) -> None:
     """Writes bytes, or arrays of them, to a path, as ``write_atomically`` does, or to a binary file object, from its position on."""
-    if not callable(getattr(target, "write", None)):
+    if isinstance(target, (str, bytes, os.PathLike)) or not callable(getattr(target, "write", None)):
         write_atomically(target, *parts)
         return
     if isinstance(target, TextIOBase):
@@ -235,8 +235,12 @@ def write(target: Any, *parts: Any) -> None:
     for part in parts:
         view = _bytes_of(part)
         while view:
-            written = target.write(view)  # a raw file may take less than all; one that does not say took all
-            view = view[len(view) if written is None else written :]
+            written = target.write(view)  # a raw file may take less than all, or nothing where it would wait
+            if written is None and not isinstance(target, RawIOBase):
+                written = len(view)  # it does not say, and took all
+            if not written:
+                raise BlockingIOError(errno.EAGAIN, f"{_called(target)} takes no more bytes; a part is written")
+            view = view[written:]
 
 
 def _called(file: Any) -> str:

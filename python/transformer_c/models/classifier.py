@@ -260,7 +260,7 @@ class Classifier(Explaining):
                     raise ValueError(f"label number {i} is {label!r:.80}; NumPy's arrays of str drop NUL characters at the end")
             elif not -(2**63) <= label < 2**63:
                 raise ValueError(f"label number {i} is {label!r:.80}, which int64 does not have; str(label) makes a str of it")
-        found = np.unique(np.array(labels, str if kind is str else np.int64))
+        found = np.unique(np.array([str.__str__(label) for label in labels]) if kind is str else np.array(labels, np.int64))
         own = self._pretrained.head
         if own is not None and own.problem is SINGLE and self.num_labels in (None, len(own.classes)):
             names = own.classes.tolist()

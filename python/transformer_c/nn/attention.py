@@ -162,7 +162,7 @@ class MultiheadAttention(Module):
                 init.xavier_normal_(row)
 
     _arguments_elsewhere: ClassVar = {
-        "mask": "attn_mask",
+        "mask": "attn_mask=mask == 0, True = ignore",
         "attention_mask": "key_padding_mask=mask == 0, (B, Tk), True = ignore",
         "padding_mask": "key_padding_mask",
         "src_key_padding_mask": "key_padding_mask",
@@ -373,8 +373,8 @@ class MultiheadAttention(Module):
             remedies = {
                 (batch, keys): "it as the key padding mask, True = ignore",
                 (batch, heads, queries, keys): f"mask.reshape({batch * heads}, {queries}, {keys})",
-                (batch, 1, queries, keys): f"np.repeat(mask[:, 0], {heads}, axis=0)",
-                (batch, queries, keys): f"np.repeat(mask, {heads}, axis=0)",
+                (batch, 1, queries, keys): f"tc.repeat_interleave(mask[:, 0], {heads}, 0)",
+                (batch, queries, keys): f"tc.repeat_interleave(mask, {heads}, 0)",
             }
             mask = _check_mask("attn_mask", attn_mask, shapes, remedies)
             mask = mask[None, None] if mask.ndim == 2 else mask.reshape(batch, heads, queries, keys)

@@ -65,7 +65,9 @@ def _unknown_arguments(module: Module, given: Iterable[str]) -> str:
     kind, lines = type(module), []
     for name in given:
         if name not in parameters:
-            close = kind._arguments_elsewhere.get(name) or _names.nearest(name, parameters)
+            close = kind._arguments_elsewhere.get(name)
+            if close is None or (close.isidentifier() and close not in parameters):  # the class has a forward() of its own
+                close = _names.nearest(name, parameters)
             hint = f"did you mean {close!r}?" if close in parameters else close or f"it has {', '.join(parameters)}"
             lines.append(f"{kind.__name__}.forward() has no option {name!r}: {hint}")
     return "\n".join(lines)
@@ -309,7 +311,8 @@ class Module:
             with no_grad():
                 return map_nested(_to_array, _core.call_nested(self.forward, args, kwargs))
         except TypeError as error:
-            unknown = _unknown_arguments(self, kwargs) if "unexpected keyword argument" in str(error) else ""
+            own = f"{getattr(self.forward, '__qualname__', None)}() got an unexpected keyword argument"
+            unknown = _unknown_arguments(self, kwargs) if str(error).startswith(own) else ""
             if unknown:
                 raise TypeError(unknown) from None
             raise

@@ -134,7 +134,7 @@ class Optimizer(Explaining):
         """Raises ValueError for options out of range."""
         numbers = [(not_negative, name, options.get(name, 0.0)) for name in ("lr", "eps", "weight_decay", "momentum", "alpha")]
         betas = options.get("betas", ())
-        if not isinstance(betas, (tuple, list, np.ndarray)) or len(betas) not in (0, 2):
+        if "betas" in options and (not isinstance(betas, (tuple, list, np.ndarray)) or np.shape(betas) != (2,)):
             raise TypeError(f"betas must be two numbers, such as (0.9, 0.999), got {betas!r}")
         all_of(*numbers, *((_decay, f"betas[{i}]", beta) for i, beta in enumerate(betas)))
 

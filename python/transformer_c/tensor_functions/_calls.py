@@ -111,7 +111,9 @@ def axis_of(name: str, ndim: int, axis: Any) -> int:
 
 
 def kept(keepdim: bool, keepdims: bool) -> bool:
-    """PyTorch's and NumPy's names of one argument."""
+    """PyTorch's and NumPy's names of one argument, the first of which may have come without its name: of x.amax(0, 1) one meant two axes."""
+    if not isinstance(keepdim, (bool, np.bool_)) and isinstance(keepdim, (int, float, np.number)):
+        raise TypeError(f"keepdim must be a bool, got {keepdim!r}; several axes are one argument, a tuple")
     for value in (keepdim, keepdims):
         if not isinstance(value, (bool, np.bool_, int)):
             raise TypeError(f"keepdim must be a bool, not {type(value).__name__}")

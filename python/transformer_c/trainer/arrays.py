@@ -58,7 +58,7 @@ def are_arrays(given: Any) -> bool:
         return _is_array(given)
     if not given or not all(_is_array(part) or isinstance(part, list) for part in given):
         return False
-    return _is_array(given[0]) or (all(map(_is_array, given[0])) and any(_is_label_list(part) for part in given[1:]))
+    return _is_array(given[0]) or (all(map(_is_array, given[0])) and any(_are_labels(part, len(given[0])) for part in given[1:]))
 
 
 def as_loader(name: str, given: Any, dtype: np.dtype, batch_size: int, shuffle: bool = False) -> Any:
@@ -93,8 +93,14 @@ def _is_row(item: Any) -> bool:
     return not y or (len(x) == 1 and y == (1,) and x != y)
 
 
-def _is_label_list(value: Any) -> bool:
-    return isinstance(value, list) and bool(value) and all(isinstance(v, (int, float, np.number)) for v in value)
+def _are_labels(value: Any, count: int) -> bool:
+    if isinstance(value, (Tensor, np.ndarray)):
+        return value.shape == (count,)
+    return (
+        isinstance(value, list)
+        and bool(value)
+        and all(isinstance(v, (int, float, np.number, np.bool_)) or np.shape(v) == () for v in value)
+    )
 
 
 def _is_array(value: Any) -> bool:
