@@ -43,6 +43,7 @@ print(peak() - before)
 """
 
 
+@pytest.mark.unsanitized  # AddressSanitizer keeps what was freed
 @pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
 def test_pairs_of_long_texts_take_little_memory(tmp_path):
     """With what is cut off, every part of one text with every part of the other, these take 500 MiB."""
