@@ -180,8 +180,11 @@ static tc_status select_isa(const char *name, const char *asked_by, tc_error *er
 
 /* ---- the interface ------------------------------------------------------------------------------------------------- */
 
+size_t tc_kernel_bytes_ahead = 2048;
+
 tc_status tc_cpu_initialize(tc_error *err)
 {
+    if (tc_cpu_is_amd()) tc_kernel_bytes_ahead = 0;
     const char *forced = getenv("TRANSFORMER_C_ISA");
     if (forced && forced[0]) return select_isa(forced, "TRANSFORMER_C_ISA: ", err);
     int best = 0;

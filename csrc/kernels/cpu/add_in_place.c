@@ -18,5 +18,5 @@ TC_DEFINE_KERNEL(add_in_place)(const void *args, int64_t begin, int64_t end, voi
     const tc_add_in_place_args *a = args;
     (void)scratch;
     const int64_t last = end * TC_ADD_BLOCK < a->numel ? end * TC_ADD_BLOCK : a->numel;
-    each_vector(add, &(sums){a->to, a->from}, &(vectors_ahead){sizeof(real), AHEAD, {a->to, a->from}}, begin * TC_ADD_BLOCK, last);
+    each_vector(add, &(sums){a->to, a->from}, &(vectors_ahead){sizeof(real), array_ahead(), {a->to, a->from}}, begin * TC_ADD_BLOCK, last);
 }

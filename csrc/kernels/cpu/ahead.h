@@ -2,14 +2,19 @@
  *
  * A processor reads ahead by itself, but begins anew in each page, and falls behind where a loop computes much between two loads or goes
  * over a row twice. A loop over vectors asks once for each line, or twice where elements are stored as halves; a sum along a row asks for
- * each vector. Past the end of an array this does nothing. */
+ * each vector. Past the end of an array this does nothing.
+ *
+ * AMD's processors read ahead better alone (docs/performance.md): there loops ask for the line that they are at, which costs little. */
 #ifndef TC_KERNELS_CPU_AHEAD_H
 #define TC_KERNELS_CPU_AHEAD_H
 
+#include "../kernels.h"
 #include "simd.h"
 
-#define LINE ((int64_t)(64 / sizeof(real)))  /* elements of a cache line: one or more vectors */
-#define AHEAD (2048 / (int64_t)sizeof(real)) /* elements: a loop over arrays asks for what lies so far ahead */
+#define LINE ((int64_t)(64 / sizeof(real))) /* elements of a cache line: one or more vectors */
+
+/* Elements: a loop over arrays asks for what lies so far ahead. */
+TC_INLINE int64_t array_ahead(void) { return (int64_t)(tc_kernel_bytes_ahead / sizeof(real)); }
 
 TC_INLINE void read_ahead(const void *x) { __builtin_prefetch(x); }
 TC_INLINE void write_ahead(void *y) { __builtin_prefetch(y, 1); }
@@ -18,7 +23,11 @@ TC_INLINE void write_ahead(void *y) { __builtin_prefetch(y, 1); }
 #define EACH_OF_LINE(j, i) for (int64_t j = i; j < i + LINE; j += TC_LANES)
 
 /* For rows of C elements that are read twice: the next row, or some rows on where rows are short. */
-TC_INLINE int64_t rows_ahead(int64_t C) { return C > AHEAD ? C : AHEAD; }
+TC_INLINE int64_t rows_ahead(int64_t C)
+{
+    const int64_t ahead = array_ahead();
+    return ahead && C > ahead ? C : ahead;
+}
 
 #define MOST_READ 4
 /* What a loop over vectors reads and writes, as far as it is worth asking for: of `bytes` each element, `ahead` elements on. The pointers

@@ -12,11 +12,12 @@ TC_INLINE vreal lanes_of(const real *p, int step, int64_t i, int lanes) { return
     TC_INLINE vreal value_##name(vreal a, vreal b) { return value; }                                                                       \
     TC_INLINE void loop_##name(real *out, const real *a, int a_step, const real *b, int b_step, int64_t n)                                 \
     {                                                                                                                                      \
+        const int64_t ahead = array_ahead();                                                                                               \
         int64_t i = 0;                                                                                                                     \
         for (; i + LINE <= n; i += LINE) {                                                                                                 \
-            if (a_step) read_ahead(a + i + AHEAD);                                                                                         \
-            if (b_step) read_ahead(b + i + AHEAD);                                                                                         \
-            write_ahead(out + i + AHEAD);                                                                                                  \
+            if (a_step) read_ahead(a + i + ahead);                                                                                         \
+            if (b_step) read_ahead(b + i + ahead);                                                                                         \
+            write_ahead(out + i + ahead);                                                                                                  \
             EACH_OF_LINE(j, i)                                                                                                             \
             v_store(out + j, value_##name(lanes_of(a, a_step, j, TC_LANES), lanes_of(b, b_step, j, TC_LANES)));                            \
         }                                                                                                                                  \
@@ -47,11 +48,12 @@ TC_INLINE vreal lanes_of(const real *p, int step, int64_t i, int lanes) { return
     }                                                                                                                                      \
     static void backward_##name(real *out, const real *const *in, const int *step, int64_t n)                                              \
     {                                                                                                                                      \
+        const int64_t ahead = array_ahead();                                                                                               \
         int64_t i = 0;                                                                                                                     \
         for (; step[0] && step[1] && step[2] && i + LINE <= n; i += LINE) {                                                                \
             TC_UNROLL                                                                                                                      \
-            for (int k = 0; k < 3; k++) read_ahead(in[k] + i + AHEAD);                                                                     \
-            write_ahead(out + i + AHEAD);                                                                                                  \
+            for (int k = 0; k < 3; k++) read_ahead(in[k] + i + ahead);                                                                     \
+            write_ahead(out + i + ahead);                                                                                                  \
             EACH_OF_LINE(j, i)                                                                                                             \
             v_store(out + j, slope_##name(v_load(in[0] + j), v_load(in[1] + j), v_load(in[2] + j)));                                       \
         }                                                                                                                                  \
@@ -114,9 +116,10 @@ static void clamp(real *out, const real *const *in, const int *step, int64_t n)
     int64_t i = 0;
     if (step[0] && !step[1] && !step[2]) { /* two numbers */
         const vreal low = v_set1(in[1][0]), high = v_set1(in[2][0]);
+        const int64_t ahead = array_ahead();
         for (; i + LINE <= n; i += LINE) {
-            read_ahead(in[0] + i + AHEAD);
-            write_ahead(out + i + AHEAD);
+            read_ahead(in[0] + i + ahead);
+            write_ahead(out + i + ahead);
             EACH_OF_LINE(j, i) v_store(out + j, v_minimum(v_maximum(v_load(in[0] + j), low), high));
         }
     }

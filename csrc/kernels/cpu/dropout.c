@@ -6,10 +6,11 @@
 /* The lines of a group some groups ahead. */
 TC_INLINE void prefetch_group(const real *x, real *y)
 {
+    const int64_t ahead = array_ahead();
     TC_UNROLL
     for (int64_t i = 0; i < TC_PHILOX_GROUP; i += LINE) {
-        read_ahead(x + i + AHEAD);
-        write_ahead(y + i + AHEAD);
+        read_ahead(x + i + ahead);
+        write_ahead(y + i + ahead);
     }
 }
 

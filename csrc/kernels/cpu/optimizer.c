@@ -106,7 +106,7 @@ TC_DEFINE_KERNEL(adam_step)(const void *args, int64_t begin, int64_t end, void *
         const block b = block_at(a->chunks, a->chunk_count, index);
         of.parameter = b.chunk->parameter, of.gradient = b.chunk->gradient;
         of.mean = b.chunk->state[0], of.square = b.chunk->state[1], of.largest = b.chunk->state[2];
-        const vectors_ahead ahead = {sizeof(real), AHEAD, {of.parameter, of.gradient, of.mean, of.square}};
+        const vectors_ahead ahead = {sizeof(real), array_ahead(), {of.parameter, of.gradient, of.mean, of.square}};
         each_vector(adam_vector, &of, &ahead, b.first, b.last);
     }
 }
@@ -220,6 +220,6 @@ TC_DEFINE_KERNEL(gradient_scale)(const void *args, int64_t begin, int64_t end, v
         const block b = block_at(a->chunks, a->chunk_count, index);
         real *gradient = b.chunk->gradient;
         scaled of = {factor, limit, gradient};
-        each_vector(scale_vector, &of, &(vectors_ahead){sizeof(real), AHEAD, {gradient}}, b.first, b.last);
+        each_vector(scale_vector, &of, &(vectors_ahead){sizeof(real), array_ahead(), {gradient}}, b.first, b.last);
     }
 }

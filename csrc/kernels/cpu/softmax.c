@@ -268,7 +268,7 @@ TC_DEFINE_KERNEL(cross_entropy_backward)(const void *args, int64_t begin, int64_
                                   .even = v_set1(even),
                                   .logarithms = a->logarithms,
                                   .ignored = ignored};
-        each_vector(write_class_gradient, &row, &(vectors_ahead){sizeof(real), AHEAD, {row.x}, dx}, 0, C);
+        each_vector(write_class_gradient, &row, &(vectors_ahead){sizeof(real), array_ahead(), {row.x}, dx}, 0, C);
         if (!ignored) dx[t] -= at_target;
     }
 }

@@ -12,10 +12,11 @@ TC_INLINE vreal lanes_of(const real *p, int step, int64_t i, int lanes) { return
     TC_INLINE vreal value_##name(vreal x) { return value; }                                                                                \
     static void forward_##name(real *out, const real *const *in, const int *step, int64_t n)                                               \
     {                                                                                                                                      \
+        const int64_t ahead = array_ahead();                                                                                               \
         int64_t i = 0;                                                                                                                     \
         for (; step[0] && i + LINE <= n; i += LINE) {                                                                                      \
-            read_ahead(in[0] + i + AHEAD);                                                                                                 \
-            write_ahead(out + i + AHEAD);                                                                                                  \
+            read_ahead(in[0] + i + ahead);                                                                                                 \
+            write_ahead(out + i + ahead);                                                                                                  \
             EACH_OF_LINE(j, i) v_store(out + j, value_##name(v_load(in[0] + j)));                                                          \
         }                                                                                                                                  \
         for (; i < n; i += TC_LANES) {                                                                                                     \
@@ -31,11 +32,12 @@ TC_INLINE vreal lanes_of(const real *p, int step, int64_t i, int lanes) { return
     }                                                                                                                                      \
     static void backward_##name(real *out, const real *const *in, const int *step, int64_t n)                                              \
     {                                                                                                                                      \
+        const int64_t ahead = array_ahead();                                                                                               \
         int64_t i = 0;                                                                                                                     \
         for (; step[0] && step[1] && i + LINE <= n; i += LINE) {                                                                           \
-            read_ahead(in[0] + i + AHEAD);                                                                                                 \
-            read_ahead(in[1] + i + AHEAD);                                                                                                 \
-            write_ahead(out + i + AHEAD);                                                                                                  \
+            read_ahead(in[0] + i + ahead);                                                                                                 \
+            read_ahead(in[1] + i + ahead);                                                                                                 \
+            write_ahead(out + i + ahead);                                                                                                  \
             EACH_OF_LINE(j, i) v_store(out + j, gradient_##name(v_load(in[0] + j), v_load(in[1] + j)));                                    \
         }                                                                                                                                  \
         for (; i < n; i += TC_LANES) {                                                                                                     \
