@@ -407,7 +407,18 @@ typedef struct replaced {
     PyObject_HEAD PyObject *places, *result, *end; /* a tuple of (dict, key, value); end: NULL for None */
     bool unless_changed;
     PyObject *before; /* a list of what the entries were, NotImplemented for none, from entering on; otherwise NULL */
+    struct replaced *earlier;
 } replaced;
+
+/* Those that are entered, the last one first; guarded by the GIL. */
+static replaced *latest;
+
+static void unlink_replaced(const replaced *self)
+{
+    replaced **at = &latest;
+    while (*at && *at != self) at = &(*at)->earlier;
+    if (*at) *at = self->earlier;
+}
 
 static PyObject *replaced_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
@@ -458,17 +469,46 @@ static void replaced_dealloc(PyObject *object)
 {
     PyTypeObject *type = Py_TYPE(object);
     PyObject_GC_UnTrack(object);
+    unlink_replaced((replaced *)object);
     replaced_clear(object);
     type->tp_free(object);
     Py_DECREF(type);
 }
 
-/* Last first, those that were entered. */
+static bool is_place(PyObject *place, PyObject *dict, PyObject *key)
+{
+    PyObject *other = PyTuple_GET_ITEM(place, 1);
+    return PyTuple_GET_ITEM(place, 0) == dict &&
+           (other == key || (PyUnicode_CheckExact(other) && PyUnicode_CheckExact(key) && PyUnicode_Compare(other, key) == 0));
+}
+
+/* Of those entered after this one and not left yet, the first that has the same entry, and which of its places that is; or NULL. */
+static replaced *entered_over(const replaced *self, PyObject *dict, PyObject *key, Py_ssize_t *index)
+{
+    replaced *found = NULL;
+    for (replaced *other = latest; other && other != self; other = other->earlier) {
+        for (Py_ssize_t i = 0; other->before && i < PyTuple_GET_SIZE(other->places); i++) {
+            if (!is_place(PyTuple_GET_ITEM(other->places, i), dict, key)) continue;
+            found = other;
+            *index = i;
+            break;
+        }
+    }
+    return found;
+}
+
+/* Last first, those that were entered. Threads leave in any order: what was there before an earlier one is put back by the later one. */
 static void put_back(const replaced *self, PyObject *before, PyObject *error[3])
 {
-    for (Py_ssize_t i = PyList_GET_SIZE(before) - 1; i >= 0; i--) {
+    for (Py_ssize_t i = PyList_GET_SIZE(before) - 1, over_index; i >= 0; i--) {
         PyObject *place = PyTuple_GET_ITEM(self->places, i), *old = PyList_GET_ITEM(before, i);
         PyObject *dict = PyTuple_GET_ITEM(place, 0), *key = PyTuple_GET_ITEM(place, 1);
+        const replaced *over = entered_over(self, dict, key, &over_index);
+        if (over) {
+            const bool changed = PyList_GET_ITEM(over->before, over_index) != PyTuple_GET_ITEM(place, 2);
+            if (!(self->unless_changed && changed)) PyList_SetItem(over->before, over_index, Py_NewRef(old));
+            continue;
+        }
         PyObject *now = PyDict_GetItemWithError(dict, key);
         if (PyErr_Occurred()) keep_first(error);
         if ((self->unless_changed && now != PyTuple_GET_ITEM(place, 2)) || (!now && old == Py_NotImplemented)) continue;
@@ -483,6 +523,8 @@ static PyObject *replaced_enter(PyObject *object, PyObject *unused)
     if (self->before) return PyErr_Format(PyExc_RuntimeError, "it is on already: one object is entered once at a time");
     PyObject *before = PyList_New(0);
     bool good = before != NULL;
+    self->earlier = latest;
+    latest = self;
     for (Py_ssize_t i = 0; good && i < PyTuple_GET_SIZE(self->places); i++) {
         PyObject *place = PyTuple_GET_ITEM(self->places, i), *dict = PyTuple_GET_ITEM(place, 0), *key = PyTuple_GET_ITEM(place, 1);
         PyObject *now = PyDict_GetItemWithError(dict, key);
@@ -496,6 +538,7 @@ static PyObject *replaced_enter(PyObject *object, PyObject *unused)
     PyObject *error[3] = {NULL, NULL, NULL};
     PyErr_Fetch(&error[0], &error[1], &error[2]);
     if (before) put_back(self, before, error);
+    unlink_replaced(self);
     Py_XDECREF(before);
     PyErr_Restore(error[0], error[1], error[2]);
     return NULL;
@@ -509,6 +552,7 @@ static PyObject *replaced_exit(PyObject *object, PyObject *const *args, Py_ssize
     if (!before) return PyErr_Format(PyExc_RuntimeError, "it was left without having been entered");
     self->before = NULL;
     put_back(self, before, error);
+    unlink_replaced(self);
     Py_DECREF(before);
     if (self->end) insist(self->end, self->result, error);
     if (!error[0]) Py_RETURN_NONE;

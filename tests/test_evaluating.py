@@ -1,0 +1,91 @@
+"""Entries that a block replaces: left in any order, as threads do, and what was there is there again after the last one."""
+
+import threading
+
+import numpy as np
+import pytest
+import transformer_c as tc
+from transformer_c import _core
+from transformer_c._evaluating import evaluating
+
+
+@pytest.mark.parametrize("order", [(0, 1, 2), (0, 2, 1), (1, 0, 2), (1, 2, 0), (2, 0, 1), (2, 1, 0)])
+@pytest.mark.parametrize("before", [{"k": "first"}, {}])
+def test_blocks_are_left_in_any_order(order, before):
+    entries = dict(before)
+    blocks = [_core.replaced([(entries, "k", i)]) for i in range(3)]
+    for block in blocks:
+        block.__enter__()
+    inside = {0, 1, 2}
+    for i in order:
+        blocks[i].__exit__()
+        inside.remove(i)
+        assert entries == ({"k": max(inside)} if inside else before)
+
+
+def test_the_same_entry_twice_in_a_block():
+    entries = {"k": "first"}
+    outer, inner = _core.replaced([(entries, "k", 1), (entries, "k", 2)]), _core.replaced([(entries, "k", 3), (entries, "k", 4)])
+    outer.__enter__()
+    inner.__enter__()
+    outer.__exit__()
+    assert entries == {"k": 4}
+    inner.__exit__()
+    assert entries == {"k": "first"}
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_what_a_block_has_changed_stays(first):
+    """With `unless_changed`; the other block has seen the new value."""
+    entries = {"k": "first"}
+    outer, inner = (_core.replaced([(entries, "k", i)], unless_changed=True) for i in range(2))
+    outer.__enter__()
+    entries["k"] = "new"
+    inner.__enter__()
+    for block in (outer, inner) if first == 0 else (inner, outer):
+        block.__exit__()
+    assert entries == {"k": "new"}
+
+
+def test_other_entries_and_dicts_are_left_alone():
+    one, other = {"k": 0, "j": 0}, {"k": 0}
+    blocks = [_core.replaced([(one, "k", 1)]), _core.replaced([(one, "j", 2)]), _core.replaced([(other, "k", 3)])]
+    for block in blocks:
+        block.__enter__()
+    blocks[0].__exit__()
+    assert one == {"k": 0, "j": 2} and other == {"k": 3}
+    blocks[1].__exit__()
+    blocks[2].__exit__()
+    assert one == {"k": 0, "j": 0} and other == {"k": 0}
+
+
+def test_a_block_that_is_dropped_is_not_asked():
+    entries = {"k": "first"}
+    outer, dropped = _core.replaced([(entries, "k", 1)]), _core.replaced([(entries, "k", 2)])
+    outer.__enter__()
+    dropped.__enter__()
+    del dropped
+    outer.__exit__()
+    assert entries == {"k": "first"}
+
+
+def test_threads_evaluate_one_model_that_trains():
+    """The first to leave does not switch dropout on for the others."""
+    model, x = tc.nn.Sequential(tc.nn.Dropout(0.5), tc.nn.Dropout(0.5)), np.ones((4, 4), np.float32)
+    wrong, start = [], threading.Barrier(4)
+
+    def work(seed):
+        start.wait()
+        pause = np.random.default_rng(seed)
+        for _ in range(60):
+            with evaluating(model):
+                threading.Event().wait(pause.random() / 1000)
+                if not (model(x) == x).all():
+                    wrong.append(seed)
+
+    threads = [threading.Thread(target=work, args=(i,)) for i in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong and all(part.training for part in model.modules())
