@@ -70,28 +70,36 @@ def benchmark_table() -> str:
 
 
 def instruction_sets_table() -> str:
-    """The newest run of `python -m benchmarks --isa all`: of every workload and instruction set the ratio, and the share of the bound."""
-    path = max((ROOT / "benchmarks/results").glob("*-instruction-sets.json"))
-    result = json.loads(path.read_text())
-    isas = list(result["peaks"])
-    rows = {(r["workload"], r["isa"]): r for r in result["rows"] if r["threads"] == 1}
+    """The newest run of `python -m benchmarks --isa all` on each processor: of every workload and instruction set the ratio, and the share of the bound."""
+    found = {path: json.loads(path.read_text()) for path in (ROOT / "benchmarks/results").glob("*-instruction-sets*.json")}
+    newest = {result["cpu"]: (path, result) for path, result in sorted(found.items(), key=lambda item: item[1]["date"])}
+    runs = [newest[cpu] for cpu in sorted(newest)]
+    columns = [(result, isa) for _, result in runs for isa in result["peaks"]]
+    rows = [{r["workload"]: r for r in result["rows"] if r["threads"] == 1 and r["isa"] == isa} for result, isa in columns]
 
     def cells(name: str) -> str:
-        found = [rows.get((name, isa)) for isa in isas]
+        found = [column.get(name) for column in rows]
         ratios = [f"{r['ratio']:.2f}" if r else "" for r in found]
         shares = [f"{r['share_of_bound']:.2f}" if r and r["share_of_bound"] else "" for r in found]
         return " | ".join(cell for pair in zip(ratios, shares, strict=True) for cell in pair)
 
-    lines = [f"| one thread | {' | '.join(f'{isa} | share' for isa in isas)} |", "|---|" + "---:|" * (2 * len(isas))]
-    lines += [f"| `{name}` | {cells(name)} |" for name in dict.fromkeys(name for name, _ in rows)]
-    means = " | ".join(f"{result['geometric_mean'][isa]['1']:.2f} | " for isa in isas)
-    peaks = " | ".join(f"{result['peaks'][isa]['1']['tile'] / 1e9:.0f} | {result['peaks'][isa]['1']['flops'] / 1e9:.0f}" for isa in isas)
-    lines += [f"| geometric mean | {means} |", f"| GFLOP/s of the tile in L1; of multiply-adds alone | {peaks} |"]
+    lines = [f"| one thread | {' | '.join(f'{short_name(result)}, {isa} | share' for result, isa in columns)} |"]
+    lines += ["|---|" + "---:|" * (2 * len(columns))]
+    lines += [f"| `{name}` | {cells(name)} |" for name in dict.fromkeys(name for column in rows for name in column)]
+    means = " | ".join(f"{result['geometric_mean'][isa]['1']:.2f} | " for result, isa in columns)
+    peaks = [result["peaks"][isa]["1"] for result, isa in columns]
+    rates = " | ".join(f"{peak['tile'] / 1e9:.0f} | {peak['flops'] / 1e9:.0f}" for peak in peaks)
+    lines += [f"| geometric mean | {means} |", f"| GFLOP/s of the tile in L1; of multiply-adds alone | {rates} |", ""]
     lines += [
-        "",
-        f"{result['cpu']}; PyTorch {result['versions']['torch']}; {result['date'][:10]}; [{path.name}](../benchmarks/results/{path.name}).",
+        f"{result['cpu']}; PyTorch {result['versions']['torch']}; {result['date'][:10]}; [{path.name}](../benchmarks/results/{path.name})."
+        for path, result in runs
     ]
     return "\n".join(lines)
+
+
+def short_name(result: dict) -> str:
+    """Of the processor of a run."""
+    return next((name for name in ("EPYC", "Xeon") if name in result["cpu"]), result["cpu"])
 
 
 def tasks_table() -> str:
