@@ -75,10 +75,22 @@ TC_INLINE sums_place sums_at(const gemm_item *it, int64_t row, int64_t col)
     return (sums_place){it->sums + row * it->sums_row + (g->by_columns ? col % (it->group * TC_LANES) : col), it->sums_row};
 }
 
+/* Whole vectors, for each of which nothing else is decided. The function is a constant of the caller, so it is inlined. */
+TC_INLINE void activate_rows(vreal (*function)(vreal), real *out, int64_t out_row, sums_place sums, int rows, int64_t cols)
+{
+    for (int i = 0; i < rows; i++)
+        for (int64_t j = 0; j < cols; j += TC_LANES) v_store(out + i * out_row + j, function(v_load(sums.first + i * sums.row + j)));
+}
+
 static void finish_tile(const gemm_item *it, int rows, int64_t row, int64_t col, int64_t cols)
 {
     const tc_gemm_args *g = it->args;
     const sums_place sums = sums_at(it, row, col);
+    if (!it->residual && g->c_stored == TC_STORED_AS_COMPUTED && cols % TC_LANES == 0) {
+        real *out = (real *)it->c + row * g->c_row + col;
+        if (g->activation == TC_ACTIVATION_GELU) return activate_rows(v_gelu, out, g->c_row, sums, rows, cols);
+        if (g->activation == TC_ACTIVATION_GELU_TANH) return activate_rows(v_gelu_tanh, out, g->c_row, sums, rows, cols);
+    }
     const bool plain = g->activation == TC_ACTIVATION_NONE && !it->residual;
     for (int i = 0; i < rows; i++) {
         void *out = stored_to(it->c, g->c_stored, (row + i) * g->c_row + col);
