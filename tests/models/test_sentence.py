@@ -222,6 +222,23 @@ def test_similarity(model, rng):
         encoder.similarity(a, b[:, :7])
 
 
+@pytest.mark.parametrize("scale", [1e-30, 1e-20, 1e20, 1e30])
+def test_similarity_of_large_and_tiny_vectors(model, rng, scale):
+    """Their squares are outside of float32's range."""
+    a, b = rng.standard_normal((3, 8)), rng.standard_normal((4, 8))
+    large, others = (scale * a).astype(np.float32), (scale * b).astype(np.float32)
+    expected = {
+        "cosine": (a / np.linalg.norm(a, axis=1, keepdims=True)) @ (b / np.linalg.norm(b, axis=1, keepdims=True)).T,
+        "euclidean": -np.linalg.norm(a[:, None] - b, axis=2) * scale,
+        "manhattan": -np.abs(a[:, None] - b).sum(2) * scale,
+    }
+    for name, numbers in expected.items():
+        found = tc.models.SentenceEncoder(model, letters, similarity_function=name).similarity(large, others)
+        if name != "cosine" or scale > 1e-12:  # lengths below 1e-12 count as 1e-12, as in PyTorch
+            np.testing.assert_allclose(found, numbers, rtol=1e-5, atol=1e-6 * (1 if name == "cosine" else scale))
+        assert np.isfinite(found).all()
+
+
 def test_progress(model, capsys):
     tc.models.SentenceEncoder(model, letters).encode(TEXTS, progress=True)
     assert "encoding" in capsys.readouterr().err

@@ -296,11 +296,11 @@ class SentenceEncoder(Explaining):
         if a.ndim != 2 or b.ndim != 2 or a.shape[1] != b.shape[1]:
             raise ValueError(f"a and b must be vectors of the same size, (N, E) and (M, E); got {a.shape} and {b.shape}")
         if self.similarity_function == "cosine":
-            a, b = (x / np.maximum(np.linalg.norm(x, axis=1, keepdims=True), 1e-12) for x in (a, b))
+            a, b = ((x / np.maximum(_lengths(x), 1e-12)[:, None]).astype(np.float32) for x in (a, b))
         if self.similarity_function in ("cosine", "dot"):
             return a @ b.T
-        power = 2 if self.similarity_function == "euclidean" else 1
-        return np.stack([-np.linalg.norm(row - b, ord=power, axis=1) for row in a]) if len(a) else np.empty((0, len(b)), np.float32)
+        distances = _lengths if self.similarity_function == "euclidean" else _sums
+        return np.stack([-distances(row - b).astype(np.float32) for row in a]) if len(a) else np.empty((0, len(b)), np.float32)
 
     @explained({**OTHER_NAMES, "loss": "it is multiple negatives ranking loss", "labels": "pairs belong together; they have no labels"})
     def fit(
@@ -485,6 +485,16 @@ def _vectors(x: Any) -> np.ndarray:
     if found.dtype.kind not in "biuf":
         raise TypeError(f"similarity takes vectors, as encode gives them, not {x!r:.80}; for texts: similarity(encode(a), encode(b))")
     return np.atleast_2d(found.astype(np.float32, copy=False))
+
+
+def _lengths(vectors: np.ndarray) -> np.ndarray:
+    """Of the rows. Squares of large or tiny elements are outside of float32's range, but not of float64's."""
+    return np.sqrt(np.einsum("ij,ij->i", vectors, vectors, dtype=np.float64))
+
+
+def _sums(vectors: np.ndarray) -> np.ndarray:
+    """The sum of the magnitudes of each row."""
+    return np.abs(vectors).sum(1, dtype=np.float64)
 
 
 def _of_length_one(vectors: np.ndarray) -> np.ndarray:
