@@ -1,5 +1,7 @@
 """Entries that a block replaces: left in any order, as threads do, and what was there is there again after the last one."""
 
+import ctypes
+import gc
 import threading
 
 import numpy as np
@@ -47,6 +49,88 @@ def test_what_a_block_has_changed_stays(first):
     assert entries == {"k": "new"}
 
 
+@pytest.mark.parametrize("unless_changed", [False, True])
+def test_nothing_is_left_of_values_that_were_not_changed(unless_changed):
+    """As casts of parameters, which stay only where the block has put another value in their place."""
+    entries = {"k": "first"}
+    outer, inner = (_core.replaced([(entries, "k", i)], unless_changed=unless_changed) for i in range(2))
+    outer.__enter__()
+    inner.__enter__()
+    outer.__exit__()
+    assert entries == {"k": 1}
+    inner.__exit__()
+    assert entries == {"k": "first"}
+
+
+def test_equal_keys_are_the_same_entry():
+    for first, second in ((int("1000000000"), int("1000000000")), ("".join(["a", "b"]), "".join(["a", "b"]))):
+        entries: dict = {}
+        outer, inner = _core.replaced([(entries, first, 1)]), _core.replaced([(entries, second, 2)])
+        outer.__enter__()
+        inner.__enter__()
+        outer.__exit__()
+        inner.__exit__()
+        assert entries == {}
+
+
+class Finally:
+    """Calls a function when it is dropped."""
+
+    def __init__(self, function):
+        self.function = function
+
+    def __del__(self):
+        self.function()
+
+
+def test_an_earlier_block_is_left_while_a_later_one_is_being_left():
+    entries, other = {"k": "first"}, {"z": 0}
+    outer, inner = _core.replaced([(entries, "k", 1)]), _core.replaced([(entries, "k", 2), (other, "z", 1)])
+    outer.__enter__()
+    inner.__enter__()
+    other["z"] = Finally(outer.__exit__)
+    inner.__exit__()
+    assert entries == {"k": "first"} and other == {"z": 0}
+
+
+def test_a_block_is_not_entered_while_it_is_left():
+    entries, refused = {"k": "first"}, []
+
+    def enter():
+        with pytest.raises(RuntimeError, match="it is on already"):
+            block.__enter__()
+        refused.append(True)
+
+    outer, block = _core.replaced([({}, "k", 1)]), _core.replaced([(entries, "k", 2)])
+    outer.__enter__()
+    block.__enter__()
+    entries["k"] = Finally(enter)
+    block.__exit__()
+    outer.__exit__()
+    assert refused and entries == {"k": "first"}
+
+
+def test_a_block_that_is_collected_is_not_asked():
+    """A capsule's destructor runs when the garbage is cleared, after all finalizers of Python."""
+    entries, garbage = {"k": "first"}, {"x": 0}
+    outer, calls = _core.replaced([(entries, "k", 1)]), []
+    outer.__enter__()
+
+    @ctypes.CFUNCTYPE(None, ctypes.c_void_p)
+    def leave(capsule):
+        calls.append(outer.__exit__())
+
+    make = ctypes.pythonapi.PyCapsule_New
+    make.restype, make.argtypes = ctypes.py_object, [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
+    name = b"capsule"
+    block = _core.replaced([(garbage, "x", make(1, name, ctypes.cast(leave, ctypes.c_void_p)))])
+    block.__enter__()
+    garbage["x"], garbage["self"] = None, block
+    del block, garbage
+    gc.collect()
+    assert len(calls) == 1 and entries == {"k": "first"}
+
+
 def test_other_entries_and_dicts_are_left_alone():
     one, other = {"k": 0, "j": 0}, {"k": 0}
     blocks = [_core.replaced([(one, "k", 1)]), _core.replaced([(one, "j", 2)]), _core.replaced([(other, "k", 3)])]
@@ -65,7 +149,9 @@ def test_a_block_that_is_dropped_is_not_asked():
     outer.__enter__()
     dropped.__enter__()
     del dropped
-    outer.__exit__()
+    with _core.replaced([(entries, "k", 3)]):
+        outer.__exit__()
+        assert entries == {"k": 3}
     assert entries == {"k": "first"}
 
 

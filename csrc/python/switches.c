@@ -406,18 +406,32 @@ static PyType_Spec restored_spec = {.name = "transformer_c._core.restored",
 typedef struct replaced {
     PyObject_HEAD PyObject *places, *result, *end; /* a tuple of (dict, key, value); end: NULL for None */
     bool unless_changed;
-    PyObject *before; /* a list of what the entries were, NotImplemented for none, from entering on; otherwise NULL */
+    enum { OUTSIDE, ENTERING, INSIDE, LEAVING } state;
+    PyObject *before; /* a list of what the entries were, NotImplemented for none; NULL outside */
+    Py_ssize_t held;  /* the first of them, which are not put back yet */
     struct replaced *earlier;
 } replaced;
 
-/* Those that are entered, the last one first; guarded by the GIL. */
+/* Those that are not outside, the last one first; guarded by the GIL. A value that is dropped from a dict or a list may run any code, and
+ * other threads: whatever follows reads this list anew. */
 static replaced *latest;
 
-static void unlink_replaced(const replaced *self)
+static void begin_replacing(replaced *self)
+{
+    self->state = ENTERING;
+    self->held = 0;
+    self->earlier = latest;
+    latest = self;
+}
+
+static void end_replacing(replaced *self)
 {
     replaced **at = &latest;
     while (*at && *at != self) at = &(*at)->earlier;
     if (*at) *at = self->earlier;
+    self->state = OUTSIDE;
+    self->held = 0;
+    Py_CLEAR(self->before);
 }
 
 static PyObject *replaced_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
@@ -458,10 +472,10 @@ static int replaced_traverse(PyObject *object, visitproc visit, void *arg)
 static int replaced_clear(PyObject *object)
 {
     replaced *self = (replaced *)object;
+    end_replacing(self);
     Py_CLEAR(self->places);
     Py_CLEAR(self->result);
     Py_CLEAR(self->end);
-    Py_CLEAR(self->before);
     return 0;
 }
 
@@ -469,77 +483,89 @@ static void replaced_dealloc(PyObject *object)
 {
     PyTypeObject *type = Py_TYPE(object);
     PyObject_GC_UnTrack(object);
-    unlink_replaced((replaced *)object);
     replaced_clear(object);
     type->tp_free(object);
     Py_DECREF(type);
 }
 
+/* Keys are compared where that runs no code of Python. */
 static bool is_place(PyObject *place, PyObject *dict, PyObject *key)
 {
     PyObject *other = PyTuple_GET_ITEM(place, 1);
-    return PyTuple_GET_ITEM(place, 0) == dict &&
-           (other == key || (PyUnicode_CheckExact(other) && PyUnicode_CheckExact(key) && PyUnicode_Compare(other, key) == 0));
+    if (PyTuple_GET_ITEM(place, 0) != dict || other == key) return other == key && PyTuple_GET_ITEM(place, 0) == dict;
+    if (!PyUnicode_CheckExact(key) && !PyLong_CheckExact(key)) return false;
+    return Py_TYPE(other) == Py_TYPE(key) && PyObject_RichCompareBool(other, key, Py_EQ) == 1;
 }
 
-/* Of those entered after this one and not left yet, the first that has the same entry, and which of its places that is; or NULL. */
+/* Of those entered after this one that still hold the same entry, the first, and which of its places that is; or NULL. */
 static replaced *entered_over(const replaced *self, PyObject *dict, PyObject *key, Py_ssize_t *index)
 {
     replaced *found = NULL;
     for (replaced *other = latest; other && other != self; other = other->earlier) {
-        for (Py_ssize_t i = 0; other->before && i < PyTuple_GET_SIZE(other->places); i++) {
-            if (!is_place(PyTuple_GET_ITEM(other->places, i), dict, key)) continue;
+        Py_ssize_t i = 0;
+        while (i < other->held && !is_place(PyTuple_GET_ITEM(other->places, i), dict, key)) i++;
+        if (i < other->held) {
             found = other;
             *index = i;
-            break;
         }
     }
     return found;
 }
 
-/* Last first, those that were entered. Threads leave in any order: what was there before an earlier one is put back by the later one. */
-static void put_back(const replaced *self, PyObject *before, PyObject *error[3])
+/* One entry. Threads leave in any order: what was there before an earlier one is put back by the later one. */
+static void put_back_one(const replaced *self, PyObject *place, PyObject *old, PyObject *error[3])
 {
-    for (Py_ssize_t i = PyList_GET_SIZE(before) - 1, over_index; i >= 0; i--) {
-        PyObject *place = PyTuple_GET_ITEM(self->places, i), *old = PyList_GET_ITEM(before, i);
-        PyObject *dict = PyTuple_GET_ITEM(place, 0), *key = PyTuple_GET_ITEM(place, 1);
-        const replaced *over = entered_over(self, dict, key, &over_index);
-        if (over) {
-            const bool changed = PyList_GET_ITEM(over->before, over_index) != PyTuple_GET_ITEM(place, 2);
-            if (!(self->unless_changed && changed)) PyList_SetItem(over->before, over_index, Py_NewRef(old));
-            continue;
-        }
-        PyObject *now = PyDict_GetItemWithError(dict, key);
-        if (PyErr_Occurred()) keep_first(error);
-        if ((self->unless_changed && now != PyTuple_GET_ITEM(place, 2)) || (!now && old == Py_NotImplemented)) continue;
-        if ((old == Py_NotImplemented ? PyDict_DelItem(dict, key) : PyDict_SetItem(dict, key, old)) < 0) keep_first(error);
+    PyObject *dict = PyTuple_GET_ITEM(place, 0), *key = PyTuple_GET_ITEM(place, 1), *value = PyTuple_GET_ITEM(place, 2);
+    Py_ssize_t index;
+    const replaced *over = entered_over(self, dict, key, &index);
+    if (over) {
+        const bool changed = PyList_GET_ITEM(over->before, index) != value;
+        if (!(self->unless_changed && changed)) PyList_SetItem(over->before, index, Py_NewRef(old));
+        return;
     }
+    PyObject *now = PyDict_GetItemWithError(dict, key);
+    if (PyErr_Occurred()) keep_first(error);
+    if ((self->unless_changed && now != value) || (!now && old == Py_NotImplemented)) return;
+    if ((old == Py_NotImplemented ? PyDict_DelItem(dict, key) : PyDict_SetItem(dict, key, old)) < 0) keep_first(error);
+}
+
+/* Last first, those that were entered. */
+static void put_back(replaced *self, PyObject *error[3])
+{
+    while (self->held > 0) {
+        self->held--;
+        PyObject *place = Py_NewRef(PyTuple_GET_ITEM(self->places, self->held));
+        PyObject *old = Py_NewRef(PyList_GET_ITEM(self->before, self->held));
+        put_back_one(self, place, old, error);
+        Py_DECREF(old);
+        Py_DECREF(place);
+    }
+    end_replacing(self);
 }
 
 static PyObject *replaced_enter(PyObject *object, PyObject *unused)
 {
     replaced *self = (replaced *)object;
     (void)unused;
-    if (self->before) return PyErr_Format(PyExc_RuntimeError, "it is on already: one object is entered once at a time");
-    PyObject *before = PyList_New(0);
-    bool good = before != NULL;
-    self->earlier = latest;
-    latest = self;
+    if (self->state != OUTSIDE) return PyErr_Format(PyExc_RuntimeError, "it is on already: one object is entered once at a time");
+    begin_replacing(self);
+    self->before = PyList_New(0);
+    bool good = self->before != NULL;
     for (Py_ssize_t i = 0; good && i < PyTuple_GET_SIZE(self->places); i++) {
         PyObject *place = PyTuple_GET_ITEM(self->places, i), *dict = PyTuple_GET_ITEM(place, 0), *key = PyTuple_GET_ITEM(place, 1);
         PyObject *now = PyDict_GetItemWithError(dict, key);
-        good = !PyErr_Occurred() && PyList_Append(before, now ? now : Py_NotImplemented) == 0 &&
-               PyDict_SetItem(dict, key, PyTuple_GET_ITEM(place, 2)) == 0;
+        good = !PyErr_Occurred() && PyList_Append(self->before, now ? now : Py_NotImplemented) == 0;
+        if (!good) break;
+        self->held = i + 1;
+        good = PyDict_SetItem(dict, key, PyTuple_GET_ITEM(place, 2)) == 0;
     }
     if (good) {
-        self->before = before;
+        self->state = INSIDE;
         return Py_NewRef(self->result);
     }
     PyObject *error[3] = {NULL, NULL, NULL};
     PyErr_Fetch(&error[0], &error[1], &error[2]);
-    if (before) put_back(self, before, error);
-    unlink_replaced(self);
-    Py_XDECREF(before);
+    put_back(self, error);
     PyErr_Restore(error[0], error[1], error[2]);
     return NULL;
 }
@@ -547,13 +573,11 @@ static PyObject *replaced_enter(PyObject *object, PyObject *unused)
 static PyObject *replaced_exit(PyObject *object, PyObject *const *args, Py_ssize_t count)
 {
     replaced *self = (replaced *)object;
-    PyObject *before = self->before, *error[3] = {NULL, NULL, NULL};
+    PyObject *error[3] = {NULL, NULL, NULL};
     (void)args, (void)count;
-    if (!before) return PyErr_Format(PyExc_RuntimeError, "it was left without having been entered");
-    self->before = NULL;
-    put_back(self, before, error);
-    unlink_replaced(self);
-    Py_DECREF(before);
+    if (self->state != INSIDE) return PyErr_Format(PyExc_RuntimeError, "it was left without having been entered");
+    self->state = LEAVING;
+    put_back(self, error);
     if (self->end) insist(self->end, self->result, error);
     if (!error[0]) Py_RETURN_NONE;
     PyErr_Restore(error[0], error[1], error[2]);
