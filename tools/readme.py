@@ -70,7 +70,10 @@ def benchmark_table() -> str:
 
 
 def instruction_sets_table() -> str:
-    """The newest run of `python -m benchmarks --isa all` on each processor: of every workload and instruction set the ratio, and the share of the bound."""
+    """The newest run of `python -m benchmarks --isa all` on each processor: of every workload and instruction set the ratio, and the share of the bound.
+
+    Generations have one name: where a run of another one becomes the newest, the text around the table changes with it.
+    """
     found = {path: json.loads(path.read_text()) for path in (ROOT / "benchmarks/results").glob("*-instruction-sets*.json")}
     newest = {result["cpu"]: (path, result) for path, result in sorted(found.items(), key=lambda item: item[1]["date"])}
     runs = [newest[cpu] for cpu in sorted(newest)]

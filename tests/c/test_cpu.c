@@ -18,24 +18,27 @@ TABLES(neon);
 extern const tc_kernel_table tc_kernels_f32_amx;
 const tc_kernel_table tc_kernels_f32_amx = {{0}};
 
+/* The first line of a field, which ends in a space; empty where there is none. */
+static void read_proc_cpuinfo(const char *field, char *line, int size)
+{
+    FILE *file = fopen("/proc/cpuinfo", "r");
+    while (file && fgets(line, size, file) && strncmp(line, field, strlen(field)) != 0) line[0] = '\0';
+    if (strncmp(line, field, strlen(field)) != 0) line[0] = '\0';
+    line[strcspn(line, "\n")] = ' ';
+    if (file) fclose(file);
+}
+
 /* Whether the kernel lists all of these flags for the processor; it leaves out those whose registers it does not save. */
 static bool proc_cpuinfo_has(const char *const *flags, int count)
 {
-    FILE *file = fopen("/proc/cpuinfo", "r");
-    bool all = false;
-    char line[8192];
-    while (file && fgets(line, sizeof line, file)) {
-        if (strncmp(line, "flags", 5) != 0) continue;
-        line[strcspn(line, "\n")] = ' ';
-        all = true;
-        for (int i = 0; i < count; i++) {
-            char word[32];
-            snprintf(word, sizeof word, " %s ", flags[i]);
-            all = all && strstr(line, word);
-        }
-        break;
+    char line[8193] = ""; /* one more stays 0 */
+    read_proc_cpuinfo("flags", line, sizeof line - 1);
+    bool all = line[0] == 'f';
+    for (int i = 0; i < count; i++) {
+        char word[32];
+        snprintf(word, sizeof word, " %s ", flags[i]);
+        all = all && strstr(line, word);
     }
-    if (file) fclose(file);
     return all;
 }
 
@@ -137,6 +140,13 @@ static void chooses(void)
     }
 }
 
+static void asks_ahead_where_that_pays(void)
+{
+    char line[8193] = ""; /* one more stays 0 */
+    read_proc_cpuinfo("vendor_id", line, sizeof line - 1);
+    CHECK_EQUAL(tc_kernel_bytes_ahead, strstr(line, "AuthenticAMD") ? 0 : 2048);
+}
+
 static void refuses_unknown_names(void)
 {
     tc_error err;
@@ -215,6 +225,7 @@ int main(void)
 {
     lists_what_was_built();
     chooses();
+    asks_ahead_where_that_pays();
     refuses_unknown_names();
     counts_processors();
     return check_finish();

@@ -38,7 +38,7 @@ typedef struct exp_row {
     vreal top;
     real *y;
     const real *x;
-    int64_t ahead; /* 0: a row of few elements */
+    int64_t ahead; /* 0: a row of few elements, or the processor reads ahead better alone */
 } exp_row;
 
 TC_INLINE vreal add_exp(vreal sum, const void *row, int64_t i, int lanes)
