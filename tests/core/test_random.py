@@ -434,7 +434,9 @@ def dropout(request, tmp_path_factory):
         if not getattr(build(folder, "usable", source), isa)():
             pytest.skip(f"this machine has no {isa}")
     defines = [f"-DTC_ISA={isa}", f"-DTC_PRECISION={precision}"]
-    c = build(folder, "dropout", *ISA_FLAGS[isa], *defines, CSRC / "kernels/cpu/dropout.c")
+    core = folder / "core.c"
+    core.write_text(f'#include "{CSRC}/kernels/kernels.h"\nsize_t tc_kernel_bytes_ahead = 2048;\n')
+    c = build(folder, "dropout", *ISA_FLAGS[isa], *defines, CSRC / "kernels/cpu/dropout.c", core)
     function = getattr(c, f"tc_dropout_forward_f{precision}_{isa}")
     function.argtypes, function.restype = [ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p], None
 
