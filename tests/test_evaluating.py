@@ -83,9 +83,12 @@ class Finally:
         self.function()
 
 
-def test_an_earlier_block_is_left_while_a_later_one_is_being_left():
+@pytest.mark.parametrize("is_put_back", [False, True])
+def test_an_earlier_block_is_left_while_a_later_one_is_being_left(is_put_back):
+    """Before, and after, the later one has put back the entry of both."""
     entries, other = {"k": "first"}, {"z": 0}
-    outer, inner = _core.replaced([(entries, "k", 1)]), _core.replaced([(entries, "k", 2), (other, "z", 1)])
+    places = [(entries, "k", 2), (other, "z", 1)]
+    outer, inner = _core.replaced([(entries, "k", 1)]), _core.replaced(places[::-1] if is_put_back else places)
     outer.__enter__()
     inner.__enter__()
     other["z"] = Finally(outer.__exit__)
@@ -108,6 +111,58 @@ def test_a_block_is_not_entered_while_it_is_left():
     block.__exit__()
     outer.__exit__()
     assert refused and entries == {"k": "first"}
+
+
+def test_a_block_that_is_entered_while_another_begins_comes_before_it():
+    """Up to Python 3.11 making a list may collect garbage, and so run finalizers and other threads."""
+    entries = {"k": "first"}
+    block, other = (_core.replaced([(entries, "k", name)]) for name in ("block", "other"))
+    gc.collect()
+    was = gc.get_threshold()
+    gc.disable()
+    try:
+        garbage = Finally(other.__enter__)
+        garbage.itself = garbage
+        kept = [[] for _ in range(500)]  # no list is free for use
+        del garbage
+        enter = block.__enter__
+        gc.set_threshold(1)
+        gc.enable()
+        enter()
+        gc.disable()
+        gc.set_threshold(*was)
+        gc.collect()  # where entering has not
+        del kept
+    finally:
+        gc.set_threshold(*was)
+        gc.enable()
+    now = entries["k"]
+    (other if now == "block" else block).__exit__()
+    assert entries == {"k": now}
+    (block if now == "block" else other).__exit__()
+    assert entries == {"k": "first"}
+
+
+def test_a_block_that_cannot_be_entered_leaves_no_trace():
+    entries = {"k": "first"}
+    outer, bad = _core.replaced([(entries, "k", 1)]), _core.replaced([(entries, "k", 2), (entries, [], 3)])
+    outer.__enter__()
+    with pytest.raises(TypeError, match="unhashable"):
+        bad.__enter__()
+    assert entries == {"k": 1}
+    with pytest.raises(RuntimeError, match="without having been entered"):
+        bad.__exit__()
+    outer.__exit__()
+    assert entries == {"k": "first"}
+
+
+def test_the_end_comes_once_after_all_is_put_back():
+    entries, seen = {"k": "first"}, []
+    outer, inner = (_core.replaced([(entries, "k", i)], f"result {i}", lambda x: seen.append((x, dict(entries)))) for i in range(2))
+    assert outer.__enter__() == "result 0" and inner.__enter__() == "result 1"
+    outer.__exit__()
+    inner.__exit__()
+    assert seen == [("result 0", {"k": 1}), ("result 1", {"k": "first"})]
 
 
 def test_a_block_that_is_collected_is_not_asked():
@@ -158,7 +213,7 @@ def test_a_block_that_is_dropped_is_not_asked():
 def test_threads_evaluate_one_model_that_trains():
     """The first to leave does not switch dropout on for the others."""
     model, x = tc.nn.Sequential(tc.nn.Dropout(0.5), tc.nn.Dropout(0.5)), np.ones((4, 4), np.float32)
-    wrong, start = [], threading.Barrier(4)
+    wrong, finished, start = [], [], threading.Barrier(4)
 
     def work(seed):
         start.wait()
@@ -168,10 +223,11 @@ def test_threads_evaluate_one_model_that_trains():
                 threading.Event().wait(pause.random() / 1000)
                 if not (model(x) == x).all():
                     wrong.append(seed)
+        finished.append(seed)
 
     threads = [threading.Thread(target=work, args=(i,)) for i in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert not wrong and all(part.training for part in model.modules())
+    assert not wrong and len(finished) == 4 and all(part.training for part in model.modules())

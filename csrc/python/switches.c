@@ -416,9 +416,10 @@ typedef struct replaced {
  * other threads: whatever follows reads this list anew. */
 static replaced *latest;
 
-static void begin_replacing(replaced *self)
+static void begin_replacing(replaced *self, PyObject *before)
 {
     self->state = ENTERING;
+    self->before = before;
     self->held = 0;
     self->earlier = latest;
     latest = self;
@@ -488,7 +489,7 @@ static void replaced_dealloc(PyObject *object)
     Py_DECREF(type);
 }
 
-/* Keys are compared where that runs no code of Python. */
+/* Keys are str or int, whose comparison runs no code of Python; others are the same only where they are the same object. */
 static bool is_place(PyObject *place, PyObject *dict, PyObject *key)
 {
     PyObject *other = PyTuple_GET_ITEM(place, 1);
@@ -519,8 +520,10 @@ static void put_back_one(const replaced *self, PyObject *place, PyObject *old, P
     Py_ssize_t index;
     const replaced *over = entered_over(self, dict, key, &index);
     if (over) {
-        const bool changed = PyList_GET_ITEM(over->before, index) != value;
-        if (!(self->unless_changed && changed)) PyList_SetItem(over->before, index, Py_NewRef(old));
+        PyObject *before = Py_NewRef(over->before); /* what is dropped from it may leave that block */
+        const bool changed = PyList_GET_ITEM(before, index) != value;
+        if (!(self->unless_changed && changed)) PyList_SetItem(before, index, Py_NewRef(old));
+        Py_DECREF(before);
         return;
     }
     PyObject *now = PyDict_GetItemWithError(dict, key);
@@ -547,10 +550,14 @@ static PyObject *replaced_enter(PyObject *object, PyObject *unused)
 {
     replaced *self = (replaced *)object;
     (void)unused;
-    if (self->state != OUTSIDE) return PyErr_Format(PyExc_RuntimeError, "it is on already: one object is entered once at a time");
-    begin_replacing(self);
-    self->before = PyList_New(0);
-    bool good = self->before != NULL;
+    PyObject *before = PyList_New(0); /* may collect garbage, and so run other code, which must not come after this in the list */
+    if (!before) return NULL;
+    if (self->state != OUTSIDE) {
+        Py_DECREF(before);
+        return PyErr_Format(PyExc_RuntimeError, "it is on already: one object is entered once at a time");
+    }
+    begin_replacing(self, before);
+    bool good = true;
     for (Py_ssize_t i = 0; good && i < PyTuple_GET_SIZE(self->places); i++) {
         PyObject *place = PyTuple_GET_ITEM(self->places, i), *dict = PyTuple_GET_ITEM(place, 0), *key = PyTuple_GET_ITEM(place, 1);
         PyObject *now = PyDict_GetItemWithError(dict, key);
