@@ -319,6 +319,16 @@ def test_halves_and_nan_of_composed_functions():
         assert tc.testing.gradcheck(function, tc.tensor([-4.0, -0.7, 0.4, 3.5, 7.0], dtype="float64", requires_grad=True))
 
 
+@pytest.mark.parametrize("inplace", [False, True])
+def test_inplace_is_accepted_and_changes_nothing(inplace):
+    x = tc.tensor([-1.0, 0.5, 7.0])
+    for name in ("relu", "silu", "relu6", "hardtanh", "hardsigmoid", "hardswish", "selu", "celu", "elu", "mish", "leaky_relu"):
+        function = getattr(F, name)
+        assert (function(x, inplace=inplace).numpy() == function(x).numpy()).all(), name
+    assert F.dropout(x, 1.0, True, inplace).tolist() == [0, 0, 0] and F.dropout(x, 0.5, False, inplace=inplace) is x
+    assert x.tolist() == [-1.0, 0.5, 7.0]
+
+
 @pytest.mark.parametrize("name", LAYERS_OF_BOTH)
 def test_layers_are_those_of_pytorch(name, rng):
     torch = pytest.importorskip("torch")

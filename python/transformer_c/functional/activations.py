@@ -35,8 +35,14 @@ __all__ = [
 ]
 
 
-def relu(input):
+def relu(input, inplace: bool = False):
     """max(x, 0), elementwise.
+
+    Parameters
+    ----------
+    input : array_like
+    inplace : bool
+        Accepted; the result is always a new Tensor.
 
     Examples
     --------
@@ -66,8 +72,14 @@ def gelu(input, approximate: str = "none"):
     return _core.gelu(input) if approximate == "none" else _core.gelu_tanh(input)
 
 
-def silu(input):
+def silu(input, inplace: bool = False):
     """x sigmoid(x), also called swish (Hendrycks & Gimpel 2016; Ramachandran et al. 2017).
+
+    Parameters
+    ----------
+    input : array_like
+    inplace : bool
+        Accepted; the result is always a new Tensor.
 
     Examples
     --------

@@ -125,7 +125,7 @@ def rms_norm(input, normalized_shape, weight=None, eps: float | None = None):
     return _core.rms_norm(input, normalized_shape, weight, eps)
 
 
-def dropout(input, p: float = 0.5, training: bool = True, *, rng=None):
+def dropout(input, p: float = 0.5, training: bool = True, inplace: bool = False, *, rng=None):
     """Sets elements to 0 with probability `p` and scales the others by 1 / (1 - p).
 
     Parameters
@@ -134,6 +134,8 @@ def dropout(input, p: float = 0.5, training: bool = True, *, rng=None):
     p : float, default 0.5
     training : bool, default True
         False returns the input: a Tensor itself, a copy of an array.
+    inplace : bool
+        Accepted; the result is always a new Tensor.
     rng : int, np.random.Generator, tc.Generator or None
         The mask depends on the generator's seed and on how many masks it has given so far. None is the default generator.
 
