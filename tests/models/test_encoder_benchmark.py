@@ -117,7 +117,7 @@ def test_the_table_of_docs_is_that_of_its_file():
     ]
     full, mixed, padded, one = (line.split("|")[-2].strip() for line in encoders.page_table(rows, threads=2)[2:6])
     assert (
-        f"With two threads the ratios of that run to {', '.join(others[:-1])} and {others[-1]} are {full}, {mixed}, {padded} and {one}:"
+        f"With two threads the ratios of the table's run to {', '.join(others[:-1])} and {others[-1]} are {full}, {mixed}, {padded} and {one}:"
         in " ".join(page.split())
     )
 
