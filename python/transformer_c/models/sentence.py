@@ -296,7 +296,7 @@ class SentenceEncoder(Explaining):
         if a.ndim != 2 or b.ndim != 2 or a.shape[1] != b.shape[1]:
             raise ValueError(f"a and b must be vectors of the same size, (N, E) and (M, E); got {a.shape} and {b.shape}")
         if self.similarity_function == "cosine":
-            a, b = ((x / np.maximum(_lengths(x), 1e-12)[:, None]).astype(np.float32) for x in (a, b))
+            a, b = (_divided(x, _lengths(x)) for x in (a, b))
         if self.similarity_function in ("cosine", "dot"):
             return a @ b.T
         distances = _lengths if self.similarity_function == "euclidean" else _sums
@@ -497,7 +497,11 @@ def _sums(vectors: np.ndarray) -> np.ndarray:
     return np.abs(vectors).sum(1, dtype=np.float64)
 
 
+def _divided(vectors: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+    """The rows, divided by their lengths in float64, as float32; without a copy in float64."""
+    return np.divide(vectors, np.maximum(lengths, 1e-12)[:, None], out=np.empty(vectors.shape, np.float32), casting="same_kind")
+
+
 def _of_length_one(vectors: np.ndarray) -> np.ndarray:
-    """The rows, divided by their lengths."""
-    lengths = np.array([np.linalg.norm(row.astype(np.float64)) for row in vectors])
-    return vectors / np.maximum(lengths, 1e-12)[:, None]
+    """The rows, divided by their lengths, each of which is computed alone: with the same bits in any batch."""
+    return _divided(vectors, np.array([np.linalg.norm(row.astype(np.float64)) for row in vectors]))
