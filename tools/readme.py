@@ -74,8 +74,8 @@ def instruction_sets_table() -> str:
 
     Generations have one name: where a run of another one becomes the newest, the text around the table changes with it.
     """
-    found = {path: json.loads(path.read_text()) for path in (ROOT / "benchmarks/results").glob("*-instruction-sets*.json")}
-    newest = {result["cpu"]: (path, result) for path, result in sorted(found.items(), key=lambda item: item[1]["date"])}
+    results = {path: json.loads(path.read_text()) for path in (ROOT / "benchmarks/results").glob("*-instruction-sets*.json")}
+    newest = {result["cpu"]: (path, result) for path, result in sorted(results.items(), key=lambda item: item[1]["date"])}
     runs = [newest[cpu] for cpu in sorted(newest)]
     columns = [(result, isa) for _, result in runs for isa in result["peaks"]]
     rows = [{r["workload"]: r for r in result["rows"] if r["threads"] == 1 and r["isa"] == isa} for result, isa in columns]

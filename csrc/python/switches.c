@@ -493,9 +493,10 @@ static void replaced_dealloc(PyObject *object)
 static bool is_place(PyObject *place, PyObject *dict, PyObject *key)
 {
     PyObject *other = PyTuple_GET_ITEM(place, 1);
-    if (PyTuple_GET_ITEM(place, 0) != dict || other == key) return other == key && PyTuple_GET_ITEM(place, 0) == dict;
-    if (!PyUnicode_CheckExact(key) && !PyLong_CheckExact(key)) return false;
-    return Py_TYPE(other) == Py_TYPE(key) && PyObject_RichCompareBool(other, key, Py_EQ) == 1;
+    if (PyTuple_GET_ITEM(place, 0) != dict) return false;
+    if (other == key) return true;
+    return Py_TYPE(other) == Py_TYPE(key) && (PyUnicode_CheckExact(key) || PyLong_CheckExact(key)) &&
+           PyObject_RichCompareBool(other, key, Py_EQ) == 1;
 }
 
 /* Of those entered after this one that still hold the same entry, the first, and which of its places that is; or NULL. */
@@ -537,11 +538,9 @@ static void put_back(replaced *self, PyObject *error[3])
 {
     while (self->held > 0) {
         self->held--;
-        PyObject *place = Py_NewRef(PyTuple_GET_ITEM(self->places, self->held));
         PyObject *old = Py_NewRef(PyList_GET_ITEM(self->before, self->held));
-        put_back_one(self, place, old, error);
+        put_back_one(self, PyTuple_GET_ITEM(self->places, self->held), old, error);
         Py_DECREF(old);
-        Py_DECREF(place);
     }
     end_replacing(self);
 }

@@ -135,7 +135,7 @@ def dropout(input, p: float = 0.5, training: bool = True, inplace: bool = False,
     training : bool, default True
         False returns the input: a Tensor itself, a copy of an array.
     inplace : bool
-        Accepted; the result is always a new Tensor.
+        Accepted; the input stays as it is.
     rng : int, np.random.Generator, tc.Generator or None
         The mask depends on the generator's seed and on how many masks it has given so far. None is the default generator.
 
