@@ -195,9 +195,9 @@ TC_CHECKED tc_status tc_cuda_graph_give_up(tc_cuda_graph *graph, tc_error *err);
 void tc_cuda_graph_free(tc_cuda_graph *graph);
 
 bool tc_cuda_is_capturing(void); /* this thread */
-/* In a capture, around the call of an op with dropout: generator `number` has drawn `call` for it. */
-TC_CHECKED tc_status tc_cuda_begin_draw(int number, uint64_t seed, uint64_t call, tc_error *err);
-void tc_cuda_end_draw(bool is_drawn); /* false: the op failed, and the generator has taken the number back */
+/* In a capture, around the call of an op with dropout: generator `number` has drawn `call`, and `count` in all, for it. */
+TC_CHECKED tc_status tc_cuda_begin_draw(int number, uint64_t seed, uint64_t call, uint64_t count, tc_error *err);
+void tc_cuda_end_draw(bool is_drawn); /* false: the op failed, and the generator has taken the numbers back */
 
 /* ---- the tape ------------------------------------------------------------------------------------------------ */
 
@@ -468,14 +468,26 @@ typedef struct tc_encoder_block_parts {
     tc_tensor *gamma1, *beta1, *gamma2, *beta2;
 } tc_encoder_block_parts;
 
-/* Not recorded.  x,y (B, T, E): attention, then a network with one hidden layer, each with a residual connection and layer norm, after it
- * or, with norm_first, before it; no dropout. mask as that of TC_MASK_FILL, or NULL. For short sequences: on CPUs a few of
- * them at a time, on GPUs in one launch, which takes some sizes alone. */
-TC_CHECKED tc_status tc_encoder_block(tc_tensor **y, tc_tensor *x, const tc_encoder_block_parts *parts, tc_tensor *mask, int64_t num_heads,
-                                      tc_activation activation, bool norm_first, double eps1, double eps2, tc_error *err);
+typedef struct tc_encoder_block_options {
+    tc_tensor *mask; /* as that of TC_MASK_FILL, or NULL */
+    int64_t num_heads;
+    tc_activation activation;
+    bool norm_first;
+    double eps1, eps2;
+    double dropout, hidden_dropout; /* of both branches' results, and of the hidden layer before its activation */
+    uint64_t seed, call;            /* as in tc_dropout, which those that drop take in turn: call for the first one, then call + 1 */
+} tc_encoder_block_options;
+
+/* x,y (B, T, E): attention, then a network with one hidden layer, each with a residual connection and layer norm, after it or, with
+ * norm_first, before it. For short sequences: on CPUs a few of them at a time, without dropout and not for gradients, for which the parts
+ * are as fast; on GPUs in one launch each way, which takes some sizes alone. */
+TC_CHECKED tc_status tc_encoder_block(tc_tensor **y, tc_tensor *x, const tc_encoder_block_parts *parts,
+                                      const tc_encoder_block_options *options, tc_error *err);
 /* Whether tc_encoder_block() takes x with `hidden` = F where x is: on a CPU those sizes with which it was measured to be faster than the
  * parts, on a GPU those that its kernel has room for. The number of sequences does not count, so that it changes no bit. */
 bool tc_encoder_block_takes(const tc_tensor *x, int64_t hidden);
+/* The same where its gradients are recorded. */
+bool tc_encoder_block_takes_gradients(const tc_tensor *x, int64_t hidden, int64_t num_heads, tc_activation activation);
 
 /* a @ b by NumPy's rules: an operand with one axis is a row (a) or a column (b), and that axis is removed from the result; leading axes
  * broadcast. The result has the promoted dtype. Integers wrap around; for bools a sum is true when any of its products is. */

@@ -66,7 +66,8 @@ struct tc_cuda_graph {
 static _Thread_local struct {
     tc_cuda_graph *captured, *collecting;
     tc_drawn drawn;
-    int drawing; /* the draw of the op that runs */
+    int drawing;            /* the draw of the op that runs */
+    uint64_t drawing_count; /* its masks */
 } here;
 
 static atomic_uint_fast64_t serials;
@@ -199,7 +200,7 @@ tc_status tc_cuda_graph_collected(tc_cuda_graph *graph, tc_error *err)
     return graph->collected == graph->steps.count ? TC_OK : other_steps(err);
 }
 
-tc_status tc_cuda_begin_draw(int number, uint64_t seed, uint64_t call, tc_error *err)
+tc_status tc_cuda_begin_draw(int number, uint64_t seed, uint64_t call, uint64_t count, tc_error *err)
 {
     tc_cuda_graph *graph = here.captured;
     if (number == graph->draws.count) {
@@ -212,15 +213,16 @@ tc_status tc_cuda_begin_draw(int number, uint64_t seed, uint64_t call, tc_error 
     recorded_draw *draw = &graph->draws.items[number];
     if (call != draw->base + draw->count)
         return tc_fail(err, TC_ERROR_STATE, "another thread drew dropout masks from the same generator while tc.cuda.graph captured");
-    draw->count++;
+    draw->count += count;
     here.drawing = number;
+    here.drawing_count = count;
     here.drawn = (tc_drawn){.at = (const uint64_t *)((char *)graph->page + draw->offset), .graph = graph->serial};
     return TC_OK;
 }
 
 void tc_cuda_end_draw(bool is_drawn)
 {
-    if (here.drawn.at && !is_drawn) here.captured->draws.items[here.drawing].count--;
+    if (here.drawn.at && !is_drawn) here.captured->draws.items[here.drawing].count -= here.drawing_count;
     here.drawn = (tc_drawn){.at = NULL};
 }
 

@@ -5,8 +5,11 @@
 #include <stdbool.h>
 
 #include "attention.h"
+#include "dropout.h"
 #include "gemm.h"
 #include "layer_norm.h"
+
+#define TC_ENCODER_BLOCK_MASKS 3
 
 /* y, x (B,T,E). On CPUs items are groups of `group` sequences, the last of which may be smaller, and the parts are as they are planned for
  * all rows, with weights, biases, mask, scale and eps; each group adds where it reads and writes. On GPUs an item is a sequence, the
@@ -20,8 +23,42 @@ typedef struct tc_encoder_block_args {
     tc_gemm_args qkv, out, up, down; /* of E to 3E, head by head, E to E, E to F, F to E */
     tc_attention_forward_args attention;
     tc_layer_norm_forward_args norm1, norm2;
+    tc_mask mask[TC_ENCODER_BLOCK_MASKS]; /* on GPUs: what dropout keeps of attention's branch, of the hidden layer before its activation,
+                                             and of its branch */
 } tc_encoder_block_args;
 extern const tc_kernel tc_kernel_encoder_block_forward;
+
+/* On GPUs alone.  dx,dy (B,T,E). What is between the parts is computed again. Items are chunks of `chunk` sequences, the last of which may
+ * be smaller; each writes a row of partial (chunks, tc_encoder_block_places_of()), the gradients of the parameters, as computed. */
+typedef struct tc_encoder_block_backward_args {
+    tc_encoder_block_args block; /* y is not used */
+    void *dx, *partial;
+    const void *dy;
+    int64_t chunk;
+} tc_encoder_block_backward_args;
+extern const tc_kernel tc_kernel_encoder_block_backward;
+
+/* Chunks at most: what they write is summed by a second launch. */
+#define TC_ENCODER_BLOCK_CHUNKS 256
+
+/* Where the gradients of qkv_weight, qkv_bias, out_weight, ..., gamma1, beta1, gamma2 and beta2 begin, in elements, and their end. Each
+ * begins at a multiple of 8; what is between them is written as zeros. */
+#define TC_ENCODER_BLOCK_PARAMETERS 12
+typedef struct tc_encoder_block_places {
+    int64_t begin[TC_ENCODER_BLOCK_PARAMETERS], size[TC_ENCODER_BLOCK_PARAMETERS], end;
+} tc_encoder_block_places;
+static inline tc_encoder_block_places tc_encoder_block_places_of(int64_t E, int64_t F)
+{
+    const int64_t sizes[TC_ENCODER_BLOCK_PARAMETERS] = {3 * E * E, 3 * E, E * E, E, F * E, F, E * F, E, E, E, E, E};
+    tc_encoder_block_places places;
+    places.end = 0;
+    for (int i = 0; i < TC_ENCODER_BLOCK_PARAMETERS; i++) {
+        places.begin[i] = places.end;
+        places.size[i] = sizes[i];
+        places.end += tc_divide_up(sizes[i], 8) * 8;
+    }
+    return places;
+}
 
 /* ---- on GPUs: a block of threads takes a sequence, which stays in its shared memory ---------------------------------------------- */
 
@@ -47,6 +84,48 @@ static inline size_t tc_encoder_block_shared_bytes(int64_t T, int64_t E, int64_t
 {
     const int64_t rows = T * (2 * tc_encoder_block_row(E, element) + tc_encoder_block_wide_row(E, F, element));
     return (size_t)(rows + 2 * TC_ENCODER_BLOCK_PANEL * tc_encoder_block_row(TC_ENCODER_BLOCK_DEPTH, element)) * element;
+}
+
+/* Of the backward, in elements: where each area begins. (T,E): the sums that the norms take, or x and the second one; what attention gives;
+ * the gradient; the branch's input and its gradient. (T,3E): queries, keys and values. (T,F) or (T,3E): the hidden layer, and the gradients
+ * of queries, keys and values. (T,F) or nothing: what the activation was applied to. Then statistics and panels. While attention's
+ * gradients are computed, its weights and the gradients of scores of some heads are where normal, branch and sum2 are at other times. */
+typedef struct tc_encoder_block_areas {
+    int64_t sum1, values, gradient, normal, branch, sum2, wide, hidden, before, statistics, panels, end;
+} tc_encoder_block_areas;
+/* From one row of weights to the next: an odd number. */
+static inline int64_t tc_encoder_block_score_row(int64_t T) { return T | 1; }
+/* Heads whose gradients are computed at a time: enough for all threads of a block. */
+static inline int64_t tc_encoder_block_heads_at_once(int64_t T, int64_t H)
+{
+    const int64_t wanted = T < 32 ? 32 / (T < 1 ? 1 : T) : 1;
+    return wanted < H ? wanted : H;
+}
+static inline tc_encoder_block_areas tc_encoder_block_areas_of(int64_t T, int64_t E, int64_t F, int64_t H, size_t element,
+                                                               bool keeps_before)
+{
+    const int64_t rows = T * tc_encoder_block_row(E, element), wide = T * tc_encoder_block_wide_row(E, F, element);
+    const int64_t lanes = (int64_t)(16 / element), pairs = tc_encoder_block_heads_at_once(T, H) * 2 * T * tc_encoder_block_score_row(T);
+    const int64_t needed = 3 * rows > pairs ? 3 * rows : tc_divide_up(pairs, lanes) * lanes;
+    tc_encoder_block_areas a;
+    a.sum1 = 0;
+    a.values = rows;
+    a.gradient = 2 * rows;
+    a.normal = 3 * rows;
+    a.branch = a.normal + rows;
+    a.sum2 = a.branch + rows;
+    a.wide = a.normal + needed;
+    a.hidden = a.wide + wide;
+    a.before = a.hidden + wide;
+    a.statistics = a.before + (keeps_before ? wide : 0);
+    a.panels = a.statistics + tc_divide_up(4 * T, lanes) * lanes;
+    a.end = a.panels + 2 * TC_ENCODER_BLOCK_PANEL * tc_encoder_block_row(TC_ENCODER_BLOCK_DEPTH, element);
+    return a;
+}
+/* ReLU has the sign of its result; other activations need what they were applied to. */
+static inline bool tc_encoder_block_keeps_before(tc_activation activation)
+{
+    return activation != TC_ACTIVATION_NONE && activation != TC_ACTIVATION_RELU;
 }
 static inline bool tc_encoder_block_fits(int64_t T, int64_t E, int64_t F, size_t element, int64_t shared_bytes)
 {

@@ -21,6 +21,12 @@ static const char tc_kernel_rows[] =
     TC_TEXT(TC_KERNEL_HEADERS) " " TC_TEXT(TC_KERNEL_CODE);
 #undef TC_KERNEL_ENTRY
 
+/* `function` in the table of a CPU, for a row's second word; NULL where only GPUs run it. */
+#define TC_CPU_HAS_CPU(function) function
+#define TC_CPU_HAS_CUDA(function) function
+#define TC_CPU_HAS_CUDA_SCRATCH(function) function
+#define TC_CPU_HAS_CUDA_ALONE(function) NULL
+
 struct tc_kernel_table {
     tc_range_kernel run[TC_KERNEL_COUNT];
 };

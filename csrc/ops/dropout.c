@@ -6,10 +6,15 @@
 
 tc_drawn_mask tc_mask_of(const tc_tensor *x, int lead, double p, uint64_t seed, uint64_t call)
 {
+    return tc_mask_of_rows(x, lead, x->numel, p, seed, call);
+}
+
+tc_drawn_mask tc_mask_of_rows(const tc_tensor *x, int lead, int64_t numel, double p, uint64_t seed, uint64_t call)
+{
     const tc_drawn drawn = tc_tensor_on_cpu(x) ? (tc_drawn){.at = NULL} : tc_drawn_here();
     const tc_batch_share share = tc_get_batch_share();
     const bool is_shared = lead > 0 && share.rows > 0 && x->shape[0] % share.rows == 0;
-    const tc_places places = tc_places_of(is_shared ? share : (tc_batch_share){0}, x->numel);
+    const tc_places places = tc_places_of(is_shared ? share : (tc_batch_share){0}, numel);
     return (tc_drawn_mask){{.p = p, .seed = seed, .call = call, .drawn = drawn.at, .places = places}, drawn.graph};
 }
 

@@ -15,6 +15,8 @@ typedef struct tc_drawn_mask {
 /* The mask of an array like x. A batch that is shared (tc_batch_share) has its rows along the first axis, which is among the first `lead`
  * axes of x or is not shared. */
 tc_drawn_mask tc_mask_of(const tc_tensor *x, int lead, double p, uint64_t seed, uint64_t call);
+/* The same for `numel` elements of the rows of x, which may have other lengths. */
+tc_drawn_mask tc_mask_of_rows(const tc_tensor *x, int lead, int64_t numel, double p, uint64_t seed, uint64_t call);
 TC_CHECKED tc_status tc_check_dropout(double p, tc_error *err);
 /* For a backward: fails outside of the capture that recorded its forward. */
 TC_CHECKED tc_status tc_check_mask(const tc_drawn_mask *mask, tc_error *err);

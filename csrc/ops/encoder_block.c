@@ -1,16 +1,18 @@
-/* encoder_block.c: a whole encoder block (Vaswani et al. 2017, section 3.1; with norm_first Xiong et al. 2020) of short sequences, without
- * dropout. Not recorded: it keeps nothing but its result, and where gradients are recorded the parts run one by one.
+/* encoder_block.c: a whole encoder block (Vaswani et al. 2017, section 3.1; with norm_first Xiong et al. 2020) of short sequences.
+ *
+ * Saved for the backward, on GPUs: x, the parameters and the mask; everything between is computed again (encoder_block_backward.c). On CPUs
+ * it is not recorded: it keeps nothing but its result, and where gradients are recorded the parts run one by one.
  *
  * A sequence has the same bits with any others, on any number of threads. On CPUs they are those of the parts; on GPUs, where it is one
  * launch, halves are not rounded between the parts, and sums are added in another order. */
-#include "../kernels/encoder_block.h"
+#include "encoder_block.h"
 
 #include <inttypes.h>
 #include <math.h>
 
-#include "op.h"
-
-enum { X, QKV, QKV_BIAS, OUT, OUT_BIAS, UP, UP_BIAS, DOWN, DOWN_BIAS, GAMMA1, BETA1, GAMMA2, BETA2, INPUTS };
+const char *const tc_block_names[TC_BLOCK_INPUTS] = {"x",         "qkv_weight", "qkv_bias",    "out_weight", "out_bias",
+                                                     "up_weight", "up_bias",    "down_weight", "down_bias",  "gamma1",
+                                                     "beta1",     "gamma2",     "beta2"};
 
 /* What a group of sequences has between the parts, in bytes: most of a second-level cache remains for weights. */
 #define GROUP_BYTES 262144
@@ -29,6 +31,18 @@ bool tc_encoder_block_takes(const tc_tensor *x, int64_t hidden)
     return B <= INT32_MAX && tc_encoder_block_fits(T, E, hidden, tc_dtype_size(compute), backend->block_shared_bytes(device.index));
 }
 
+bool tc_encoder_block_takes_gradients(const tc_tensor *x, int64_t hidden, int64_t num_heads, tc_activation activation)
+{
+    const tc_backend *backend;
+    tc_error err;
+    if (!tc_encoder_block_takes(x, hidden) || tc_backend_for(&backend, x->storage->device, &err) != TC_OK) return false;
+    if (!backend->block_shared_bytes) return false;
+    const size_t element = tc_dtype_size(tc_compute_dtype(x->dtype));
+    const bool keeps_before = tc_encoder_block_keeps_before(activation);
+    const int64_t needed = tc_encoder_block_areas_of(x->shape[1], x->shape[2], hidden, num_heads, element, keeps_before).end;
+    return needed * (int64_t)element <= backend->block_shared_bytes(x->storage->device.index);
+}
+
 /* Is it of this shape? columns 0: one axis. */
 static tc_status check(tc_scope *s, int input, int64_t rows, int64_t columns)
 {
@@ -44,35 +58,37 @@ static tc_status check(tc_scope *s, int input, int64_t rows, int64_t columns)
 static tc_status check_shapes(tc_scope *s, int64_t num_heads)
 {
     char text[TC_SHAPE_TEXT];
-    const tc_tensor *x = s->in[X].given, *up = s->in[UP].given;
+    const tc_tensor *x = s->in[TC_BLOCK_X].given, *up = s->in[TC_BLOCK_UP].given;
     if (x->ndim != 3)
         return tc_fail(s->err, TC_ERROR_VALUE, "x has shape %s; expected (batch, sequence, features)", tc_tensor_text(text, x));
     const int64_t E = x->shape[2];
     if (num_heads < 1 || E < 1 || E % num_heads != 0)
         return tc_fail(s->err, TC_ERROR_VALUE, "num_heads is %" PRId64 "; it must divide the %" PRId64 " features of x", num_heads, E);
     if (up->ndim != 2 || up->shape[0] < 1)
-        return tc_fail(s->err, TC_ERROR_VALUE, "%s has shape %s; expected (hidden, features)", s->in[UP].name, tc_tensor_text(text, up));
+        return tc_fail(s->err, TC_ERROR_VALUE, "%s has shape %s; expected (hidden, features)", s->in[TC_BLOCK_UP].name,
+                       tc_tensor_text(text, up));
     const int64_t F = up->shape[0];
-    const int64_t shapes[INPUTS][2] = {
-        [QKV] = {3 * E, E}, [QKV_BIAS] = {3 * E}, [OUT] = {E, E}, [OUT_BIAS] = {E}, [UP] = {F, E},  [UP_BIAS] = {F},
-        [DOWN] = {E, F},    [DOWN_BIAS] = {E},    [GAMMA1] = {E}, [BETA1] = {E},    [GAMMA2] = {E}, [BETA2] = {E}};
-    for (int i = QKV; i < INPUTS; i++) TC_TRY(check(s, i, shapes[i][0], shapes[i][1]));
+    const int64_t shapes[TC_BLOCK_INPUTS][2] = {
+        [TC_BLOCK_QKV] = {3 * E, E}, [TC_BLOCK_QKV_BIAS] = {3 * E}, [TC_BLOCK_OUT] = {E, E},  [TC_BLOCK_OUT_BIAS] = {E},
+        [TC_BLOCK_UP] = {F, E},      [TC_BLOCK_UP_BIAS] = {F},      [TC_BLOCK_DOWN] = {E, F}, [TC_BLOCK_DOWN_BIAS] = {E},
+        [TC_BLOCK_GAMMA1] = {E},     [TC_BLOCK_BETA1] = {E},        [TC_BLOCK_GAMMA2] = {E},  [TC_BLOCK_BETA2] = {E}};
+    for (int i = TC_BLOCK_QKV; i < TC_BLOCK_INPUTS; i++) TC_TRY(check(s, i, shapes[i][0], shapes[i][1]));
     if (s->device.type == TC_CPU || tc_encoder_block_takes(x, F)) return TC_OK;
-    return tc_fail(s->err, TC_ERROR_VALUE,
-                   "x has shape %s, and %s %" PRId64
-                   " rows; on a GPU encoder_block takes sequences of at most %d, %d features and %d rows, "
-                   "as far as a block's shared memory has room for them: run the parts one by one",
-                   tc_tensor_text(text, x), s->in[UP].name, F, TC_ENCODER_BLOCK_LENGTH, TC_ENCODER_BLOCK_WIDTH, TC_ENCODER_BLOCK_HIDDEN);
+    return tc_fail(
+        s->err, TC_ERROR_VALUE,
+        "x has shape %s, and %s %" PRId64 " rows; on a GPU encoder_block takes sequences of at most %d, %d features and %d rows, "
+        "as far as a block's shared memory has room for them: run the parts one by one",
+        tc_tensor_text(text, x), s->in[TC_BLOCK_UP].name, F, TC_ENCODER_BLOCK_LENGTH, TC_ENCODER_BLOCK_WIDTH, TC_ENCODER_BLOCK_HIDDEN);
 }
 
 /* The mask as bytes, broadcast to (B,H,T,T). */
-static tc_status take_mask(tc_scope *s, tc_attention_problem *p, tc_tensor *mask)
+static tc_status take_mask(tc_scope *s, const tc_input *in, tc_attention_problem *p, tc_tensor *mask)
 {
     char a[TC_SHAPE_TEXT], b[TC_SHAPE_TEXT];
     const int64_t scores[4] = {p->B, p->H, p->Tq, p->Tk};
     int64_t strides[4] = {0, 0, 0, 0};
     if (!mask) return TC_OK;
-    TC_TRY(tc_check_same_device(s->in[X].given, "x", mask, "mask", s->err));
+    TC_TRY(tc_check_same_device(in[TC_BLOCK_X].given, "x", mask, "mask", s->err));
     bool fits = mask->ndim <= 4;
     for (int i = 1; fits && i <= mask->ndim; i++) fits = mask->shape[mask->ndim - i] == 1 || mask->shape[mask->ndim - i] == scores[4 - i];
     if (!fits)
@@ -88,42 +104,56 @@ static tc_status take_mask(tc_scope *s, tc_attention_problem *p, tc_tensor *mask
     return TC_OK;
 }
 
-static tc_status plan_attention(tc_scope *s, tc_attention_forward_args *args, int64_t num_heads, tc_tensor *mask)
+static tc_gemm_args product_of(const tc_input *in, int weight, int64_t rows, tc_activation activation)
 {
-    const int64_t *shape = s->in[X].given->shape;
-    const int64_t D = shape[2] / num_heads;
-    args->problem = (tc_attention_problem){.B = shape[0],
-                                           .H = num_heads,
-                                           .Hk = num_heads,
-                                           .Tq = shape[1],
-                                           .Tk = shape[1],
-                                           .D = D,
-                                           .Dv = D,
-                                           .scale = 1.0 / sqrt((double)D),
-                                           .left = TC_ATTENTION_UNBOUNDED,
-                                           .right = TC_ATTENTION_UNBOUNDED,
-                                           .empty_rows = TC_ATTENTION_EMPTY_UNIFORM};
-    return take_mask(s, &args->problem, mask);
+    const tc_tensor *w = in[weight].tensor;
+    tc_gemm_args g = {.b = w->data, .bias = in[weight + 1].data, .activation = activation, .batch = 1};
+    g.M = rows, g.N = g.c_row = g.pre_row = g.residual_row = w->shape[0];
+    g.K = g.a_row = g.b_col = w->shape[1];
+    g.a_col = g.b_row = 1;
+    return g;
+}
+
+static tc_layer_norm_forward_args norm_of(const tc_input *in, int gamma, double eps)
+{
+    return (tc_layer_norm_forward_args){
+        .gamma = in[gamma].data, .beta = in[gamma + 1].data, .C = in[TC_BLOCK_X].tensor->shape[2], .eps = eps};
+}
+
+tc_status tc_block_describe(tc_scope *s, tc_encoder_block_args *args, const tc_input *in, const tc_block_attributes *attributes,
+                            tc_tensor *mask)
+{
+    const tc_tensor *x = in[TC_BLOCK_X].tensor;
+    const int64_t B = x->shape[0], T = x->shape[1], E = x->shape[2], H = attributes->num_heads, D = E / H;
+    *args = (tc_encoder_block_args){.x = in[TC_BLOCK_X].data, .B = B, .T = T, .E = E, .norm_first = attributes->norm_first};
+    args->qkv = product_of(in, TC_BLOCK_QKV, B * T, TC_ACTIVATION_NONE);
+    args->out = product_of(in, TC_BLOCK_OUT, B * T, TC_ACTIVATION_NONE);
+    args->up = product_of(in, TC_BLOCK_UP, B * T, attributes->activation);
+    args->down = product_of(in, TC_BLOCK_DOWN, B * T, TC_ACTIVATION_NONE);
+    args->norm1 = norm_of(in, TC_BLOCK_GAMMA1, attributes->eps[0]);
+    args->norm2 = norm_of(in, TC_BLOCK_GAMMA2, attributes->eps[1]);
+    for (int i = 0; i < TC_ENCODER_BLOCK_MASKS; i++) args->mask[i] = attributes->dropped[i].kept;
+    args->attention.problem = (tc_attention_problem){.B = B,
+                                                     .H = H,
+                                                     .Hk = H,
+                                                     .Tq = T,
+                                                     .Tk = T,
+                                                     .D = D,
+                                                     .Dv = D,
+                                                     .scale = 1.0 / sqrt((double)D),
+                                                     .left = TC_ATTENTION_UNBOUNDED,
+                                                     .right = TC_ATTENTION_UNBOUNDED,
+                                                     .empty_rows = TC_ATTENTION_EMPTY_UNIFORM};
+    return take_mask(s, in, &args->attention.problem, mask);
 }
 
 /* Of all rows: an item's are computed in the same way. On GPUs the kernel leaves nothing to plan. */
-static tc_status plan_product(tc_scope *s, tc_plan *plan, tc_gemm_args *g, int weight, tc_activation activation)
+static tc_status plan_product(tc_scope *s, tc_plan *plan, tc_gemm_args *g, int weight)
 {
-    const int64_t rows = s->in[X].given->shape[0] * s->in[X].given->shape[1];
     tc_tensor *w = s->in[weight].tensor;
     const bool keep = w == s->in[weight].given && !w->storage->shared && !tc_tape_wants(1, &w);
-    *g = (tc_gemm_args){.b = w->data, .bias = s->in[weight + 1].data, .activation = activation, .batch = 1};
-    g->M = rows, g->N = g->c_row = g->pre_row = g->residual_row = w->shape[0];
-    g->K = g->a_row = g->b_col = w->shape[1];
-    g->a_col = g->b_row = 1;
-    return s->device.type != TC_CPU ? TC_OK
-                                    : tc_plan_begin(plan, s->device, s->compute, &tc_kernel_gemm, g, keep ? w->storage : NULL, s->err);
-}
-
-static tc_layer_norm_forward_args norm_of(const tc_scope *s, int gamma, double eps)
-{
-    return (tc_layer_norm_forward_args){
-        .gamma = s->in[gamma].data, .beta = s->in[gamma + 1].data, .C = s->in[X].given->shape[2], .eps = eps};
+    if (s->device.type != TC_CPU) return TC_OK;
+    return tc_plan_begin(plan, s->device, s->compute, &tc_kernel_gemm, g, keep ? w->storage : NULL, s->err);
 }
 
 /* How many sequences an item has. */
@@ -155,45 +185,83 @@ static tc_status run(tc_scope *s, tc_encoder_block_args *a)
     return tc_plan_run(&plan, a, s->err);
 }
 
-tc_status tc_encoder_block(tc_tensor **y, tc_tensor *x, const tc_encoder_block_parts *parts, tc_tensor *mask, int64_t num_heads,
-                           tc_activation activation, bool norm_first, double eps1, double eps2, tc_error *err)
+/* What dropout keeps of each of its three places; those without it draw nothing. */
+static tc_status draw(tc_scope *s, tc_block_attributes *attributes, const tc_encoder_block_options *options)
+{
+    const tc_tensor *x = s->in[TC_BLOCK_X].given;
+    const int64_t rows = x->shape[0] * x->shape[1], hidden = rows * s->in[TC_BLOCK_UP].given->shape[0];
+    const double p[TC_ENCODER_BLOCK_MASKS] = {options->dropout, options->hidden_dropout, options->dropout};
+    uint64_t call = options->call;
+    for (int i = 0; i < TC_ENCODER_BLOCK_MASKS; i++) {
+        TC_TRY(tc_check_dropout(p[i], s->err));
+        if (p[i] > 0.0) attributes->dropped[i] = tc_mask_of_rows(x, 1, i == 1 ? hidden : x->numel, p[i], options->seed, call++);
+    }
+    return TC_OK;
+}
+
+/* On a CPU, and for gradients of sizes that have no room on the GPU, the parts are to run. */
+static tc_status check_place(tc_scope *s, const tc_encoder_block_options *options)
+{
+    char text[TC_SHAPE_TEXT];
+    tc_tensor *given[TC_BLOCK_INPUTS];
+    for (int i = 0; i < TC_BLOCK_INPUTS; i++) given[i] = s->in[i].given;
+    const bool recorded = tc_tape_wants(TC_BLOCK_INPUTS, given), drops = options->dropout > 0.0 || options->hidden_dropout > 0.0;
+    if (s->device.type == TC_CPU && (recorded || drops))
+        return tc_fail(s->err, TC_ERROR_VALUE, "%s: on a CPU encoder_block has no dropout and no gradients; run the parts one by one",
+                       recorded ? "an input requires a gradient" : "dropout is above 0");
+    const int64_t F = s->in[TC_BLOCK_UP].given->shape[0];
+    if (!recorded || tc_encoder_block_takes_gradients(given[TC_BLOCK_X], F, options->num_heads, options->activation)) return TC_OK;
+    return tc_fail(s->err, TC_ERROR_VALUE,
+                   "x has shape %s, and %s %" PRId64
+                   " rows: a block of this GPU does not have the shared memory that their gradients take; "
+                   "run the parts one by one, or without gradients (tc.no_grad)",
+                   tc_tensor_text(text, given[TC_BLOCK_X]), tc_block_names[TC_BLOCK_UP], F);
+}
+
+tc_status tc_encoder_block(tc_tensor **y, tc_tensor *x, const tc_encoder_block_parts *parts, const tc_encoder_block_options *options,
+                           tc_error *err)
 {
     TC_SCOPE(s, err);
     TC_PLAN(qkv);
     TC_PLAN(out);
     TC_PLAN(up);
     TC_PLAN(down);
-    tc_input in[INPUTS] = {[X] = {"x", x},
-                           [QKV] = {"qkv_weight", parts->qkv_weight},
-                           [QKV_BIAS] = {"qkv_bias", parts->qkv_bias},
-                           [OUT] = {"out_weight", parts->out_weight},
-                           [OUT_BIAS] = {"out_bias", parts->out_bias},
-                           [UP] = {"up_weight", parts->up_weight},
-                           [UP_BIAS] = {"up_bias", parts->up_bias},
-                           [DOWN] = {"down_weight", parts->down_weight},
-                           [DOWN_BIAS] = {"down_bias", parts->down_bias},
-                           [GAMMA1] = {"gamma1", parts->gamma1},
-                           [BETA1] = {"beta1", parts->beta1},
-                           [GAMMA2] = {"gamma2", parts->gamma2},
-                           [BETA2] = {"beta2", parts->beta2}};
-    tc_tensor *result;
-    tc_encoder_block_args a = {.norm_first = norm_first};
-    TC_TRY(tc_begin(&s, in, INPUTS));
-    TC_TRY(check_shapes(&s, num_heads));
-    TC_TRY(plan_attention(&s, &a.attention, num_heads, mask));
+    tc_tensor *const given[TC_BLOCK_INPUTS] = {x,
+                                               parts->qkv_weight,
+                                               parts->qkv_bias,
+                                               parts->out_weight,
+                                               parts->out_bias,
+                                               parts->up_weight,
+                                               parts->up_bias,
+                                               parts->down_weight,
+                                               parts->down_bias,
+                                               parts->gamma1,
+                                               parts->beta1,
+                                               parts->gamma2,
+                                               parts->beta2};
+    tc_input in[TC_BLOCK_INPUTS];
+    tc_tensor *result, *saved[TC_BLOCK_INPUTS + 1];
+    tc_encoder_block_args a;
+    tc_block_attributes attributes = {
+        options->num_heads, options->activation, options->norm_first, {options->eps1, options->eps2}, {{{0}}}};
+    for (int i = 0; i < TC_BLOCK_INPUTS; i++) in[i] = (tc_input){tc_block_names[i], saved[i] = given[i]};
+    saved[TC_BLOCK_MASK] = options->mask;
+    TC_TRY(tc_begin(&s, in, TC_BLOCK_INPUTS));
+    TC_TRY(check_shapes(&s, options->num_heads));
+    TC_TRY(check_place(&s, options));
+    TC_TRY(draw(&s, &attributes, options));
     TC_TRY(tc_prepare(&s));
+    TC_TRY(tc_block_describe(&s, &a, in, &attributes, options->mask));
     TC_TRY(tc_make(&s, &result, 3, x->shape));
     if (x->numel > 0) {
-        TC_TRY(plan_product(&s, &qkv, &a.qkv, QKV, TC_ACTIVATION_NONE));
-        TC_TRY(plan_product(&s, &out, &a.out, OUT, TC_ACTIVATION_NONE));
-        TC_TRY(plan_product(&s, &up, &a.up, UP, activation));
-        TC_TRY(plan_product(&s, &down, &a.down, DOWN, TC_ACTIVATION_NONE));
-        a.norm1 = norm_of(&s, GAMMA1, eps1);
-        a.norm2 = norm_of(&s, GAMMA2, eps2);
+        TC_TRY(plan_product(&s, &qkv, &a.qkv, TC_BLOCK_QKV));
+        TC_TRY(plan_product(&s, &out, &a.out, TC_BLOCK_OUT));
+        TC_TRY(plan_product(&s, &up, &a.up, TC_BLOCK_UP));
+        TC_TRY(plan_product(&s, &down, &a.down, TC_BLOCK_DOWN));
         a.y = result->data;
-        a.x = in[X].data;
-        a.B = x->shape[0], a.T = x->shape[1], a.E = x->shape[2];
         TC_TRY(run(&s, &a));
     }
-    return tc_give_rounded(&s, 1, (tc_result[]){{y, result}});
+    return tc_finish(
+        &s, y, result,
+        &(tc_record){.op = &tc_encoder_block_op, .saved = saved, .saved_count = TC_BLOCK_INPUTS + 1, .attributes = &attributes});
 }

@@ -25,7 +25,7 @@
 #include "../core/tape.h"
 #include "check.h"
 
-#define TC_MAX_INPUTS 13
+#define TC_MAX_INPUTS 14
 
 /* One tensor that an op takes. The caller fills in all but the last two. */
 typedef struct tc_input {

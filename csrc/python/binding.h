@@ -254,7 +254,7 @@ int tcpy_add_generator_type(PyObject *module);
 /* Takes the numbers of its next masks, and gives the first with the seed. */
 void tcpy_take_masks(PyObject *generator, uint64_t count, uint64_t *seed, uint64_t *call);
 /* In a capture, before an op with the mask number `call` of the generator (ops_cuda.c). -1: an exception is set. */
-int tcpy_begin_draw(PyObject *generator, uint64_t seed, uint64_t call);
+int tcpy_begin_draw(PyObject *generator, uint64_t seed, uint64_t call, uint64_t count);
 /* The generator takes back `count` numbers from `call` on, unless another thread has taken more since. */
 void tcpy_give_masks_back(PyObject *generator, uint64_t count, uint64_t call);
 

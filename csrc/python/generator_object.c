@@ -123,26 +123,39 @@ void tcpy_give_masks_back(PyObject *generator, uint64_t count, uint64_t call)
 
 #define MOST_WITH_MASK 4 /* arguments of with_mask */
 
-/* function(..., seed, number of the next mask). If that raises, the next mask has the number, unless another thread has taken one since. In
- * C, so that no interrupt comes between the number and the call. */
-static PyObject *with_mask(PyObject *self, PyObject *const *args, Py_ssize_t count)
+/* function(..., seed, number of the first of `count` masks). If that raises, the next mask has the number, unless another thread has taken
+ * one since. In C, so that no interrupt comes between the number and the call. */
+static PyObject *with_masks_of(PyObject *self, uint64_t masks, PyObject *const *args, Py_ssize_t count)
 {
-    generator_object *generator = (generator_object *)self;
     PyObject *given[MOST_WITH_MASK + 2], *result = NULL;
-    if (count < 1 || count > MOST_WITH_MASK) return PyErr_Format(PyExc_TypeError, "with_mask() takes a function and at most 3 arguments");
+    uint64_t first, seed_value;
     memcpy(given, args, sizeof *args * (size_t)count);
-    PyObject *seed = given[count] = PyLong_FromUnsignedLongLong(tc_generator_initial_seed(generator->generator));
-    if (!seed) return NULL;
-    const uint64_t call = atomic_fetch_add(&generator->calls, 1);
-    PyObject *number = given[count + 1] = PyLong_FromUnsignedLongLong(call);
-    const bool is_drawn_anew = tc_cuda_is_capturing() && generator->capture != tc_graph_number();
-    if (number && (!is_drawn_anew || tcpy_begin_draw(self, tc_generator_initial_seed(generator->generator), call) == 0))
+    tcpy_take_masks(self, masks, &seed_value, &first);
+    PyObject *seed = given[count] = PyLong_FromUnsignedLongLong(seed_value),
+             *number = given[count + 1] = PyLong_FromUnsignedLongLong(first);
+    const bool is_drawn_anew = tc_cuda_is_capturing() && ((generator_object *)self)->capture != tc_graph_number();
+    if (seed && number && (!is_drawn_anew || tcpy_begin_draw(self, seed_value, first, masks) == 0))
         result = PyObject_Vectorcall(args[0], given + 1, (size_t)(count + 1) | PY_VECTORCALL_ARGUMENTS_OFFSET, NULL);
     if (is_drawn_anew) tc_cuda_end_draw(result != NULL);
-    Py_DECREF(seed);
+    Py_XDECREF(seed);
     Py_XDECREF(number);
-    if (!result) tcpy_give_masks_back(self, 1, call);
+    if (!result) tcpy_give_masks_back(self, masks, first);
     return result;
+}
+
+static PyObject *with_mask(PyObject *self, PyObject *const *args, Py_ssize_t count)
+{
+    if (count < 1 || count > MOST_WITH_MASK) return PyErr_Format(PyExc_TypeError, "with_mask() takes a function and at most 3 arguments");
+    return with_masks_of(self, 1, args, count);
+}
+
+static PyObject *with_masks(PyObject *self, PyObject *const *args, Py_ssize_t count)
+{
+    if (count < 2 || count > MOST_WITH_MASK + 1)
+        return PyErr_Format(PyExc_TypeError, "with_masks() takes the number of masks, a function and at most 3 arguments");
+    const unsigned long long masks = PyLong_AsUnsignedLongLong(args[0]);
+    if (masks == (unsigned long long)-1 && PyErr_Occurred()) return NULL;
+    return with_masks_of(self, masks, args + 1, count - 1);
 }
 
 static PyObject *read_state(PyObject *self)
@@ -298,6 +311,9 @@ static PyMethodDef methods[] = {
     {"with_mask", (PyCFunction)(void (*)(void))with_mask, METH_FASTCALL,
      "with_mask($self, function, /, *args)\n--\n\nfunction(*args, seed, number of the next mask); if that raises, the next mask has the "
      "number."},
+    {"with_masks", (PyCFunction)(void (*)(void))with_masks, METH_FASTCALL,
+     "with_masks($self, count, function, /, *args)\n--\n\nwith_mask for a function that draws several masks, whose numbers follow one "
+     "another."},
     {"get_state", get_state, METH_NOARGS, "get_state($self)\n--\n\nThe whole state as bytes."},
     {"set_state", set_state, METH_O, "set_state($self, state, /)\n--\n\nGoes back to a state that get_state() gave."},
     {"uniform", uniform, METH_VARARGS, "uniform($self, shape, low, high, dtype=None, /)\n--\n\nA Tensor of U(low, high)."},

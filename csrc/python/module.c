@@ -162,6 +162,17 @@ static PyObject *exchange_batch_share(PyObject *module, PyObject *args)
     return result;
 }
 
+static PyObject *encoder_block_takes_gradients(PyObject *module, PyObject *args)
+{
+    PyObject *x;
+    long long hidden, num_heads;
+    const char *word;
+    (void)module;
+    if (!PyArg_ParseTuple(args, "O!LLz:encoder_block_takes_gradients", tcpy.tensor_type, &x, &hidden, &num_heads, &word)) return NULL;
+    const tc_activation activation = !word ? TC_ACTIVATION_NONE : strcmp(word, "relu") == 0 ? TC_ACTIVATION_RELU : TC_ACTIVATION_GELU;
+    return PyBool_FromLong(tc_encoder_block_takes_gradients(((tcpy_tensor *)x)->tensor, hidden, num_heads, activation));
+}
+
 static PyObject *encoder_block_takes(PyObject *module, PyObject *args)
 {
     PyObject *x;
@@ -197,8 +208,10 @@ static PyMethodDef methods[] = {
      "exchange_batch_share(rows, first, step, /)\n--\n\nFrom now on dropout on this thread numbers the rows of a batch first, first + "
      "step, "
      "...; returns what was set. rows 0: as they come."},
+    {"encoder_block_takes_gradients", encoder_block_takes_gradients, METH_VARARGS,
+     "encoder_block_takes_gradients(x, hidden, num_heads, activation, /)\n--\n\nThe same where gradients are recorded: on a GPU alone."},
     {"encoder_block_takes", encoder_block_takes, METH_VARARGS,
-     "encoder_block_takes(x, hidden, /)\n--\n\nWhether encoder_block_forward takes a Tensor and a hidden layer of these sizes where it is: "
+     "encoder_block_takes(x, hidden, /)\n--\n\nWhether encoder_block takes a Tensor and a hidden layer of these sizes where it is: "
      "on a CPU those with which it was measured to be faster than the parts, on a GPU those that its kernel has room for."},
     {"set_device_type", tcpy_set_device_type, METH_O,
      "set_device_type(type, /)\n--\n\nFrom now on t.device is a `type`, a subclass of str."},

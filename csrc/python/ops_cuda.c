@@ -117,13 +117,13 @@ static _Thread_local PyObject *drawn_from;
 static void free_graph(PyObject *capsule) { tc_cuda_graph_free(PyCapsule_GetPointer(capsule, GRAPH)); }
 static tc_cuda_graph *graph_of(tcpy_call *call) { return PyCapsule_GetPointer(call->v[0].o, GRAPH); }
 
-int tcpy_begin_draw(PyObject *generator, uint64_t seed, uint64_t call)
+int tcpy_begin_draw(PyObject *generator, uint64_t seed, uint64_t call, uint64_t count)
 {
     tc_error err;
     Py_ssize_t number = 0;
     while (number < PyList_GET_SIZE(drawn_from) && PyList_GET_ITEM(drawn_from, number) != generator) number++;
     if (number == PyList_GET_SIZE(drawn_from) && PyList_Append(drawn_from, generator) < 0) return -1;
-    if (tc_cuda_begin_draw((int)number, seed, call, &err) == TC_OK) return 0;
+    if (tc_cuda_begin_draw((int)number, seed, call, count, &err) == TC_OK) return 0;
     tcpy_raise(&err);
     return -1;
 }

@@ -19,6 +19,7 @@ from .nn.attention import join_heads, own_length
 from .nn.cache import KeyValueCache, one_a_layer, restored_on_error
 from .nn.layers import of_sequences
 from .nn.transformer import activated, add_norm, applied_by_a_product
+from .random import as_generator
 
 
 def expand_mask(mask):
@@ -198,7 +199,7 @@ class MultiheadAttention(nn.Module):
 
 _ACTIVATIONS = {"relu": nn.ReLU, "gelu": nn.GELU}
 
-# A block without a record takes short sequences through all of its parts in one pass, if they are of these types.
+# A block takes short sequences through all of its parts in one pass, if they are of these types: on CPUs without a record.
 _STOCK = (*[nn.Linear] * 4, *[nn.LayerNorm] * 2, MultiheadAttention, nn.Sequential, *[nn.Dropout] * 2)
 
 
@@ -263,7 +264,7 @@ class EncoderBlock(nn.Module):
     def forward(self, x, mask=None, *, past_key_value: KeyValueCache | None = None):
         """Maps x (B, T, input_dim) to the same shape; `mask` and `past_key_value` as for MultiheadAttention."""
         past = {} if past_key_value is None else {"past_key_value": past_key_value}
-        if not past and not _core.grad_enabled() and (y := self._in_one_pass(x, mask)) is not None:
+        if not past and (not _core.grad_enabled() or (type(x) is Tensor and x.is_cuda)) and (y := self._in_one_pass(x, mask)) is not None:
             return y
         own = own_length(array("EncoderBlock", x), True, mask, None, past_key_value)
         with restored_on_error([past_key_value]):
@@ -276,7 +277,8 @@ class EncoderBlock(nn.Module):
     def _in_one_pass(self, x: Tensor, mask: Any) -> Tensor | None:
         """The result for short sequences, which go through all parts in one pass; None where the parts run one by one.
 
-        On CPUs with their bits; on GPUs a sequence has the same in any batch.
+        On CPUs with their bits, without dropout and where nothing is recorded; on GPUs a sequence has the same in any batch, and dropout
+        draws what it does for the parts.
         """
         attention, net, norm1, norm2 = self.self_attn, self.linear_net, self.norm1, self.norm2
         if _core.is_traced() or type(x) is not Tensor or x.ndim != 3 or type(net) is not nn.Sequential or len(net) != 4:
@@ -290,7 +292,10 @@ class EncoderBlock(nn.Module):
         if tuple(map(type, modules)) != _STOCK or any("forward" in vars(module) for module in modules):
             return None
         (batch, length, size), hidden, heads = x.shape, first.weight.shape[0], attention.num_heads
-        if not _core.encoder_block_takes(x, hidden) or any(part.training and part.p > 0 for part in (dropout, self.dropout)):
+        drops = tuple(part.p if part.training else 0.0 for part in (self.dropout, dropout))
+        if not _core.encoder_block_takes(x, hidden) or (not x.is_cuda and any(drops)):
+            return None
+        if _core.grad_enabled() and not _core.encoder_block_takes_gradients(x, hidden, heads, fused):
             return None
         weights = [values for layer in layers for values in (layer.weight, layer.bias)]
         widths = (3 * size, size, hidden, size, size, size)
@@ -306,7 +311,15 @@ class EncoderBlock(nn.Module):
             return None
         options = (_check_mask(mask, batch, heads, length, length), heads, fused, self.norm_first, norm1.eps, norm2.eps)
         arguments: tuple[Any, ...] = (x, *weights, *options)
-        return _core.encoder_block_forward(*arguments)
+        of_branches, of_hidden = drops
+        masks = 2 * (of_branches > 0) + (of_hidden > 0)
+        if not masks:
+            return _core.encoder_block(*arguments)
+
+        def dropping(seed: int, call: int) -> Tensor:
+            return _core.encoder_block(*arguments, dropout=of_branches, hidden_dropout=of_hidden, seed=seed, call=call)
+
+        return as_generator(None).with_masks(masks, dropping)
 
     def _feed_forward(self, x: Tensor, own: int | None) -> Tensor:
         """linear_net(x). Where its dropout does nothing, the first product applies the activation."""

@@ -20,6 +20,7 @@ const Row rows[] = {
 #undef TC_KERNEL_ENTRY
 #define RUNS_CPU false
 #define RUNS_CUDA true
+#define RUNS_CUDA_ALONE true
 #define RUNS_CUDA_SCRATCH true
 #define TC_KERNEL_ENTRY(name, gpu, args, ...) RUNS_##gpu,
 const bool runs_here[] = {

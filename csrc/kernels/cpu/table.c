@@ -8,7 +8,7 @@
 
 extern const tc_kernel_table TC_KERNEL(kernels);
 const tc_kernel_table TC_KERNEL(kernels) = {{
-#define TC_KERNEL_ENTRY(name, gpu, args, ...) TC_KERNEL(name),
+#define TC_KERNEL_ENTRY(name, gpu, args, ...) TC_CPU_HAS_##gpu(TC_KERNEL(name)),
 #include "../kernels.def"
 #undef TC_KERNEL_ENTRY
 }};

@@ -94,16 +94,6 @@ template <class Real> struct BinaryBackward {
 };
 // clang-format on
 
-template <class Real> __device__ __forceinline__ Real activation_slope(tc_activation activation, Real x)
-{
-    switch (activation) {
-    case TC_ACTIVATION_RELU: return x > 0 ? Real(1) : Real(0);
-    case TC_ACTIVATION_GELU: return v_gelu_derivative(x);
-    case TC_ACTIVATION_GELU_TANH: return v_gelu_tanh_derivative(x);
-    default: return Real(1);
-    }
-}
-
 template <class T, int N>
 __global__ void __launch_bounds__(element_threads, block_residency)
     activation_backward_kernel(const __grid_constant__ tc_activation_backward_args a)

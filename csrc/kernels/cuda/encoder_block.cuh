@@ -1,7 +1,8 @@
-// encoder_block.cuh: of a block of threads that takes a sequence through an encoder block: what the kernel gets, and its products, whose
-// weights come through shared memory panel by panel. S: what the kernel is compiled for, Shape of encoder_block.cu.
+// encoder_block.cuh: of a block of threads that takes a sequence through an encoder block, or back: what the kernel gets, and its products,
+// whose weights come through shared memory panel by panel. S: what the kernel is compiled for, a Shape.
 #pragma once
 #include "../encoder_block.h"
+#include "dropout.cuh"
 #include "gemm_epilogue.cuh"
 
 namespace tc
@@ -11,13 +12,24 @@ constexpr int group_lanes = 8;   // threadIdx.x: they share a row of a norm, or 
 constexpr int column_lanes = 16; // neighbouring threads of a product, each of columns so far apart
 constexpr int own_columns = TC_ENCODER_BLOCK_PANEL / column_lanes;
 constexpr int own_queries = 2;
-constexpr int products = 4; // qkv and out, up and down: two of each branch
+constexpr int weights = 4; // qkv and out, up and down: two of each branch
+constexpr int most_products = 2 * weights;
 
-// A weight (N,K) and its bias (N); gamma and beta (E) of a branch's norm.
+// N results, each a sum over K: by a weight (N,K) and its bias (N), or, for gradients, by a weight (K,N) without one.
 template <class T> struct Product {
     const T *weight, *bias;
     int N, K;
+    bool transposed;
 };
+// What dropout keeps of the rows (T,columns) of each sequence.
+template <class T> struct Dropping {
+    Draw draw;
+    const uint64_t *drawn;
+    tc_places places;
+    Keep<compute<T>> keep;
+    bool is_on;
+};
+// gamma and beta (E) of a branch's norm.
 template <class T> struct Norm {
     const T *gamma, *beta;
     compute<T> eps;
@@ -26,31 +38,21 @@ template <class T> struct Norm {
 // The args as the kernel needs them, made by the host: arithmetic in float64 is slow on most GPUs.
 template <class T> struct Block {
     T *y;
-    const T *x; // (B,T,E)
-    Product<T> product[products];
-    Norm<T> norm[products / 2];
+    const T *x;                        // (B,T,E)
+    Product<T> product[most_products]; // in the order in which the kernel needs them
+    int products;
+    Norm<T> norm[2];
+    Dropping<T> dropping[3]; // of attention's branch, the hidden layer and its branch
     tc_attention_plane mask;
     compute<T> scale;
-    int length, width, heads; // T, E, H
-    int row, wide_row;        // elements from one row to the next in shared memory
+    int length, width, heads, hidden; // T, E, H, F
+    int row, wide_row;                // elements from one row to the next in shared memory
     tc_activation activation;
     bool norm_first;
     bool vectors, whole_vectors; // whole vectors make up the weights' rows, and those of x and y
 };
 
 __device__ __forceinline__ int thread_in_block() { return static_cast<int>(threadIdx.y * group_lanes + threadIdx.x); }
-
-// Shared memory: rows of the sequence, whose elements beyond the last are zeros up to a whole vector, and two panels.
-template <class Real> struct Areas {
-    Real *stream, *branch, *wide, *panels; // (T,E), (T,E), (T,3E) or (T,F)
-
-    template <class T> __device__ __forceinline__ Areas(Real *shared, const Block<T> &block) : stream(shared)
-    {
-        branch = stream + block.length * block.row;
-        wide = branch + block.length * block.row;
-        panels = wide + block.length * block.wide_row;
-    }
-};
 
 // The panels of all weights, in the order in which they are computed with.
 template <class T, class S> struct Panels {
@@ -62,6 +64,7 @@ template <class T, class S> struct Panels {
     Real *shared;
     int product = 0, column = 0, k = 0; // of the panel that is fetched next
     int turn = 0;                       // where the next one goes
+    bool transposes = false;            // it is of a weight whose rows are its elements
     Vector<T, lanes> on_its_way[passes];
 
     __device__ __forceinline__ Panels(const Block<T> &block_, Real *shared_) : block(block_), shared(shared_) { fetch(); }
@@ -75,10 +78,15 @@ template <class T, class S> struct Panels {
             Vector<Real, lanes> wide;
             TC_UNROLL
             for (int e = 0; e < lanes; e++) wide.at[e] = widen(on_its_way[i].at[e]);
-            store_vector(panel + (own_row() + i * between) * row + own_k(), wide);
+            if (transposes) {
+                TC_UNROLL
+                for (int e = 0; e < lanes; e++) panel[(row_of_transposed(i) + e) * row + k_of_transposed(i)] = wide.at[e];
+            } else {
+                store_vector(panel + (own_row() + i * between) * row + own_k(), wide);
+            }
         }
         turn ^= 1;
-        if (product < products) fetch();
+        if (product < block.products) fetch();
         __syncthreads();
         return panel;
     }
@@ -87,14 +95,24 @@ template <class T, class S> struct Panels {
     static __device__ __forceinline__ int own_row() { return thread_in_block() / chunks; }
     static __device__ __forceinline__ int own_k() { return thread_in_block() % chunks * lanes; }
 
+    // Of a weight (K,N), neighbouring lanes have vectors of 16 of its rows, two of each: elements of a panel's row, in different banks.
+    static __device__ __forceinline__ int row_of_transposed(int i)
+    {
+        return ((thread_in_block() + i * S::threads) / (2 * warp_lanes) * 2 + thread_in_block() % 2) * lanes;
+    }
+    static __device__ __forceinline__ int k_of_transposed(int i) { return (thread_in_block() + i * S::threads) / 2 % depth; }
+
     // Zeros beyond the weight's rows and elements.
     __device__ __forceinline__ void fetch()
     {
         const Product<T> &p = block.product[product];
+        transposes = p.transposed;
         TC_UNROLL
         for (int i = 0; i < passes; i++) {
-            const int n = column + own_row() + i * between, inside = n < p.N ? p.K - k - own_k() : 0;
-            const T *const from = p.weight + n * p.K + k + own_k();
+            const int n = column + (transposes ? row_of_transposed(i) : own_row() + i * between);
+            const int kk = k + (transposes ? k_of_transposed(i) : own_k());
+            const int inside = n >= p.N || kk >= p.K ? 0 : transposes ? p.N - n : p.K - kk;
+            const T *const from = p.weight + (transposes ? kk * p.N + n : n * p.K + kk);
             on_its_way[i] = {};
             if (block.vectors) {
                 if (inside > 0) on_its_way[i] = load_vector<lanes>(from);
@@ -154,7 +172,8 @@ template <class Real, class S> struct Sums {
     }
 };
 
-// put(row, column, value): activation(from weight^T + bias) for each row and column, and zeros up to a whole vector.
+// put(row, column, value): activation(from weight^T + bias) for each row and column, and zeros up to a whole vector; without transposing
+// where the product has a weight (K,N). All threads are done with what came before when the first value is put.
 template <class T, class S, class Put>
 __device__ __forceinline__ void multiply(Panels<T, S> &panels, int number, const compute<T> *from, int from_row, tc_activation activation,
                                          Put put)
@@ -176,7 +195,7 @@ __device__ __forceinline__ void multiply(Panels<T, S> &panels, int number, const
         TC_UNROLL
         for (int j = 0; j < own_columns; j++) {
             const int c = column + Own::own_column(j);
-            bias[j] = c < p.N ? widen(p.bias[c]) : Real(0);
+            bias[j] = p.bias && c < p.N ? widen(p.bias[c]) : Real(0);
         }
         Own sums;
         sums.clear();

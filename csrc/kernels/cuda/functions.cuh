@@ -2,6 +2,7 @@
 // lists is compiled for the CPU's vectors and for these.
 #pragma once
 #include "../normal.h"
+#include "../types.h"
 #include "device.cuh"
 
 namespace tc
@@ -138,6 +139,16 @@ TC_FUNCTION Real v_gelu_tanh_derivative(Real x)
 {
     const Real w = v_gelu_tanh_weight(x);
     return w + x * w * (1 - w) * (Real(1.59576912160573071176) * (1 + Real(0.134145) * x * x));
+}
+// The derivative of an activation at x; that of ReLU also from its result.
+TC_FUNCTION Real activation_slope(tc_activation activation, Real x)
+{
+    switch (activation) {
+    case TC_ACTIVATION_RELU: return x > 0 ? Real(1) : Real(0);
+    case TC_ACTIVATION_GELU: return v_gelu_derivative(x);
+    case TC_ACTIVATION_GELU_TANH: return v_gelu_tanh_derivative(x);
+    default: return Real(1);
+    }
 }
 
 // log(1 + e^(a b)) / b, and a where a b is above 20; its slopes in a and b.

@@ -22,6 +22,13 @@ template <class Real, int n> __device__ __forceinline__ void activate_all(tc_act
     }
 }
 
+template <class Real> __device__ __forceinline__ Real activated(tc_activation activation, Real x)
+{
+    Real value[1] = {x};
+    activate_all(activation, value);
+    return value[0];
+}
+
 template <class T> struct WholeSum {
     T *c, *pre;
     const T *bias, *residual;
@@ -38,7 +45,7 @@ template <class T> struct WholeSum {
     {
         if (bias) value += widen(bias[column]);
         if (pre) narrow(pre[row * pre_row + column], value);
-        value = activate(value);
+        value = activated(activation, value);
         if (residual) value += widen(residual[row * residual_row + column]);
         narrow(c[row * c_row + column], value);
     }
@@ -50,12 +57,6 @@ template <class T> struct WholeSum {
         activate_all(activation, value);
         if (residual) add(value, residual + row * residual_row + column);
         store(c + row * c_row + column, value);
-    }
-    __device__ __forceinline__ compute<T> activate(compute<T> x) const
-    {
-        compute<T> value[1] = {x};
-        activate_all(activation, value);
-        return value[0];
     }
     template <int n> static __device__ __forceinline__ void add(compute<T> (&value)[n], const T *more)
     {

@@ -10,6 +10,7 @@
 
 #define TC_DECLARE_CPU(name)
 #define TC_DECLARE_CUDA(name) template <class T> int tc_cuda_##name(const void *args, int64_t items, void *scratch, void *stream);
+#define TC_DECLARE_CUDA_ALONE(name) TC_DECLARE_CUDA(name)
 #define TC_DECLARE_CUDA_SCRATCH(name)                                                                                                      \
     TC_DECLARE_CUDA(name)                                                                                                                  \
     template <class T> size_t tc_cuda_##name##_scratch(const void *args);

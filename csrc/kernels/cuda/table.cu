@@ -13,6 +13,7 @@ template <class T> const tc_cuda_kernel_table *kernel_table()
         tc_cuda_kernel_table filled = {};
 #define FILL_CPU(name) // no kernel for GPUs yet
 #define FILL_CUDA(name) filled.run[TC_K_##name] = tc::launcher<TC_K_##name, tc_cuda_##name<T>>;
+#define FILL_CUDA_ALONE(name) FILL_CUDA(name)
 #define FILL_CUDA_SCRATCH(name)                                                                                                            \
     FILL_CUDA(name)                                                                                                                        \
     filled.scratch_bytes[TC_K_##name] = tc_cuda_##name##_scratch<T>;

@@ -15,7 +15,7 @@
 
 extern const tc_kernel_table TC_KERNEL(kernels);
 const tc_kernel_table TC_KERNEL(kernels) = {{
-#define TC_KERNEL_ENTRY(name, gpu, args, ...) FUNCTION(name),
+#define TC_KERNEL_ENTRY(name, gpu, args, ...) TC_CPU_HAS_##gpu(FUNCTION(name)),
 #include "../../kernels.def"
 #undef TC_KERNEL_ENTRY
 }};
