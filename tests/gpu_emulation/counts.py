@@ -248,6 +248,12 @@ def encoder_block(tc, tensor, B, T, C, H):
         block(tensor(B, T, C, grad=False))
 
 
+def encoder_block_train(tc, tensor, B, T, C, H):
+    """One launch forward, and two backward: one is of the gradients, whose sums over the batch the other adds up."""
+    block = tc.EncoderBlock(C, H, 2 * C).to(getattr(tc, tensor.dtype)).to(tensor.device)
+    block(tensor(B, T, C)).backward(tensor(B, T, C, grad=False))
+
+
 def optimizer(tc, tensor, kind, *shape):
     parameter = tensor(*shape)
     parameter.grad = tensor(*shape, grad=False)
@@ -321,6 +327,7 @@ TYPICAL = [
     (unary, ["float32"], [(65536,)]),
     (binary, ["float32"], [(64, 1024)]),
     (encoder_block, BOTH, [(2, 16, 32, 4)]),
+    (encoder_block_train, BOTH, [(2, 16, 32, 4)]),
     (optimizer, ["float32"], [("AdamW", 64, 1024)]),
     (cross_entropy, ["float32"], [(2048, 10), (8, 30522)]),
 ]

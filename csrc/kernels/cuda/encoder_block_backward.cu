@@ -270,7 +270,8 @@ __device__ __forceinline__ void back_through_attention(const Backward<T> &b, int
         __syncthreads(); // the rows are complete, and the scores of other heads read
         TC_ROLLED
         for (int n = static_cast<int>(threadIdx.y); n < heads * pairs; n += S::groups) {
-            Queries<T, S> queries(block, sequence, wide, first + n / pairs, n % pairs * own_queries);
+            const int query = n % pairs; // neighbouring groups write to rows of scores in different banks
+            Queries<T, S> queries(block, sequence, wide, first + n / pairs, query, query + pairs);
             find_scores(b, queries, dvalues, scores + 2 * (n / pairs) * matrix);
         }
         __syncthreads(); // the scores are complete

@@ -190,9 +190,10 @@ template <class T, class S> struct Queries {
     int h, features, query[own_queries];
     Real weight[own_queries][keys];
 
-    __device__ __forceinline__ Queries(const Block<T> &block_, int64_t sequence_, const Real *wide, int h_, int first)
+    // Query `second` may be beyond the last: it is the first then.
+    __device__ __forceinline__ Queries(const Block<T> &block_, int64_t sequence_, const Real *wide, int h_, int first, int second)
         : block(block_), sequence(sequence_), h(h_),
-          features(block.width / block.heads), query{first, first + 1 < block.length ? first + 1 : first}
+          features(block.width / block.heads), query{first, second < block.length ? second : first}
     {
         head = wide + h * 3 * features;
     }
@@ -304,7 +305,8 @@ __device__ __forceinline__ void attend(const Block<T> &block, int64_t sequence, 
     TC_ROLLED
     for (int n = static_cast<int>(threadIdx.y); n < block.heads * pairs; n += S::groups) {
         unsigned hidden[own_queries];
-        Queries<T, S> queries(block, sequence, wide, n / pairs, n % pairs * own_queries);
+        const int first = n % pairs * own_queries;
+        Queries<T, S> queries(block, sequence, wide, n / pairs, first, first + 1);
         queries.score(hidden);
         const compute<T> share[own_queries] = {queries.weigh(0), queries.weigh(1)};
         queries.add_values(to, share);
