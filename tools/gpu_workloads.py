@@ -211,17 +211,26 @@ def adamw(library: Library, n: int) -> Callable[[], Any]:
     return library.module.optim.AdamW([parameter], lr=1e-3, **options).step
 
 
-def block_forward(library: Library, B: int, T: int, H: int, D: int, by_parts: bool = False) -> Callable[[], Any]:
-    """An encoder block of H heads of D features, without a record: ours in one launch, or part by part."""
-    module, C = library.module, H * D
-    model = module.nn.TransformerEncoderLayer(C, H, 2 * C, batch_first=True) if library.is_pytorch else module.EncoderBlock(C, H, 2 * C)
-    model = model.to(library.device).to(library.dtype).eval()
-    x = library.tensor(B, T, C, grad=False)
+def make_block(library: Library, C: int, H: int, by_parts: bool) -> Any:
+    """An encoder block: ours in one launch each way, or part by part."""
+    nn = library.module.nn
+    model = (
+        nn.TransformerEncoderLayer(C, H, 2 * C, dropout=0.0, batch_first=True)
+        if library.is_pytorch
+        else library.module.EncoderBlock(C, H, 2 * C)
+    )
     if by_parts:
         model._in_one_pass = lambda x, mask: None
+    return model.to(library.device).to(library.dtype)
+
+
+def block_forward(library: Library, B: int, T: int, H: int, D: int, by_parts: bool = False) -> Callable[[], Any]:
+    """H heads of D features, without a record."""
+    model = make_block(library, H * D, H, by_parts).eval()
+    x = library.tensor(B, T, H * D, grad=False)
 
     def step() -> Any:
-        with module.no_grad():
+        with library.module.no_grad():
             return model(x)
 
     return step
@@ -229,6 +238,24 @@ def block_forward(library: Library, B: int, T: int, H: int, D: int, by_parts: bo
 
 def block_by_parts(library: Library, *shape: int) -> Callable[[], Any]:
     return block_forward(library, *shape, by_parts=True)
+
+
+def block_train(library: Library, B: int, T: int, H: int, D: int, by_parts: bool = False) -> Callable[[], Any]:
+    """Forward and all gradients."""
+    model = make_block(library, H * D, H, by_parts)
+    x, dy = library.tensor(B, T, H * D), library.tensor(B, T, H * D, grad=False)
+
+    def step() -> None:
+        x.grad = None
+        for p in model.parameters():
+            p.grad = None
+        model(x).backward(dy)
+
+    return step
+
+
+def block_train_by_parts(library: Library, *shape: int) -> Callable[[], Any]:
+    return block_train(library, *shape, by_parts=True)
 
 
 def block_operations(B: int, T: int, H: int, D: int) -> float:
@@ -278,6 +305,14 @@ KERNELS: list[tuple[Callable[..., Callable[[], Any]], tuple[str, ...], list[tupl
     (causal_step, HALVES, [(4, 12, 4096, 4096, 64), (4, 12, 4096, 4096, 128)], lambda B, H, Tq, Tk, D: 7.0 * B * H * Tq * Tk * D, "flop"),
     (block_forward, BOTH, [(1, 64, 4, 16), (128, 16, 4, 8), (4096, 16, 4, 8), (1024, 64, 4, 16)], block_operations, "flop"),
     (block_by_parts, BOTH, [(1, 64, 4, 16), (128, 16, 4, 8), (4096, 16, 4, 8), (1024, 64, 4, 16)], block_operations, "flop"),
+    (block_train, BOTH, [(128, 16, 4, 8), (4096, 16, 4, 8), (1024, 64, 4, 16)], lambda *shape: 3 * block_operations(*shape), "flop"),
+    (
+        block_train_by_parts,
+        BOTH,
+        [(128, 16, 4, 8), (4096, 16, 4, 8), (1024, 64, 4, 16)],
+        lambda *shape: 3 * block_operations(*shape),
+        "flop",
+    ),
     (layer_norm_forward, BOTH, [(65536, 768), (4096, 768), (2048, 32)], lambda N, C: 2.0 * N * C, "elements"),
     (layer_norm, BOTH, [(65536, 768), (4096, 768), (2048, 32)], lambda N, C: 5.0 * N * C, "elements"),
     (softmax_forward, BOTH, [(65536, 1024)], lambda N, C: 2.0 * N * C, "elements"),

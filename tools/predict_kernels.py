@@ -185,6 +185,25 @@ def encoder_block(sequences: int, dtype: str = "float32") -> Row:
     return Row(name, shape, case, f"encoder_block_kernel<{kernel}", sequences / B, B * T * (weights + scores), moved, shared)
 
 
+def encoder_block_backward(sequences: int, dtype: str = "float32") -> Row:
+    """All gradients of the same blocks: the forward again, two products for each of its four, and four more of attention. Shared memory has six areas
+    of rows of 36, two of 100, statistics and panels. Each sequence writes 8,544 sums in float32, which a second launch adds up."""
+    forward = encoder_block(sequences, dtype)
+    T, E, F = 16, 32, 64
+    weights, scores = 4 * E * E + 2 * E * F, 2 * E * T
+    shared = 4 * (T * (6 * 36 + 2 * 100) + 4 * T + 2 * 64 * 36)
+    moved = BYTES[dtype] * (3 * sequences * T * E + weights) + 4 * sequences * 8544
+    return dataclasses.replace(
+        forward,
+        name=forward.name.replace("encoder block", "encoder block, its gradients"),
+        case=forward.case.replace("encoder_block", "encoder_block_train"),
+        kernel=forward.kernel.replace("encoder_block", "encoder_block_backward"),
+        multiply_adds=2 * T * 3 * (weights + scores),
+        operand_bytes=moved,
+        dynamic_bytes=shared,
+    )
+
+
 def rows_of(case: str, times: int, kernels: dict[str, tuple[str, int]]) -> list[Row]:
     """Kernels by the row's name, with operations per element. Sizes end in N x C."""
     N, C = map(int, case.split()[-1].removeprefix("AdamW").strip("x").split("x"))
@@ -234,6 +253,8 @@ ROWS = [
     *one_query("one_query", ", in segments"),
     encoder_block(128),
     encoder_block(128, "bfloat16"),
+    encoder_block_backward(128),
+    encoder_block_backward(128, "bfloat16"),
     *add_layer_norm("add_layer_norm float32 2048x32", 1),
     *add_layer_norm("add_layer_norm float32 1024x768", 4),
     # 2 is TC_BINARY_mul, 22 TC_UNARY_gelu: their places in binary.def and unary.def.
