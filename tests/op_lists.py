@@ -29,6 +29,9 @@ PUBLIC_NAMES = {
 }
 ITEMS = {"item", "item assignment"}
 
+# Recorded on GPUs alone: on CPUs a layer records its parts. The layer is its public function, and the emulated GPU has its cases.
+ON_GPUS = {"encoder_block": "EncoderBlock"}
+
 # Ops of the first release that the changelog does not name one by one.
 TOGETHER = {
     **dict.fromkeys(("mse_loss", "binary_cross_entropy", "binary_cross_entropy_with_logits"), "other losses"),
@@ -72,10 +75,10 @@ def differentiable(root):
 
 
 def recorded(root):
-    """The names of the ops that write to the tape."""
-    found = re.findall(r"static const tc_op [^;]*;", text(root, "csrc/ops/*.c", "csrc/python/*.c"))
+    """The names of the ops that write to the tape, also on CPUs."""
+    found = re.findall(r"^(?:static )?const tc_op [^;]*;", text(root, "csrc/ops/*.c", "csrc/python/*.c"), re.M)
     names = {name for definition in found for name in re.findall(r'\{"([^"]+)"', definition)}
-    return sorted(names.union(functions(root, "unary"), functions(root, "binary")))
+    return sorted((names - ON_GPUS.keys()).union(functions(root, "unary"), functions(root, "binary")))
 
 
 def declared(root):
@@ -139,7 +142,7 @@ def ops_without_a_case_on_gpus(root):
     found = text(root, "tests/gpu_emulation/test_cuda_*.py") + cases(root, "ON_DEVICES")
     return [
         f"no case of tests/gpu_emulation, and no ON_DEVICES, has {name}"
-        for name in with_a_gradient(root)
+        for name in [*with_a_gradient(root), *ON_GPUS]
         if PUBLIC_NAMES.get(name, name) not in ITEMS and not re.search(rf"\b({name}|{PUBLIC_NAMES.get(name, name)})", found)
     ]
 
@@ -169,7 +172,7 @@ def ops_without_a_reference(root):
     found = text(root, "python/transformer_c/testing/reference.py")
     return [
         f"transformer_c.testing.reference does not have {function}"
-        for name in with_a_gradient(root)
+        for name in [*with_a_gradient(root), *ON_GPUS]
         for function in (name, f"{name}_backward")
         if not {name, function} & WITHOUT_A_REFERENCE.keys() and f"def {function}(" not in found
     ]
@@ -265,8 +268,8 @@ def ops_without_a_line_in_the_changelog(root):
     found = re.sub(r"[\s_-]+", " ", text(root, "CHANGELOG.md").lower())
     return [
         f"CHANGELOG.md does not name {name}"
-        for name in with_a_gradient(root)
-        if name not in WITHOUT_A_REFERENCE and TOGETHER.get(name, name.replace("_", " ")) not in found
+        for name in [*with_a_gradient(root), *ON_GPUS.values()]
+        if name not in WITHOUT_A_REFERENCE and TOGETHER.get(name, name.replace("_", " ")).lower() not in found
     ]
 
 
