@@ -16,6 +16,8 @@ typedef struct tc_drawn_mask {
  * axes of x or is not shared. */
 tc_drawn_mask tc_mask_of(const tc_tensor *x, int lead, double p, uint64_t seed, uint64_t call);
 TC_CHECKED tc_status tc_check_dropout(double p, tc_error *err);
+/* The op with a mask that was made before: y = x / (1 - p) where an element is kept, 0 elsewhere. */
+TC_CHECKED tc_status tc_drop(tc_tensor **y, tc_tensor *x, const tc_drawn_mask *mask, tc_error *err);
 /* For a backward: fails outside of the capture that recorded its forward. */
 TC_CHECKED tc_status tc_check_mask(const tc_drawn_mask *mask, tc_error *err);
 

@@ -147,7 +147,7 @@ template <int tile, int a_copied, int b_copied> struct FloatStages {
 // Block: one tile of C, of one chunk of the sum, of one element of the batch, as of gemm_kernel. `run`: columns_of_runs().
 template <int tile, int a_copied, int b_copied>
 __global__ void __launch_bounds__(float_threads, tile == 32 ? 2 : 1)
-    gemm_float_kernel(const __grid_constant__ tc_gemm_args a, int64_t k_block, int run)
+    gemm_float_kernel(const __grid_constant__ tc_gemm_args a, int64_t k_block, int run, const __grid_constant__ Keep<float> keep)
 {
     using Tile = FloatTile<tile>;
     using Sums = FloatSums<tile>;
@@ -197,16 +197,19 @@ __global__ void __launch_bounds__(float_threads, tile == 32 ? 2 : 1)
         }
     };
     if (is_partial(a))
-        write(PartialSum<float>(a, c_batch, chunk));
+        write(PartialSum<float>(a, c_batch, chunk, keep));
+    else if (a.mask.p > 0)
+        write(DroppedSum<float, tile>(a, c_batch, chunk, keep));
     else
-        write(WholeSum<float>(a, c_batch, chunk));
+        write(WholeSum<float>(a, c_batch, chunk, keep));
 }
 
 template <int tile, int a_copied, int b_copied> int launch_copied(const tc_gemm_args &a, void *stream)
 {
     const int64_t count = divide_up(a.M, tile) * divide_up(a.N, tile) * a.k_chunks * a.batch;
     const Launch shape(blocks(count), dim3(FloatTile<tile>::threads), FloatTile<tile>::shared_floats * sizeof(float), stream);
-    return launch<gemm_float_kernel<tile, a_copied, b_copied>>(shape, a, tc_gemm_item_k_block(&a), columns_of_runs<float>(a));
+    return launch<gemm_float_kernel<tile, a_copied, b_copied>>(shape, a, tc_gemm_item_k_block(&a), columns_of_runs<float>(a),
+                                                               keep_of<float>(a.mask));
 }
 
 int copied_operand(const void *data, int64_t across, int64_t along, const int64_t *batch, int batch_dims)
