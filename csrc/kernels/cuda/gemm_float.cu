@@ -198,7 +198,7 @@ __global__ void __launch_bounds__(float_threads, tile == 32 ? 2 : 1)
     };
     if (is_partial(a))
         write(PartialSum<float>(a, c_batch, chunk, keep));
-    else if (a.mask.p > 0)
+    else if (keep.drops())
         write(DroppedSum<float, tile>(a, c_batch, chunk, keep));
     else
         write(WholeSum<float>(a, c_batch, chunk, keep));
