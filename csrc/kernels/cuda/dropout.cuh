@@ -18,9 +18,6 @@ template <class Real> struct Keep {
     Real scale;
     uint32_t threshold;
     bool none; // no 32-bit threshold can express it
-
-    // A p so small that it has no threshold has a scale of 1 in float32.
-    __device__ __forceinline__ bool drops() const { return none || threshold > 0; }
     __device__ __forceinline__ Real applied(Real x, bool kept) const { return kept ? rounded_product(x, scale) : Real(0); }
 };
 template <class T> Keep<compute<T>> keep_of(const tc_mask &mask)
