@@ -379,6 +379,33 @@ def test_linear_with_dropout_of_a_shared_batch(emulated_gpu, dtype, rng):
         assert part.tobytes() == whole[rank::3].tobytes()
 
 
+@pytest.mark.parametrize("norm_first", [False, True])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_dropout_of_a_layer_is_in_its_products(emulated_gpu, emulated_library, dtype, norm_first, rng):
+    """That inside of the network, and where norms come first that after it, with the addition: the kernels that are missing, and the bits of the
+    parts one by one, which a hook asks for, in float32."""
+    layer = tc.nn.TransformerEncoderLayer(8, 2, 16, dropout=0.3, batch_first=True, norm_first=norm_first).to(emulated_gpu)
+    layer, x = layer.to(getattr(tc, dtype)), tc.tensor(array(rng, (2, 5, 8), dtype), device=emulated_gpu)
+
+    def run():
+        layer.zero_grad()
+        tc.manual_seed(1)
+        emulated_library.launches()
+        y = layer(x)
+        tc.cuda.synchronize(emulated_gpu)
+        launched = emulated_library.launches()
+        y.sum().backward()
+        return len(launched), [host(y).tobytes(), *(host(p.grad).tobytes() for p in layer.parameters())]
+
+    count, together = run()
+    with layer.dropout.register_forward_hook(lambda *_: None):
+        inside, apart = run()
+    assert inside == count + 1 and (dtype != "float32" or apart == together)
+    with layer.dropout2.register_forward_hook(lambda *_: None):
+        after, apart = run()
+    assert after == count + (2 if norm_first else 1) and (dtype != "float32" or apart == together)
+
+
 @pytest.mark.parametrize("packing", [("head", "per_head"), ("qkv", "stacked")], ids=lambda p: p[0])
 @pytest.mark.parametrize("dtype", FLOATS)
 def test_qkv_projection(device, packing, dtype, rng):
