@@ -433,16 +433,18 @@ typedef struct tc_sequences {
     tc_tensor *lengths; /* integers (S) of sum rows: sequences side by side, instead; NULL: none */
 } tc_sequences;
 
-/* y = activation(x weight^T + bias) + residual.  x (..., K); weight (N, K); bias (N) or NULL; y (..., N); residual (..., N) or NULL. *pre
- * (..., N) is x weight^T + bias, for the backward of an activation; NULL without one. `pre` may be NULL when it is not wanted.
- * `sequences` may be NULL. */
+/* y = dropout(activation(x weight^T + bias)) + residual.  x (..., K); weight (N, K); bias (N) or NULL; y (..., N); residual (..., N) or
+ * NULL. dropout: the probability with which elements are dropped; which ones follows from seed and call, as in tc_dropout. Halves are
+ * rounded once, at the end. *pre (..., N) is x weight^T + bias, for the backward of an activation; NULL without one. `pre` may be NULL when
+ * it is not wanted. `sequences` may be NULL. */
 TC_CHECKED tc_status tc_linear(tc_tensor **y, tc_tensor **pre, tc_tensor *x, tc_tensor *weight, tc_tensor *bias, tc_activation activation,
-                               tc_tensor *residual, const tc_sequences *sequences, tc_error *err);
+                               tc_tensor *residual, double dropout, uint64_t seed, uint64_t call, const tc_sequences *sequences,
+                               tc_error *err);
 /* Gradients whose pointer is NULL are not computed. `pre` may be NULL without an activation, and may be y for ReLU without a residual. The
  * gradient of the residual is dy. */
 TC_CHECKED tc_status tc_linear_backward(tc_tensor **dx, tc_tensor **dweight, tc_tensor **dbias, tc_tensor *dy, tc_tensor *x,
-                                        tc_tensor *weight, tc_tensor *pre, tc_activation activation, const tc_sequences *sequences,
-                                        tc_error *err);
+                                        tc_tensor *weight, tc_tensor *pre, tc_activation activation, double dropout, uint64_t seed,
+                                        uint64_t call, const tc_sequences *sequences, tc_error *err);
 
 /* How the 3E outputs of a joint projection are ordered. */
 typedef enum tc_packing {

@@ -418,6 +418,7 @@ REFUSED = {
     "strides= of Conv depends on lengths": lambda self, x: F.conv1d(x.reshape(-1, 8, 1), self.weight.T[:, :, None], stride=x.shape[1]),
     "drops weights in eval mode": lambda self, x: F.scaled_dot_product_attention(x, x, x, dropout_p=0.5),
     "drops elements in eval mode": lambda self, x: F.add_layer_norm(x, x, 8, dropout_p=0.5),
+    "export the model in eval mode": lambda self, x: _core.linear(x, self.weight[:, :8], dropout=0.5, seed=1, call=2),
     "has no counterpart in ONNX: export with padding": lambda self, x: F.scaled_dot_product_attention(
         *[x[:1, None]] * 3, sequence_lengths=[x.shape[1]]
     ),

@@ -126,6 +126,10 @@ CASES = {
         (lambda x, w, b, r: _core.linear(x, w, b, "relu", r), [*LINEAR, "M,N"]),
         (lambda x, w, b, r: _core.linear(x, w, b, "gelu_tanh", r), [*LINEAR, "M,N"]),
     ],
+    "`linear` with dropout": [
+        (lambda x, w, b: _core.linear(x, w, b, "relu", dropout=0.3, seed=1, call=2), LINEAR),
+        (lambda x, w, b, r: _core.linear(x, w, b, "gelu", r, dropout=0.3, seed=1, call=2), [*LINEAR, "M,N"]),
+    ],
     "`qkv_projection` of x (B, T, C), weight (3 E, C)": [
         (lambda x, w, b: _core.qkv_projection(x, w, b, 4, packing), ["B,T,C", "3*E,C", "3*E"]) for packing in ("head", "qkv")
     ],

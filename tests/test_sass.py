@@ -34,6 +34,13 @@ LIMITS = {
     ("gemm_tf32.cu", "gemm_tensor_kernel<tf32_x3, 64, "): (128, 168, 3, 0, 0, 0),
     ("gemm_tensor.cu", "gemm_tensor_kernel<bfloat16, 16, "): (64, 64, 16, 0, 0, 0),
     ("gemm_tf32.cu", "gemm_tensor_kernel<tf32_x3, 16, "): (64, 80, 12, 0, 0, 0),
+    ("gemm_float.cu", "gemm_float_dropout_kernel<128, "): (256, 244, 1, 0, 0, 5),
+    ("gemm_float.cu", "gemm_float_dropout_kernel<64, "): (128, 168, 3, 0, 0, 5),
+    ("gemm_tensor.cu", "gemm_tensor_dropout_kernel<bfloat16, 128, "): (128, 244, 2, 0, 0, 5),
+    ("gemm_tensor.cu", "gemm_tensor_dropout_kernel<float16, 64, "): (128, 128, 4, 0, 0, 5),
+    ("gemm_tensor.cu", "gemm_tensor_dropout_kernel<bfloat16, 16, "): (64, 80, 12, 0, 0, 5),
+    ("gemm_tf32.cu", "gemm_tensor_dropout_kernel<tf32_x3, 128, "): (256, 244, 1, 0, 0, 5),
+    ("gemm_tf32.cu", "gemm_tensor_dropout_kernel<tf32, 64, "): (128, 128, 4, 0, 0, 5),
     ("attention.cu", "attention_forward_kernel<float, 64, "): (256, 243, 1, 1, 0, 0),
     ("attention.cu", "attention_forward_kernel<float, 32, "): (256, 128, 2, 1, 0, 0),
     ("attention.cu", "attention_forward_kernel<bfloat16, 64, "): (256, 243, 1, 1, 0, 0),
@@ -127,7 +134,7 @@ LIMITS = {
 # At most so many instructions for each operation of tensor cores, itself included, in every loop that has any.
 PER_MMA = {("gemm_tensor.cu", ", 128, "): 2.5, ("gemm_tensor.cu", ", 64, "): 3.8}
 # Kernels whose numbers the host computes: no float64 before their loops either.
-WITHOUT_FLOAT64 = ("gemm_kernel", "gemm_float_kernel", "gemm_tensor_kernel", "attention_", "dropout_kernel", "dropout_vectors_kernel")
+WITHOUT_FLOAT64 = ("gemm_kernel", "gemm_float_", "gemm_tensor_", "attention_", "dropout_kernel", "dropout_vectors_kernel")
 
 
 def named_calls(loop):

@@ -2,6 +2,8 @@
  *
  *     C (M,N) = activation(A (M,K) B (K,N) + bias (N)) + residual (M,N),    for every element of a batch.
  *
+ * On GPUs a dropout may come before the residual is added, in products without a batch.
+ *
  * An element of C is the sum over k in order, in blocks whose length depends on K alone (on tensor cores of GPUs in one, or, of two parts,
  * in blocks of 64); block sums are added in order. So its bits depend neither on the tile that contains it nor on how items are cut into
  * ranges, nor on whether the blocks are computed by one item or by several: a row of C has the same bits however many rows there are.
@@ -13,6 +15,7 @@
 #include <stdint.h>
 
 #include "divide_up.h"
+#include "dropout.h"
 #include "kernels.h"
 #include "types.h"
 
@@ -91,6 +94,7 @@ typedef struct tc_gemm_args {
     int64_t tile; /* on GPUs: rows of the tile of C that a block of threads computes: 16 (by 32 columns), 32, 64 or 128, as the kernel has
                      them */
     tc_activation activation;
+    tc_mask mask;      /* on GPUs: of dropout after the activation, element (m,n) being number m N + n; p 0: none */
     bool bias_of_rows; /* on CPUs: bias (M), one for each row, as computed; bias_batch: from one to the next of the last batch axis */
     int64_t bias_batch;
     bool wide;        /* with no epilogue but a residual: c, a_sum and the residual in the compute dtype */
@@ -126,7 +130,8 @@ static inline void tc_gemm_split_k(tc_gemm_args *a, int64_t most)
 {
     a->k_chunk = a->K;
     a->k_chunks = 1;
-    const bool plain = !a->bias && (!a->residual || a->accumulates) && !a->pre && a->activation == TC_ACTIVATION_NONE && a->batch == 1;
+    const bool plain = !a->bias && (!a->residual || a->accumulates) && !a->pre && a->activation == TC_ACTIVATION_NONE &&
+                       !(a->mask.p > 0.0) && a->batch == 1;
     if (!plain || a->c_row != a->N || a->K < 2 * TC_GEMM_SPLIT_LEAST || most < 2) return;
     int64_t chunk = tc_gemm_k_block(a->K);
     if (a->k_is_rows) {

@@ -29,17 +29,15 @@ tc_status tc_check_mask(const tc_drawn_mask *mask, tc_error *err)
     return tc_check_drawn(&(tc_drawn){mask->kept.drawn, mask->graph}, err);
 }
 
-static tc_status drop(tc_tensor **y, tc_tensor *x, const tc_drawn_mask *mask, tc_error *err);
-
 static tc_status backward(tc_node *node, tc_tensor *const *grad_outputs, tc_tensor **grad_inputs, tc_error *err)
 {
     TC_TRY(tc_check_mask(node->attributes, err));
-    return drop(&grad_inputs[0], grad_outputs[0], node->attributes, err);
+    return tc_drop(&grad_inputs[0], grad_outputs[0], node->attributes, err);
 }
 
 static const tc_op dropout_op = {"dropout", backward, .attribute_bytes = sizeof(tc_drawn_mask)};
 
-static tc_status drop(tc_tensor **y, tc_tensor *x, const tc_drawn_mask *mask, tc_error *err)
+tc_status tc_drop(tc_tensor **y, tc_tensor *x, const tc_drawn_mask *mask, tc_error *err)
 {
     TC_SCOPE(s, err);
     tc_input in[] = {{"x", x}};
@@ -56,5 +54,5 @@ static tc_status drop(tc_tensor **y, tc_tensor *x, const tc_drawn_mask *mask, tc
 tc_status tc_dropout(tc_tensor **y, tc_tensor *x, double p, uint64_t seed, uint64_t call, tc_error *err)
 {
     const tc_drawn_mask mask = tc_mask_of(x, x->ndim, p, seed, call);
-    return drop(y, x, &mask, err);
+    return tc_drop(y, x, &mask, err);
 }

@@ -18,6 +18,8 @@ tc_drawn_mask tc_mask_of(const tc_tensor *x, int lead, double p, uint64_t seed, 
 /* The same for `numel` elements of the rows of x, which may have other lengths. */
 tc_drawn_mask tc_mask_of_rows(const tc_tensor *x, int lead, int64_t numel, double p, uint64_t seed, uint64_t call);
 TC_CHECKED tc_status tc_check_dropout(double p, tc_error *err);
+/* The op with a mask that was made before: y = x / (1 - p) where an element is kept, 0 elsewhere. */
+TC_CHECKED tc_status tc_drop(tc_tensor **y, tc_tensor *x, const tc_drawn_mask *mask, tc_error *err);
 /* For a backward: fails outside of the capture that recorded its forward. */
 TC_CHECKED tc_status tc_check_mask(const tc_drawn_mask *mask, tc_error *err);
 

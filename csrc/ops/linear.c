@@ -1,7 +1,8 @@
-/* linear.c: y = activation(x weight^T + bias) + residual, one product with everything else in its epilogue.
+/* linear.c: y = dropout(activation(x weight^T + bias)) + residual, one product with everything else in its epilogue; on CPUs dropout, and
+ * what is added after it, are passes over the result. Halves are rounded once, at the end.
  *
  * Saved for the backward: x, weight, and with an activation the values it was applied to (M N numbers); ReLU without a residual
- * saves its result instead, which has the same sign and exists anyway. */
+ * saves its result instead, which exists anyway and has the same sign where an element is kept. What dropout keeps is drawn again. */
 #include "linear.h"
 
 #include <inttypes.h>
@@ -9,6 +10,7 @@
 
 #include "../core/reduction.h"
 #include "../kernels/activation.h"
+#include "../kernels/sum_partials.h"
 #include "gemm.h"
 
 enum { X, WEIGHT, BIAS, RESIDUAL, INPUTS };                 /* of the op */
@@ -17,6 +19,7 @@ enum { SAVED_X, SAVED_WEIGHT, SAVED_VALUE, SAVED_LENGTHS }; /* for its backward 
 typedef struct linear_attributes {
     tc_activation activation;
     int64_t length; /* of sequences */
+    tc_drawn_mask mask;
 } linear_attributes;
 
 /* Is this the shape of the result of x and weight? */
@@ -48,7 +51,23 @@ tc_status tc_linear_check(tc_scope *s, const tc_tensor *x, const tc_tensor *weig
                    tc_tensor_text(a, residual), tc_tensor_text(b, x), weight->shape[0]);
 }
 
-tc_status tc_linear_compute(tc_scope *s, tc_tensor **y, tc_tensor **pre, tc_activation activation, const tc_sequences *sequences)
+/* Of CPUs: dropout of y, of s->compute, in its place, and the residual. */
+static tc_status drop_and_add(tc_scope *s, tc_tensor *y, const tc_mask *mask, const tc_input *residual)
+{
+    const tc_dropout_forward_args args = {.y = y->data, .x = y->data, .n = y->numel, .mask = *mask};
+    TC_TRY(tc_compute(s, &tc_kernel_dropout_forward, &args, tc_dropout_items(&args), 8.0 * TC_PHILOX_GROUP));
+    if (!residual) return TC_OK;
+    const tc_sum_partials_args sum = {.out = y->data,
+                                      .partial = y->data,
+                                      .before = residual->data,
+                                      .before_stored = tc_stored_as(s, residual->tensor),
+                                      .chunks = 1,
+                                      .C = y->numel};
+    return tc_compute(s, &tc_kernel_sum_partials, &sum, tc_divide_up(sum.C, TC_SUM_PARTIALS_GROUP), TC_SUM_PARTIALS_GROUP);
+}
+
+tc_status tc_linear_compute(tc_scope *s, tc_tensor **y, tc_tensor **pre, tc_activation activation, tc_drawn_mask *mask,
+                            const tc_sequences *sequences)
 {
     tc_tensor *x = s->in[X].tensor, *weight = s->in[WEIGHT].tensor;
     tc_storage *storage = weight->storage;
@@ -59,17 +78,35 @@ tc_status tc_linear_compute(tc_scope *s, tc_tensor **y, tc_tensor **pre, tc_acti
     int64_t shape[TC_MAX_DIMS];
     memcpy(shape, x->shape, sizeof shape);
     shape[x->ndim - 1] = g.N;
-    TC_TRY(tc_make_result(s, y, x->ndim, shape));
+    const tc_input *residual = s->in_count > RESIDUAL && s->in[RESIDUAL].tensor ? &s->in[RESIDUAL] : NULL;
+    const bool drops_after = mask && s->device.type == TC_CPU;
+    TC_TRY((drops_after ? tc_make : tc_make_result)(s, y, x->ndim, shape));
     if (pre) TC_TRY(tc_make(s, pre, x->ndim, shape));
     g.a = x->data, g.a_col = x->strides[x->ndim - 1];
     g.b = weight->data, g.b_row = weight->strides[1], g.b_col = weight->strides[0];
     g.c = (*y)->data, g.pre = pre ? (*pre)->data : NULL;
-    g.bias = s->in[BIAS].data, g.residual = s->in_count > RESIDUAL ? s->in[RESIDUAL].data : NULL;
+    g.bias = s->in[BIAS].data;
     g.a_stored = tc_stored_as(s, x), g.b_stored = tc_stored_as(s, weight), g.c_stored = tc_stored_as(s, *y);
     g.bias_stored = tc_stored_as(s, s->in[BIAS].tensor);
-    g.residual_stored = s->in_count > RESIDUAL ? tc_stored_as(s, s->in[RESIDUAL].tensor) : TC_STORED_AS_COMPUTED;
+    if (residual && !drops_after) g.residual = residual->data, g.residual_stored = tc_stored_as(s, residual->tensor);
     g.c_row = g.pre_row = g.residual_row = g.N;
-    return tc_product_of_sequences(s, &g, keep ? storage : NULL, sequences);
+    if (mask) *mask = tc_mask_of(*y, (*y)->ndim, mask->kept.p, mask->kept.seed, mask->kept.call);
+    if (mask && !drops_after) g.mask = mask->kept;
+    TC_TRY(tc_product_of_sequences(s, &g, keep ? storage : NULL, sequences));
+    return drops_after ? drop_and_add(s, *y, &mask->kept, residual) : TC_OK;
+}
+
+/* tc_linear_gradients, of what dropout keeps of dy. */
+static tc_status gradients_with(const tc_drawn_mask *mask, const tc_node *node, tc_tensor **dx, tc_tensor **dweight, tc_tensor **dbias,
+                                tc_tensor *dy, tc_tensor *x, tc_tensor *weight, tc_tensor *pre, tc_activation activation,
+                                const tc_sequences *sequences, tc_error *err)
+{
+    TC_SCOPE(s, err);
+    if (mask->kept.p > 0.0) {
+        TC_TRY(tc_drop(&dy, dy, mask, err));
+        TC_TRY(tc_own(&s, dy));
+    }
+    return tc_linear_gradients(node, dx, dweight, dbias, dy, x, weight, pre, activation, sequences, err);
 }
 
 static tc_status backward(tc_node *node, tc_tensor *const *grad_outputs, tc_tensor **grad_inputs, tc_error *err)
@@ -80,14 +117,15 @@ static tc_status backward(tc_node *node, tc_tensor *const *grad_outputs, tc_tens
                       **const dbias = tc_wanted(node, grad_inputs, BIAS);
     if (tc_node_needs(node, RESIDUAL)) grad_inputs[RESIDUAL] = tc_tensor_retain(grad_outputs[0]);
     if (!dx && !dweight && !dbias) return TC_OK; /* the values before the activation were not saved */
-    return tc_linear_gradients(node, dx, dweight, dbias, grad_outputs[0], tc_node_saved(node, SAVED_X), tc_node_saved(node, SAVED_WEIGHT),
-                               tc_node_saved(node, SAVED_VALUE), a->activation, &sequences, err);
+    TC_TRY(tc_check_mask(&a->mask, err));
+    return gradients_with(&a->mask, node, dx, dweight, dbias, grad_outputs[0], tc_node_saved(node, SAVED_X),
+                          tc_node_saved(node, SAVED_WEIGHT), tc_node_saved(node, SAVED_VALUE), a->activation, &sequences, err);
 }
 
 static const tc_op linear_op = {"linear", backward, NULL, sizeof(linear_attributes)};
 
 tc_status tc_linear(tc_tensor **y, tc_tensor **pre, tc_tensor *x, tc_tensor *weight, tc_tensor *bias, tc_activation activation,
-                    tc_tensor *residual, const tc_sequences *sequences, tc_error *err)
+                    tc_tensor *residual, double dropout, uint64_t seed, uint64_t call, const tc_sequences *sequences, tc_error *err)
 {
     TC_SCOPE(s, err);
     tc_input in[] = {[X] = {"x", x, .strided = true, .halves = true},
@@ -98,12 +136,14 @@ tc_status tc_linear(tc_tensor **y, tc_tensor **pre, tc_tensor *x, tc_tensor *wei
     tc_sequences own;
     TC_TRY(tc_begin(&s, in, INPUTS));
     TC_TRY(tc_linear_check(&s, x, weight, bias, residual));
+    TC_TRY(tc_check_dropout(dropout, err));
     TC_TRY(tc_take_sequences(&s, &own, sequences, x));
     TC_TRY(tc_prepare(&s));
-    const bool by_result = activation == TC_ACTIVATION_RELU && !residual; /* y > 0 where pre > 0 */
+    const bool by_result = activation == TC_ACTIVATION_RELU && !residual; /* y > 0 where pre > 0 and the element is kept */
     const bool to_save = !by_result && tc_tape_wants(3, (tc_tensor *const[]){x, weight, bias});
-    TC_TRY(tc_linear_compute(&s, &out, activation != TC_ACTIVATION_NONE && (pre || to_save) ? &before : NULL, activation, &own));
-    const linear_attributes a = {activation, own.length};
+    linear_attributes a = {activation, own.length, {.kept = {.p = dropout, .seed = seed, .call = call}}};
+    TC_TRY(tc_linear_compute(&s, &out, activation != TC_ACTIVATION_NONE && (pre || to_save) ? &before : NULL, activation,
+                             dropout > 0.0 ? &a.mask : NULL, &own));
     TC_TRY(tc_finish(&s, y, out,
                      &(tc_record){.op = &linear_op, TC_SAVED(x, weight, by_result ? out : before, own.lengths), .attributes = &a}));
     tc_give(&s, pre, before);
@@ -230,7 +270,10 @@ tc_status tc_linear_gradients(const tc_node *node, tc_tensor **dx, tc_tensor **d
 }
 
 tc_status tc_linear_backward(tc_tensor **dx, tc_tensor **dweight, tc_tensor **dbias, tc_tensor *dy, tc_tensor *x, tc_tensor *weight,
-                             tc_tensor *pre, tc_activation activation, const tc_sequences *sequences, tc_error *err)
+                             tc_tensor *pre, tc_activation activation, double dropout, uint64_t seed, uint64_t call,
+                             const tc_sequences *sequences, tc_error *err)
 {
-    return tc_linear_gradients(NULL, dx, dweight, dbias, dy, x, weight, pre, activation, sequences, err);
+    TC_TRY(tc_check_dropout(dropout, err));
+    const tc_drawn_mask mask = tc_mask_of(dy, dy->ndim, dropout, seed, call);
+    return gradients_with(&mask, NULL, dx, dweight, dbias, dy, x, weight, pre, activation, sequences, err);
 }

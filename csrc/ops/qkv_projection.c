@@ -157,7 +157,7 @@ tc_status tc_qkv_projection(tc_tensor **q, tc_tensor **k, tc_tensor **v, tc_tens
     TC_TRY(tc_linear_check(&s, x, weight, bias, NULL));
     TC_TRY(tc_take_sequences(&s, &own, sequences, x));
     TC_TRY(tc_prepare(&s));
-    TC_TRY(tc_linear_compute(&s, &joint, NULL, TC_ACTIVATION_NONE, &own));
+    TC_TRY(tc_linear_compute(&s, &joint, NULL, TC_ACTIVATION_NONE, NULL, &own));
     TC_TRY(three_windows(&s, windows, joint, &h));
     return tc_finish_all(&s, 3, (tc_result[]){{q, windows[0]}, {k, windows[1]}, {v, windows[2]}},
                          &(tc_record){.op = &qkv_projection_op,

@@ -41,7 +41,7 @@ int main(void)
     tc_attention_options options = TC_ATTENTION_DEFAULTS;
     options.causal = true;
     check(tc_layer_norm(&normed, NULL, NULL, x, 1, NULL, gamma, NULL, 1e-5, &err));
-    check(tc_linear(&q, NULL, normed, weight, NULL, TC_ACTIVATION_NONE, NULL, NULL, &err));
+    check(tc_linear(&q, NULL, normed, weight, NULL, TC_ACTIVATION_NONE, NULL, 0.0, 0, 0, NULL, &err));
     check(tc_attention(&values, NULL, NULL, NULL, NULL, q, normed, normed, &options, &err));
     check(tc_mse_loss(&loss, values, target, TC_REDUCTION_MEAN, &err));
     check(tc_backward(loss, NULL, false, &err));

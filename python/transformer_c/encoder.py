@@ -18,7 +18,7 @@ from ._tensor import as_tensor
 from .nn.attention import join_heads, own_length
 from .nn.cache import KeyValueCache, one_a_layer, restored_on_error
 from .nn.layers import of_sequences
-from .nn.transformer import activated, add_norm, applied_by_a_product
+from .nn.transformer import activated, add_norm, add_product, applied_by_a_product
 from .random import as_generator
 
 
@@ -270,7 +270,7 @@ class EncoderBlock(nn.Module):
         with restored_on_error([past_key_value]):
             if self.norm_first:
                 x = x + self.dropout(self.self_attn(self.norm1(x), mask=mask, **past))
-                return x + self.dropout(self._feed_forward(self.norm2(x), own))
+                return self._add_feed_forward(x, own)
             x = add_norm(self.norm1, x, self.self_attn(x, mask=mask, **past), self.dropout)
             return add_norm(self.norm2, x, self._feed_forward(x, own), self.dropout)
 
@@ -322,15 +322,27 @@ class EncoderBlock(nn.Module):
         return as_generator(None).with_masks(masks, dropping)
 
     def _feed_forward(self, x: Tensor, own: int | None) -> Tensor:
-        """linear_net(x). Where its dropout does nothing, the first product applies the activation."""
+        """linear_net(x)."""
         net = self.linear_net
-        if type(net) is not nn.Sequential or "forward" in vars(net):
+        if type(net) is not nn.Sequential or "forward" in vars(net) or len(net) == 0:
             return net(x)
-        if len(net) == 4:
-            first, dropout, activation, last = net
+        return of_sequences(net[-1], self._hidden(x, own), own)
+
+    def _add_feed_forward(self, x: Tensor, own: int | None) -> Tensor:
+        """x + dropout(linear_net(norm2(x)))."""
+        h, net = self.norm2(x), self.linear_net
+        if type(net) is not nn.Sequential or "forward" in vars(net) or len(net) == 0:
+            return x + self.dropout(net(h))
+        return add_product(x, net[-1], self._hidden(h, own), self.dropout, own)
+
+    def _hidden(self, x: Tensor, own: int | None) -> Tensor:
+        """What the last part of linear_net is given. Where its dropout does nothing, the first product applies the activation."""
+        *parts, _ = self.linear_net
+        if len(parts) == 3:
+            first, dropout, activation = parts
             if type(dropout) is nn.Dropout and "forward" not in vars(dropout) and not (dropout.training and dropout.p > 0):
-                return of_sequences(last, activated(first, activation, x, own), own)
-        for part in net:
+                return activated(first, activation, x, own)
+        for part in parts:
             x = of_sequences(part, x, own)
         return x
 

@@ -329,10 +329,10 @@ def leaky_relu_backward(dy: ArrayLike | Tensor, a: ArrayLike | Tensor, b: ArrayL
 def leaky_relu_forward(a: _int | _float | ArrayLike | Tensor, b: _int | _float | ArrayLike | Tensor) -> Any:
     """leaky_relu of a and b, element by element; they broadcast."""
 
-def linear_backward(dy: ArrayLike | Tensor, x: ArrayLike | Tensor, weight: ArrayLike | Tensor, pre: ArrayLike | Tensor | None = None, activation: str | None = None, *, sequence_lengths: _int | ArrayLike | Tensor | None = None) -> tuple[Any, Any, Any]:
+def linear_backward(dy: ArrayLike | Tensor, x: ArrayLike | Tensor, weight: ArrayLike | Tensor, pre: ArrayLike | Tensor | None = None, activation: str | None = None, *, sequence_lengths: _int | ArrayLike | Tensor | None = None, dropout: _float = 0.0, seed: _int | None = None, call: _int | None = None) -> tuple[Any, Any, Any]:
     """dx, dweight, dbias of linear; that of its residual is dy."""
 
-def linear_forward(x: ArrayLike | Tensor, weight: ArrayLike | Tensor, bias: ArrayLike | Tensor | None = None, activation: str | None = None, residual: ArrayLike | Tensor | None = None, *, sequence_lengths: _int | ArrayLike | Tensor | None = None) -> tuple[Any, Any]:
+def linear_forward(x: ArrayLike | Tensor, weight: ArrayLike | Tensor, bias: ArrayLike | Tensor | None = None, activation: str | None = None, residual: ArrayLike | Tensor | None = None, *, sequence_lengths: _int | ArrayLike | Tensor | None = None, dropout: _float = 0.0, seed: _int | None = None, call: _int | None = None) -> tuple[Any, Any]:
     """y, and what the activation was applied to (None without one)."""
 
 def log10_backward(dy: ArrayLike | Tensor, x: ArrayLike | Tensor) -> Any:

@@ -199,6 +199,12 @@ def activated(tc, tensor, M, N, K):
     tc._core.linear(tensor(M, K), tensor(N, K), tensor(N), "relu").backward(tensor(M, N, grad=False))
 
 
+def dropped(tc, tensor, M, N, K):
+    """A product with dropout and a residual in its epilogue."""
+    y = tc._core.linear(tensor(M, K), tensor(N, K), tensor(N), "relu", tensor(M, N), dropout=0.1, seed=1, call=2)
+    y.backward(tensor(M, N, grad=False))
+
+
 def accumulated(tc, tensor, N, C):
     """A gradient that is added to the one that is there."""
     x = tensor(N, C)
@@ -304,6 +310,7 @@ CASES = [
     (few_heads, ["float32"], [(1, 1, 512, 64)]),
     (one_query, ["float32"], [(1, 1, 4096, 64)]),
     (optimizer, ["float32"], [("SGD", 1000), ("AdamW", 64, 65), ("RMSprop", 1000)]),
+    (dropped, BOTH, [(40, 33, 32), (40, 64, 32)]),
 ]
 
 # Of what tools/predict_kernels.py predicts, so many blocks as are soon counted. The GPU has one multiprocessor here: no sum is split, as in large

@@ -5,8 +5,9 @@ import contextlib
 import ml_dtypes
 import numpy as np
 import pytest
-from cuda_library import NUMBERS, CudaError, compute_dtype, fill, normal, small
+from cuda_library import NUMBERS, TYPES, CudaError, compute_dtype, fill, normal, small
 from tolerance import assert_close
+from transformer_c import _core
 from transformer_c.testing import reference
 
 ACTIVATIONS = {None: 0, "relu": 1, "gelu": 2, "gelu_tanh": 3}
@@ -63,7 +64,7 @@ def stored(x, how):
 
 def product(
     cuda, a, b, how=PLAIN, *, a_transposed=False, b_transposed=False, bias=None, residual=None, activation=None, pre=False, k_chunks=1, k_chunk=None,
-    a_sum=False, wide=False,
+    a_sum=False, wide=False, mask=None,
 ):  # fmt: skip
     """c, pre, a_sum of matrices stored directly or transposed. Tensor cores want rows along k to be whole chunks."""
     if how not in PLAINS and (a.shape[1] % in_chunk(a.dtype) or a_sum):
@@ -97,6 +98,7 @@ def product(
         b_form=NUMBERS["TC_GEMM_B_ROWS"],
         activation=ACTIVATIONS[activation],
         wide=wide,
+        **({} if mask is None else {"mask": mask}),
         **how,
     )
     return c.numpy(), before.numpy() if pre else None, sums.numpy() if a_sum else None
@@ -175,6 +177,139 @@ def test_epilogue(cuda, rng, activation, how, dtype):
     before = reference.matmul(rounded(a, how), rounded(b, how)) + bias.astype(float)
     assert_close(pre, before, dtype, k=K, name="pre")
     assert_close(c, FUNCTIONS[activation](before) + residual.astype(float), dtype, k=K, name="c")
+
+
+MASK = {"p": 0.3, "seed": 2**63 + 5, "call": 9}
+# M, N, rows that are numbered together, the first of them and the step: no vectors, and rows that share a block of random words; pairs; vectors with a part of
+# a group at the end; whole groups, whose words lanes draw for each other, also beyond a tile; the same of a batch that several share.
+DROPPED = [
+    (34, 35, 34, 0, 1),
+    (9, 38, 9, 0, 1),
+    (5, 40, 5, 0, 1),
+    small((3, 64, 3, 0, 1)),
+    (70, 192, 70, 0, 1),
+    (12, 24, 3, 1, 2),
+    (6, 64, 2, 1, 3),
+    (4, 7, 1, 2, 3),
+]
+
+
+def multiplier(elements, p, seed, call):
+    """What dropout multiplies elements with these numbers by."""
+    return _core.dropout_forward(np.ones(int(elements.max()) + 1), p, seed, call)[elements]
+
+
+def elements_of(M, N, rows, first, step):
+    """The numbers of a result's elements, tc_place()."""
+    row = np.arange(M)
+    return ((first + row // rows * step) * rows + row % rows)[:, None] * N + np.arange(N)
+
+
+def mask_of(N, rows=None, first=0, step=1, **options):
+    return fill("tc_mask", places=TYPES["tc_places"](rows * N, first, step), **{**MASK, **options})
+
+
+def same_bits(x, y):
+    np.testing.assert_array_equal(x.view(np.uint8), y.view(np.uint8))
+
+
+@variants
+@pytest.mark.parametrize("shape", DROPPED, ids=str)
+def test_dropout_in_the_epilogue(cuda, rng, shape, how, dtype):
+    """The mask and the bits of a dropout of the product, to which the residual is added: halves are rounded once. With and without a residual."""
+    (M, N, *share), K, activation = shape, 16, "gelu" if shape[1] % 5 else None
+    a, b, bias, residual = (normal(rng, s, dtype) for s in ((M, K), (K, N), N, (M, N)))
+    compute = compute_dtype(dtype)
+    with can(how, dtype) as refused:
+        plain, pre, _ = product(cuda, a, b, how, bias=bias, activation=activation, pre=True)
+        y, same_pre, _ = product(cuda, a, b, how, bias=bias, activation=activation, pre=True, mask=mask_of(N, *share))
+        added = product(cuda, a, b, how, bias=bias, activation=activation, residual=residual, mask=mask_of(N, *share))[0]
+    if refused:
+        return
+    same_bits(same_pre, pre)
+    factors = multiplier(elements_of(M, N, *share), **MASK)
+    before = FUNCTIONS[activation](reference.matmul(rounded(a, how), rounded(b, how)) + bias.astype(float))
+    assert_close(y, before * factors, dtype, k=K, name="y")
+    assert_close(added, before * factors + residual.astype(float), dtype, k=K, name="added")
+    np.testing.assert_array_equal(y[factors == 0].astype(float), 0)
+    same_bits(added[factors == 0], residual[factors == 0])
+    if dtype == compute:
+        kept = np.where(factors != 0, plain * compute.type(factors.max()), 0).astype(dtype)
+        same_bits(y, kept)
+        same_bits(added, kept + residual)
+
+
+@pytest.mark.parametrize("how", [OF_HALVES[0], TF32[0], TF32_X3[0]], ids=["halves", "tf32", "tf32x3"])
+@pytest.mark.parametrize("shape", [(1, 33, 8), (13, 64, 64), (16, 40, 264)], ids=str)
+def test_dropout_of_few_rows(cuda, rng, shape, how):
+    """By tiles of 16 x 32, in which a group of random words is not whole: the bits of the tile of 64."""
+    (M, N, K), dtype = shape, np.float32 if how in OF_FLOATS else np.float16
+    a, b, residual = (normal(rng, s, dtype) for s in ((M, K), (K, N), (M, N)))
+    few, other = (
+        product(cuda, a, b, {**how, "tile": tile}, b_transposed=True, residual=residual, activation="relu", mask=mask_of(N, M))[0]
+        for tile in (16, 64)
+    )
+    same_bits(few, other)
+    factors = multiplier(elements_of(M, N, M, 0, 1), **MASK)
+    same_bits(few[factors == 0], residual[factors == 0])
+
+
+@pytest.mark.parametrize(
+    ("how", "dtype"), [*((how, dtype) for how in OF_HALVES for dtype in HALVES), *((how, np.float32) for how in OF_FLOATS)]
+)
+@pytest.mark.parametrize("b_transposed", [False, True])
+@pytest.mark.parametrize("a_transposed", [False, True])
+def test_dropout_with_operands_along_k_or_across(cuda, rng, a_transposed, b_transposed, how, dtype):
+    a, b = normal(rng, (40, 16), dtype), normal(rng, (16, 136), dtype)
+    order = {"a_transposed": a_transposed, "b_transposed": b_transposed}
+    y = product(cuda, a, b, how, **order, mask=mask_of(136, 40))[0]
+    factors = multiplier(elements_of(40, 136, 40, 0, 1), **MASK)
+    assert_close(y, reference.matmul(rounded(a, how), rounded(b, how)) * factors, dtype, k=16)
+    same_bits(y[factors == 0], np.zeros_like(y)[factors == 0])
+
+
+@variants
+@pytest.mark.parametrize("N", [5, 6, 64])
+def test_dropout_of_rows_of_their_own_length(cuda, rng, N, how, dtype):
+    """An element's number goes by the columns of the result, not by what is between rows in memory; it may begin anywhere there."""
+    (M, K), compute = (34, 8), compute_dtype(dtype).type
+    a, b = normal(rng, (M, K), dtype), normal(rng, (K, N), dtype)
+    right, b_row = stored(b, how)
+    operands, factors = {"a": cuda.array(a), "b": cuda.array(right)}, multiplier(elements_of(M, N, M, 0, 1), **MASK)
+    sizes = {"M": M, "N": N, "K": K, "k_chunk": K, "k_chunks": 1, "batch": 1, "b_form": NUMBERS["TC_GEMM_B_ROWS"]}
+    for between, shift in ((8, 0), (1, 0), (0, 1), (0, 2)):
+        width = N + between
+        c = cuda.array(np.full(M * width + shift, np.nan, dtype))
+        rows = {"a_row": K, "a_col": 1, "b_row": b_row, "b_col": 1, "c_row": width}
+        with can(how, dtype) as refused:
+            whole = product(cuda, a, b, how)[0]
+            cuda.run("gemm", dtype, 0, c=c.pointer + shift * c.dtype.itemsize, **operands, **rows, **sizes, **how, mask=mask_of(N, M))
+        if refused:
+            return
+        y = c.numpy()[shift:].reshape(M, width)[:, :N]
+        assert_close(y, whole.astype(float) * factors, dtype, k=K)
+        same_bits(y[factors == 0], np.zeros(int((factors == 0).sum()), dtype))
+        if dtype == compute:
+            same_bits(np.ascontiguousarray(y), np.where(factors != 0, whole * compute(factors.max()), 0).astype(dtype))
+
+
+@variants
+def test_ends_of_dropout_in_the_epilogue(cuda, how, dtype):
+    """1 keeps nothing, whatever is there; what is not dropped may be NaN. A graph's own seed and number are read from memory."""
+    M, N, K = 8, 64, 8
+    a, b = np.full((M, K), np.inf, dtype), np.ones((K, N), dtype)
+    with can(how, dtype) as refused:
+        nothing = product(cuda, a, b, how, mask=mask_of(N, M, p=1.0))[0]
+        drawn = cuda.array(np.array([MASK["seed"], 4], np.uint64))
+        some, same = (
+            product(cuda, a, b, how, mask=mask_of(N, M, **options))[0] for options in ({}, {"seed": 3, "call": 5, "drawn": drawn})
+        )
+    if refused:
+        return
+    same_bits(nothing, np.zeros((M, N), dtype))
+    same_bits(same, some)
+    factors = multiplier(elements_of(M, N, M, 0, 1), **MASK)
+    np.testing.assert_array_equal(some.astype(float), np.where(factors != 0, np.inf, 0))
 
 
 @variants

@@ -8,7 +8,9 @@ import pytest
 import transformer_c as tc
 from device_cases import host, in_a_thread
 from graph_cases import late
+from transformer_c import _core
 from transformer_c import functional as F
+from transformer_c.random import as_generator
 
 __all__ = ["late"]
 pytestmark = pytest.mark.usefixtures("nothing_is_left")
@@ -33,7 +35,13 @@ def attended(x, rng):
     return F.scaled_dot_product_attention(q, q, q, dropout_p=0.5, rng=rng)
 
 
-@pytest.mark.parametrize("draw", [dropped, attended])
+def multiplied(x, rng):
+    """Dropout in the epilogue of a product."""
+    rows, weight = x.reshape(6, 5), tc.ones(5, 5, device=x.device)
+    return as_generator(rng).with_mask(lambda seed, call: _core.linear(rows, weight, dropout=0.5, seed=seed, call=call))
+
+
+@pytest.mark.parametrize("draw", [dropped, attended, multiplied])
 @pytest.mark.parametrize("made", ["an int", "a generator", "one for two masks", "beside another"])
 def test_a_generator_that_the_function_makes_begins_anew(emulated_gpu, draw, made):
     """With the masks, and so the gradients, of the function itself."""

@@ -164,11 +164,17 @@ def test_a_function_without_arguments_is_not_run_without_a_gpu(emulated_gpu):
         tc.cuda.graph(lambda: None, device=0)
 
 
-def test_a_backward_outside_of_the_graph_is_refused_where_masks_are_drawn(emulated_gpu):
-    w = tc.ones(100, device=emulated_gpu, requires_grad=True)
+@pytest.mark.parametrize("draw", ["dropout", "linear"])
+def test_a_backward_outside_of_the_graph_is_refused_where_masks_are_drawn(emulated_gpu, draw):
+    w, x = tc.ones(10, 10, device=emulated_gpu, requires_grad=True), tc.ones(10, 10, device=emulated_gpu)
     kept = []  # with its history, which a result does not have
-    step = tc.cuda.graph(lambda x: kept.append(F.dropout(w * x, 0.5, True).sum()))
-    x = tc.ones(100, device=emulated_gpu)
+    dropped = {
+        "dropout": lambda x: F.dropout(w * x, 0.5, True),
+        "linear": lambda x: tc.random.default_generator.with_mask(
+            lambda seed, call: tc._core.linear(x, w, dropout=0.5, seed=seed, call=call)
+        ),
+    }
+    step = tc.cuda.graph(lambda x: kept.append(dropped[draw](x).sum()))
     step(x), step(x), (y := kept.pop())
     with pytest.raises(RuntimeError, match=r"call backward\(\) in the function"):
         y.backward()

@@ -311,6 +311,101 @@ def test_linear(device, activation, dtype, rng):
     check_gradients(tensors, R.linear_backward(dy, x, weight, bias, activation, residual), dtype)
 
 
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("activation", [None, "relu", "gelu"])
+@pytest.mark.parametrize("with_residual", [False, True])
+@pytest.mark.parametrize("shape", [(3, 7, 20, 33), (2, 5, 24, 64)], ids=str)
+def test_linear_with_dropout(emulated_gpu, emulated_library, shape, with_residual, activation, dtype, rng):
+    """By one kernel; the masks of the CPU. Floats have the bits of the ops one by one; of halves the result is rounded once, so only its gradients do."""
+    B, T, K, N = shape
+    shapes = ((B, T, K), (N, K), N, *[(B, T, N)] * with_residual)
+    arrays, dy = [array(rng, s, dtype) / 8 for s in shapes], array(rng, (B, T, N), dtype) / 8
+    results, launched, key = [], [], (0.3, 2**64 - 1, 3)
+    for apart in (False, True):
+        x, weight, bias, *residual = tensors = leaves(emulated_gpu, *arrays)
+        emulated_library.launches()
+        if apart:
+            y = _core.dropout(_core.linear(x, weight, bias, activation), *key)
+            y = y + residual[0] if residual else y
+        else:
+            y = _core.linear(x, weight, bias, activation, *residual, dropout=key[0], seed=key[1], call=key[2])
+        tc.cuda.synchronize(emulated_gpu)
+        launched.append(emulated_library.launches())
+        y.backward(tc.tensor(dy, device=emulated_gpu))
+        results.append([host(y), *(host(t.grad) for t in tensors)])
+    assert len(launched[0]) == 1 and "gemm" in launched[0][0] and len(launched[1]) == 2 + with_residual, launched
+    for i, (one, other) in enumerate(zip(*results, strict=True)):
+        if i or dtype in ("float32", "float64"):
+            assert one.tobytes() == other.tobytes(), i
+    kept = R.f64(_core.dropout_forward(np.ones(dy.shape), *key))
+    assert_close(results[0][0], R.linear(*arrays[:3], activation, *arrays[3:], multiplier=kept), dtype, K, scale=40)
+    expected = R.linear_backward(dy, *arrays[:3], activation, *arrays[3:], multiplier=kept)
+    check_gradients(tensors, expected[: len(tensors)], dtype)
+    on_cpu = _core.linear(*arrays[:3], activation, *arrays[3:], dropout=key[0], seed=key[1], call=key[2])
+    assert_close(results[0][0], R.f64(on_cpu), dtype, K, scale=4)
+    zeros = arrays[3] if with_residual else np.zeros_like(dy)
+    assert results[0][0][kept == 0].tobytes() == on_cpu[kept == 0].tobytes() == zeros[kept == 0].tobytes()
+
+
+def test_a_sum_is_not_split_where_there_is_dropout(emulated_gpu, emulated_library, rng):
+    """As it would be without, for the sake of multiprocessors that have nothing to do. In blocks of k the sum has the same bits either way."""
+    x, weight = (tc.tensor(array(rng, s, "float32"), device=emulated_gpu) for s in ((3, 800), (64, 800)))
+    emulated_library.launches()
+    plain = _core.dropout(_core.linear(x, weight), 0.3, 5, 6)
+    tc.cuda.synchronize(emulated_gpu)
+    assert [name.split("<")[0].split("::")[-1] for name in emulated_library.launches()][1].startswith("sum_partials")
+    y = _core.linear(x, weight, dropout=0.3, seed=5, call=6)
+    tc.cuda.synchronize(emulated_gpu)
+    (launched,) = emulated_library.launches()
+    assert "gemm" in launched and host(y).tobytes() == host(plain).tobytes()
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_linear_with_dropout_of_a_shared_batch(emulated_gpu, dtype, rng):
+    x, weight, residual = (array(rng, s, dtype) for s in ((6, 3, 8), (40, 8), (6, 3, 40)))
+
+    def run(rows):
+        given = (tc.tensor(a, device=emulated_gpu) for a in (x[rows], weight, residual[rows]))
+        x_, weight_, residual_ = given
+        return host(_core.linear(x_, weight_, None, "relu", residual_, dropout=0.4, seed=11, call=3))
+
+    whole = run(slice(None))
+    for rank in range(3):
+        before = _core.exchange_batch_share(2, rank, 3)
+        try:
+            part = run(slice(rank, None, 3))
+        finally:
+            _core.exchange_batch_share(*before)
+        assert part.tobytes() == whole[rank::3].tobytes()
+
+
+@pytest.mark.parametrize("norm_first", [False, True])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_dropout_of_a_layer_is_in_its_products(emulated_gpu, emulated_library, dtype, norm_first, rng):
+    """That inside of the network, and where norms come first that after it, with the addition: the kernels that are missing, and the bits of the
+    parts one by one, which a hook asks for, in float32."""
+    layer = tc.nn.TransformerEncoderLayer(8, 2, 16, dropout=0.3, batch_first=True, norm_first=norm_first).to(emulated_gpu)
+    layer, x = layer.to(getattr(tc, dtype)), tc.tensor(array(rng, (2, 5, 8), dtype), device=emulated_gpu)
+
+    def run():
+        layer.zero_grad()
+        tc.manual_seed(1)
+        emulated_library.launches()
+        y = layer(x)
+        tc.cuda.synchronize(emulated_gpu)
+        launched = emulated_library.launches()
+        y.sum().backward()
+        return len(launched), [host(y).tobytes(), *(host(p.grad).tobytes() for p in layer.parameters())]
+
+    count, together = run()
+    with layer.dropout.register_forward_hook(lambda *_: None):
+        inside, apart = run()
+    assert inside == count + 1 and (dtype != "float32" or apart == together)
+    with layer.dropout2.register_forward_hook(lambda *_: None):
+        after, apart = run()
+    assert after == count + (2 if norm_first else 1) and (dtype != "float32" or apart == together)
+
+
 @pytest.mark.parametrize("packing", [("head", "per_head"), ("qkv", "stacked")], ids=lambda p: p[0])
 @pytest.mark.parametrize("dtype", FLOATS)
 def test_qkv_projection(device, packing, dtype, rng):

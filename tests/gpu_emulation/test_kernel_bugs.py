@@ -8,7 +8,8 @@ import subprocess
 import emulation
 import pytest
 
-# The main function of each kernel's program, which starts some of the kernels: the lines that instantiate all of them are left out.
+# The main function of each kernel's program, which starts some of the kernels: the lines that instantiate all of them are left out. What
+# follows a file's name after a comma is one of several programs of it.
 MAINS = {
     "gemm_tensor.cu": "product_of_halves_main.h",
     "gemm_tf32.cu": "product_of_tf32_main.h",
@@ -23,6 +24,7 @@ MAINS = {
     "loss.cu": "cross_entropy_main.h",
     "optimizer.cu": "adam_main.h",
     "encoder_block.cu": "encoder_block_main.h",
+    "gemm_tensor.cu, dropout": "product_with_dropout_main.h",
 }
 INSTANTIATED = re.compile(
     r"^((template int tc::launch_tensor_gemm|INSTANTIATE\w*\(|TC_FOR_EACH_DTYPE\(|TC_OPTIMIZER_KERNEL\().*|int tc::(launch_(float|tf32)_gemm|attention_float_\w+)\((?:.*\n)*?})\n",
@@ -30,7 +32,7 @@ INSTANTIATED = re.compile(
 )
 # Become part of the file: each once.
 INCLUDED = re.compile(
-    r'^#include "(attention_float.cuh|attention_mma.cuh|attention_mma_forward.cuh|attention_backward_mma.cuh|encoder_block.cuh|gemm_epilogue.cuh|gemm_tensor.cuh|norm_backward.cuh|vector_rows.cuh)"\n',
+    r'^#include "(attention_float.cuh|attention_mma.cuh|attention_mma_forward.cuh|attention_backward_mma.cuh|dropout.cuh|encoder_block.cuh|gemm_epilogue.cuh|gemm_tensor.cuh|norm_backward.cuh|vector_rows.cuh)"\n',
     flags=re.M,
 )
 AFTER = {"attention_mma.cu": "attention_mma_map.cu"}  # what follows a file, whose main function starts its kernels too
@@ -258,6 +260,18 @@ ENCODER_BLOCK = [
     Bug("mask_of_one_query", "!mask[query[i] * m.row", "!mask[query[0] * m.row", "plain", "round_robin", "wrong result"),
     Bug("squares_after_the_row", "if (c + e < block.width) squares", "if (c < block.width) squares", "plain", "round_robin", "wrong result"),
 ]  # fmt: skip
+DROPOUT = [
+    Bug("numbers_by_rows_in_memory", "row_length(a.N)", "row_length(a.c_row)", "plain", "round_robin", "wrong result"),
+    Bug("runs_one_to_the_right", "keep.applied(x[i], kept >> i & 1)", "keep.applied(x[i], kept >> (i + 1) % n & 1)", "plain", "round_robin", "wrong result"),
+    Bug("places_of_this_part", "place_in_batch(places, row * row_length + column)", "row * row_length + column", "plain", "round_robin", "wrong result"),
+    Bug("dropped_after_the_addition", "drop(value);\n        if (residual) add(value, residual + row * residual_row + column);", "if (residual) add(value, residual + row * residual_row + column);\n        drop(value);", "plain", "round_robin", "wrong result"),
+    Bug("word_of_other_elements", "word = own == w ?", "word = own == w - 1 ?", "plain", "round_robin", "wrong result"),
+    Bug("drawn_together_across_rows", "columns % TC_PHILOX_GROUP == 0 && a.N % TC_PHILOX_GROUP == 0 && ", "columns % TC_PHILOX_GROUP == 0 && ", "plain", "round_robin", "wrong result|deadlock"),
+    Bug("drawn_together_in_half_a_group", "together(columns % TC_PHILOX_GROUP == 0 && ", "together(", "plain", "round_robin", "wrong result|deadlock"),
+    Bug("lanes_of_another_group", "((1u << sharing % warp_lanes) - 1) << own", "((1u << sharing % warp_lanes) - 1) << (own & 16)", "plain", "round_robin", "not in the mask|wrong result"),
+    Bug("runs_across_numbered_rows", "rows && a.N % n == 0 && a.mask.places.row % n == 0;", "rows && a.N % n == 0;", "plain", "round_robin", "wrong result"),
+    Bug("parts_of_a_group_drawn_once", "count = together ? share : N;", "count = share;", "plain", "round_robin", "wrong result"),
+]  # fmt: skip
 FILES = dict(
     zip(
         MAINS,
@@ -275,6 +289,7 @@ FILES = dict(
             CROSS_ENTROPY,
             OPTIMIZER,
             ENCODER_BLOCK,
+            DROPOUT,
         ),
         strict=True,
     )
@@ -296,10 +311,10 @@ def read(file, seen=None):
 
 def program(folder, file, flavour, place="", changed=""):
     """Of that file, changed in one place, and its main function."""
-    seen = set()
-    text = "".join(read(name, seen) for name in (file, AFTER.get(file)) if name)
+    seen, (kernels, *_) = set(), file.split(",")
+    text = "".join(read(name, seen) for name in (kernels, AFTER.get(kernels)) if name)
     assert not place or text.count(place) == 1, "the kernel has changed: so must the bug"
-    source = folder / file
+    source = folder / kernels
     main = (emulation.HERE / "bugs" / MAINS[file]).read_text()
     source.write_text(INSTANTIATED.sub("", text.replace(place, changed) if place else text) + main)
     return emulation.program(source, flavour)

@@ -143,10 +143,11 @@ def test_dropout_that_a_norm_applies_has_the_bits_of_its_layer(make, change):
 
 @pytest.mark.parametrize("make", [block, encoder_layer, decoder_layer])
 def test_dropout_before_a_norm_is_not_an_op_of_its_own(make, monkeypatch):
-    """Two or three masks are drawn by norms; those inside of the network and of attention's weights have ops of their own."""
+    """Two or three masks are drawn by norms, that inside of the network by the product before it, but for the tutorial's block, whose activation
+    comes after it."""
     module, parts, call = make()
-    x, norms = tc.randn(3, 5, 12), sum(name.startswith("norm") for name in parts)
-    drawn = {"add_layer_norm": 0, "dropout": 0}
+    x, norms, products = tc.randn(3, 5, 12), sum(name.startswith("norm") for name in parts), int(make is not block)
+    drawn = {"add_layer_norm": 0, "dropout": 0, "linear": 0}
     for name in drawn:
         original = getattr(tc._core, name)
 
@@ -156,10 +157,43 @@ def test_dropout_before_a_norm_is_not_an_op_of_its_own(make, monkeypatch):
 
         monkeypatch.setattr(tc._core, name, counted)
     call(module, x)
-    assert drawn == {"add_layer_norm": norms, "dropout": 1}
+    assert drawn == {"add_layer_norm": norms, "dropout": 1 - products, "linear": products}
     module.eval()
     call(module, x)
-    assert drawn == {"add_layer_norm": norms, "dropout": 1}
+    assert drawn == {"add_layer_norm": norms, "dropout": 1 - products, "linear": products}
+
+
+@pytest.mark.parametrize("activation", ["relu", "gelu"])
+@pytest.mark.parametrize(
+    ("norm_first", "dtype"), [(False, "float32"), (True, "float32"), (False, "float64"), (True, "float64"), (True, "float16")]
+)
+@pytest.mark.parametrize("kind", ["encoder", "decoder", "block"])
+def test_dropout_that_a_product_applies_has_the_bits_of_its_layer(kind, norm_first, activation, dtype):
+    """And draws in its order. A part with a hook is called; halves of CPUs are rounded after dropout as well."""
+    tc.manual_seed(0)
+    if kind == "block":
+        module, call = tc.EncoderBlock(12, 2, 23, 0.3, norm_first=norm_first, activation=activation), lambda m, x: m(x)
+        parts = ["linear_net.3", "dropout"]
+    else:
+        make = tc.nn.TransformerEncoderLayer if kind == "encoder" else tc.nn.TransformerDecoderLayer
+        module = make(12, 2, 23, 0.3, activation, batch_first=True, norm_first=norm_first)
+        call = (lambda m, x: m(x)) if kind == "encoder" else lambda m, x: m(x, x)
+        parts = ["linear1", "linear2", "dropout", "dropout2" if kind == "encoder" else "dropout3"]
+    module, x, seen = module.to(getattr(tc, dtype)), tc.randn(3, 5, 12).to(getattr(tc, dtype)), []
+
+    def run():
+        module.zero_grad()
+        seen.clear()
+        tc.manual_seed(1)
+        y = call(module, x)
+        y.sum().backward()
+        return [y.detach().numpy().tobytes(), *(p.grad.numpy().tobytes() for p in module.parameters()), tc.randn(3).tolist()]
+
+    plain = run()
+    for name in parts if dtype != "float16" else [name for name in parts if "dropout" in name]:  # activations and norms round halves once
+        with dict(module.named_modules())[name].register_forward_hook(lambda m, a, o, name=name: seen.append(name)):
+            assert run() == plain, name
+        assert set(seen) == {name}
 
 
 @pytest.mark.parametrize("activation", ["relu", "gelu"])

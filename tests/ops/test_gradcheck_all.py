@@ -143,12 +143,12 @@ def add_layer_norm(**dropout):
     return case
 
 
-def linear(activation=None, residual=False):
+def linear(activation=None, residual=False, **dropout):
     def case(d):
         n, k, m = d.shape(3)
         shapes = [(n, k), (m, k), (m,)] + [(n, m)] * residual
         arrays = [d.apart(*s) for s in shapes]
-        return values(lambda x, w, b, *r: _core.linear(x, w, b, activation, *r), *arrays)
+        return values(lambda x, w, b, *r: _core.linear(x, w, b, activation, *r, **dropout), *arrays)
 
     return case
 
@@ -311,7 +311,10 @@ CASES = {
     "log_softmax": lambda d: values(lambda x: _core.log_softmax(x, -1), d.normal(*d.shape(2))),
     "layer_norm": [layer_norm, layer_norm_over_two_axes],
     "add_layer_norm": [add_layer_norm(), add_layer_norm(dropout=0.4, seed=3, call=5)],
-    "linear": [linear(), linear("relu"), linear("gelu"), linear("gelu_tanh"), linear("gelu", residual=True)],
+    "linear": [
+        *(linear(), linear("relu"), linear("gelu"), linear("gelu_tanh"), linear("gelu", residual=True)),
+        *(linear(name, name != "relu", dropout=0.4, seed=3, call=5) for name in (None, "relu", "gelu")),
+    ],
     "matmul": matmul,
     "qkv_projection": [qkv_projection("head"), qkv_projection("qkv")],
     "scaled_dot_product": lambda d: values(_core.scaled_dot_product, *heads(d)),

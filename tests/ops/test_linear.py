@@ -258,6 +258,167 @@ def test_packed_weights_from_many_threads(rng):
     assert not wrong
 
 
+# ---- with dropout ---------------------------------------------------------------------------------------------------
+
+# Results of whole groups of random words, of parts of one, of a group and a part; of none; the last is several items.
+DROPPED = [(0, 3, 4), (1, 1, 1), (5, 7, 3), (7, 5, 64), (6, 9, 33), (67, 40, 70), (260, 20, 130)]
+P, SEED, CALL = 0.3, 2**64 - 1, 3
+
+
+def multiplier(shape, p=P, seed=SEED, call=CALL):
+    return R.f64(_core.dropout_forward(np.ones(shape), p, seed, call))
+
+
+def with_gradients(call, arrays, dy):
+    """The result and the gradients of all arrays."""
+    tensors = [tc.tensor(a, requires_grad=True) for a in arrays]
+    y = call(*tensors)
+    y.backward(tc.tensor(dy))
+    return [y.detach().numpy(), *(t.grad.numpy() for t in tensors)]
+
+
+@pytest.mark.parametrize("with_residual", [False, True])
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "bfloat16"])
+@pytest.mark.parametrize("shape", DROPPED, ids=str)
+def test_dropout_has_the_bits_of_the_ops_one_by_one(isa, shape, dtype, with_residual, rng):
+    """A result of halves is rounded once: it is that of float32, rounded."""
+    is_half = dtype in ("float16", "bfloat16")
+    dtype = pytest.importorskip("ml_dtypes").bfloat16 if dtype == "bfloat16" else np.dtype(dtype)
+    arrays = operands(rng, *shape, dtype)[: 3 + with_residual]
+    dy = rng.standard_normal((shape[0], shape[2])).astype(dtype)
+    kept = multiplier(dy.shape)
+    for activation in ACTIVATIONS:
+
+        def at_once(x, w, b, r=None, activation=activation):
+            return _core.linear(x, w, b, activation, r, dropout=P, seed=SEED, call=CALL)
+
+        def apart(x, w, b, r=None, activation=activation):
+            y = _core.dropout(_core.linear(x, w, b, activation), P, SEED, CALL)
+            return y if r is None else y + r
+
+        one, other = with_gradients(at_once, arrays, dy), with_gradients(apart, arrays, dy)
+        if is_half:
+            other[0] = apart(*(a.astype(np.float32) for a in arrays)).astype(dtype)
+        for name, a, b in zip(("y", "dx", "dweight", "dbias", "dresidual"), one, other, strict=False):
+            assert a.dtype == b.dtype and a.tobytes() == b.tobytes(), (activation, name)
+        assert at_once(*arrays).tobytes() == one[0].tobytes()  # nothing is saved
+        x, weight, bias, *residual = arrays
+        scale = magnitude(*arrays) / (1 - P)
+        assert_close(one[0], R.linear(*arrays[:3], activation, *residual, multiplier=kept), dtype, shape[1], scale=scale, name=activation)
+        y, pre = _core.linear_forward(x, weight, bias, activation, *residual, dropout=P, seed=SEED, call=CALL)
+        assert y.tobytes() == one[0].tobytes()
+        given = y if activation == "relu" and not residual and not is_half else pre
+        for got, wanted in zip(
+            _core.linear_backward(dy, x, weight, given, activation, dropout=P, seed=SEED, call=CALL), one[1:4], strict=True
+        ):
+            assert got.tobytes() == wanted.tobytes()
+        expected = R.linear_backward(dy, x, weight, bias, activation, multiplier=kept)
+        for name, got, wanted in zip(("dx", "dweight", "dbias"), one[1:], expected, strict=False):
+            size = 1e-30 + np.abs(wanted).max(initial=0)
+            assert_close(got, wanted, dtype, gradient=True, scale=size / (1 - P) * (4 if is_half else 1), name=name)
+
+
+@pytest.mark.parametrize("wanted", range(4))
+def test_dropout_and_one_gradient_alone(wanted, rng):
+    """That of a residual is dy, whatever is dropped."""
+    arrays, dy = [rng.standard_normal(s) for s in [(6, 5), (40, 5), (40,), (6, 40)]], rng.standard_normal((6, 40))
+    tensors = [tc.tensor(a, requires_grad=i == wanted) for i, a in enumerate(arrays)]
+    _core.linear(*tensors[:3], "gelu", tensors[3], dropout=0.4, seed=1, call=2).backward(tc.tensor(dy))
+    expected = R.linear_backward(dy, *arrays[:3], "gelu", arrays[3], multiplier((6, 40), 0.4, 1, 2))[wanted]
+    assert_close(tensors[wanted].grad.numpy(), expected, "float64", gradient=True)
+    assert all(t.grad is None for i, t in enumerate(tensors) if i != wanted)
+
+
+@pytest.mark.filterwarnings("ignore:invalid value")
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_ends_of_dropout(isa, dtype, rng):
+    """0 keeps all, 1 nothing; what is dropped may be NaN or infinite, and so may its gradient."""
+    x, weight, bias, residual = operands(rng, 5, 8, 40, dtype)
+    dy = residual[::-1].copy()
+    for activation in ACTIVATIONS:
+        plain = _core.linear_forward(x, weight, bias, activation, residual)
+        for got, wanted in zip(_core.linear_forward(x, weight, bias, activation, residual, dropout=0, seed=1, call=2), plain, strict=True):
+            assert (got is wanted is None) or got.tobytes() == wanted.tobytes()
+        bad = bias.copy()
+        bad[::2], bad[1::4] = np.nan, np.inf
+        y = _core.linear(x, weight, bad, activation, residual, dropout=1.0, seed=256857, call=0)
+        assert y.tobytes() == (residual + np.zeros((), dtype)).tobytes()
+        assert not _core.linear(x, weight, bad, activation, dropout=1.0, seed=256857, call=0).any()
+        for gradient in with_gradients(
+            lambda *t, activation=activation: _core.linear(*t, activation, dropout=1.0, seed=1, call=0), (x, weight, bias), dy * np.inf
+        )[1:]:
+            assert not gradient.any()
+        kept = multiplier(dy.shape, 0.5, 1, 2) != 0
+        clean = _core.linear_forward(x, weight, bias, activation, residual, dropout=0.5, seed=1, call=2)[0]
+        some = _core.linear(x * np.inf, weight, bias, activation, residual, dropout=0.5, seed=1, call=2)
+        assert some[~kept].tobytes() == clean[~kept].tobytes() and not np.isfinite(some[kept & (residual > -9)]).all()
+
+
+@pytest.mark.parametrize("p", [-0.1, 1.1, np.nan])
+def test_probabilities_that_are_refused(p):
+    x, weight = np.ones((2, 3)), np.ones((5, 3))
+    for call in (
+        lambda: _core.linear(x, weight, dropout=p, seed=1, call=2),
+        lambda: _core.linear_forward(x, weight, dropout=p, seed=1, call=2),
+        lambda: _core.linear_backward(np.ones((2, 5)), x, weight, dropout=p, seed=1, call=2),
+    ):
+        with pytest.raises(ValueError, match="dropout probability p must be between 0 and 1"):
+            call()
+
+
+def test_dropout_for_any_threads(isa, threads):
+    arrays = operands(np.random.default_rng(4), 900, 20, 130, "float32")
+
+    def run():
+        call = lambda *t: _core.linear(*t[:3], "gelu", t[3], dropout=0.2, seed=7, call=8)
+        return with_gradients(call, arrays, arrays[3][::-1].copy())
+
+    many = run()
+    _core.set_num_threads(1)
+    for a, b in zip(many, run(), strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+@pytest.mark.parametrize("size", [2, 3])
+@pytest.mark.parametrize("shape", [(6, 7), (6, 64), (12, 3, 43)], ids=str)
+def test_dropout_of_a_shared_batch(shape, size, isa):
+    """Rows of the batch that ranks share are dropped as in the whole batch, and so are their gradients."""
+    rng = np.random.default_rng(4)
+    x, dy, weight = (rng.standard_normal(s).astype(np.float32) for s in ((*shape[:-1], 5), shape, (shape[-1], 5)))
+    call = lambda x, w, r: _core.linear(x, w, None, "relu", r, dropout=0.4, seed=11, call=3)
+    run = lambda rows: with_gradients(call, (x[rows], weight, dy[rows]), dy[rows])
+    numbers, whole = np.arange(shape[0]).reshape(6, -1), run(slice(None))
+    for rank in range(size):
+        own = numbers[rank::size].reshape(-1)
+        before = _core.exchange_batch_share(6 // size, rank, size)
+        try:
+            part = run(own)
+        finally:
+            _core.exchange_batch_share(*before)
+        for i in (0, 1, 3):
+            assert part[i].tobytes() == whole[i][own].tobytes(), rank
+        if rank:
+            assert part[0].tobytes() != run(own)[0].tobytes()
+
+
+@pytest.mark.parametrize("lengths", [None, [130, 5, 465]])
+def test_out_of_memory_with_dropout_leaves_no_trace(rng, lengths):
+    x, weight, bias, residual = operands(rng, 600, 20, 30, "float32")
+    options = {"dropout": 0.3, "seed": 1, "call": 2, "sequence_lengths": lengths}
+    expected, failures = _core.linear(x, weight, bias, "gelu", residual, **options), 0
+    for n in range(1, 40):
+        _core.memory_fail_after(n)
+        try:
+            _, pre = _core.linear_forward(x, weight, bias, "gelu", residual, **options)
+            _core.linear_backward(residual, x, weight, pre, "gelu", **options)
+        except MemoryError:
+            failures += 1
+        finally:
+            _core.memory_fail_after(0)
+    assert failures >= 6
+    np.testing.assert_array_equal(_core.linear(x, weight, bias, "gelu", residual, **options), expected)
+
+
 # ---- bad input -----------------------------------------------------------------------------------------------------
 
 

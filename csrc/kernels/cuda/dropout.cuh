@@ -1,4 +1,4 @@
-// dropout.cuh: which elements of an array a dropout keeps, a vector of 16 bytes at a time.
+// dropout.cuh: which elements of an array a dropout keeps, a vector of 16 bytes or one element at a time.
 #pragma once
 #include "../dropout.h"
 #include "philox.cuh"
@@ -18,7 +18,6 @@ template <class Real> struct Keep {
     Real scale;
     uint32_t threshold;
     bool none; // no 32-bit threshold can express it
-
     __device__ __forceinline__ Real applied(Real x, bool kept) const { return kept ? rounded_product(x, scale) : Real(0); }
 };
 template <class T> Keep<compute<T>> keep_of(const tc_mask &mask)
@@ -26,6 +25,16 @@ template <class T> Keep<compute<T>> keep_of(const tc_mask &mask)
     return {static_cast<compute<T>>(tc_keep_scale(mask.p)), tc_keep_threshold(mask.p), mask.p == 1.0};
 }
 
+// Is one element kept?
+template <class Real> __device__ __forceinline__ bool is_kept(const Draw &draw, const Keep<Real> &keep, uint64_t element)
+{
+    const PhiloxWords words = philox_words_here(draw.seed, draw.call, element);
+    const int own = static_cast<int>(element / TC_PHILOX_BLOCKS % 4);
+    uint32_t word = words.at[0];
+    TC_UNROLL
+    for (int w = 1; w < 4; w++) word = own == w ? words.at[w] : word;
+    return !keep.none && word >= keep.threshold;
+}
 // Which of N neighbours are kept, bit j for element + j. N divides 16 and `element`. With `together`, 64 / N neighbouring lanes have the
 // vectors of a group of elements, in order, and all lanes of `mask` meet here: of the blocks that the lanes of vectors 16 elements apart
 // all need, each draws its share. Otherwise each lane draws all of its own.

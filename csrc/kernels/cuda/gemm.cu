@@ -1,4 +1,4 @@
-// gemm.cu: C = activation(A B + bias) + residual for any strides, every shape and batch: the body of linear, of qkv_projection
+// gemm.cu: C = dropout(activation(A B + bias)) + residual for any strides, every shape and batch: the body of linear, of qkv_projection
 // (whose q, k and v are views of C) and of matmul. Plain products in the compute dtype, of float64 and halves.
 //
 // Operands are read through Operand (tile.cuh) and results are written by an epilogue that takes row, column and value
@@ -18,7 +18,8 @@ template <class T> constexpr int gemm_residency = sizeof(compute<T>) < 8 ? 2 : 1
 // Block: one tile of C, of one chunk of the sum, of one element of the batch.  a (M,K), b (K,N), c (M,N); a_sum (k_chunks,M).
 // k_block: how many terms are summed before they are added to the total.
 template <class T, int tile, class Epilogue>
-__global__ void __launch_bounds__(tile_threads, gemm_residency<T>) gemm_kernel(const __grid_constant__ tc_gemm_args a, int64_t k_block)
+__global__ void __launch_bounds__(tile_threads, gemm_residency<T>)
+    gemm_kernel(const __grid_constant__ tc_gemm_args a, int64_t k_block, const __grid_constant__ Keep<compute<T>> keep)
 {
     using Real = compute<T>;
     TC_SHARED(Real, rows, [tile_depth][tile + 1]);
@@ -57,7 +58,7 @@ __global__ void __launch_bounds__(tile_threads, gemm_residency<T>) gemm_kernel(c
         else
             narrow(static_cast<T *>(a.a_sum)[at], a_sum);
     }
-    const Epilogue epilogue(a, batch_offset(a, a.c_batch, batch), chunk);
+    const Epilogue epilogue(a, batch_offset(a, a.c_batch, batch), chunk, keep);
     TC_UNROLL
     for (int i = 0; i < tile / tile_side; i++) TC_UNROLL
     for (int j = 0; j < tile / tile_side; j++)
@@ -68,8 +69,10 @@ template <class T, int tile> int launch_gemm(const tc_gemm_args &a, void *stream
 {
     const int64_t count = divide_up(a.M, tile) * divide_up(a.N, tile) * a.k_chunks * a.batch;
     const Launch shape(blocks(count), dim3(tile_side, tile_side), 0, stream);
-    if (is_partial(a)) return launch<gemm_kernel<T, tile, PartialSum<T>>>(shape, a, tc_gemm_item_k_block(&a));
-    return launch<gemm_kernel<T, tile, WholeSum<T>>>(shape, a, tc_gemm_item_k_block(&a));
+    const auto keep = keep_of<T>(a.mask);
+    if (is_partial(a)) return launch<gemm_kernel<T, tile, PartialSum<T>>>(shape, a, tc_gemm_item_k_block(&a), keep);
+    if (a.mask.p > 0) return launch<gemm_kernel<T, tile, DroppedSum<T, tile>>>(shape, a, tc_gemm_item_k_block(&a), keep);
+    return launch<gemm_kernel<T, tile, WholeSum<T>>>(shape, a, tc_gemm_item_k_block(&a), keep);
 }
 
 } // namespace

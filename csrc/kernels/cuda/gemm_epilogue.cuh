@@ -1,7 +1,9 @@
-// gemm_epilogue.cuh: what the kernels of products do with a sum: the whole result with bias, activation and residual, or a part of the
-// sum over k. An epilogue takes row, column and value, or a run of neighbouring columns, which it reads and writes by one instruction each.
+// gemm_epilogue.cuh: what the kernels of products do with a sum: the whole result with bias, activation, dropout and residual, or a part of
+// the sum over k. An epilogue takes row, column and value, or a run of neighbouring columns, which it reads and writes by one instruction
+// each.
 #pragma once
 #include "../gemm.h"
+#include "dropout.cuh"
 #include "functions.cuh"
 
 namespace tc
@@ -35,7 +37,7 @@ template <class T> struct WholeSum {
     int64_t c_row, pre_row, residual_row;
     tc_activation activation;
 
-    __device__ WholeSum(const tc_gemm_args &a, int64_t c_batch, int64_t)
+    __device__ WholeSum(const tc_gemm_args &a, int64_t c_batch, int64_t, const Keep<compute<T>> &)
         : c(static_cast<T *>(a.c) + c_batch), pre(static_cast<T *>(a.pre)), bias(static_cast<const T *>(a.bias)),
           residual(static_cast<const T *>(a.residual)), c_row(a.c_row), pre_row(a.pre_row), residual_row(a.residual_row),
           activation(a.activation)
@@ -43,18 +45,30 @@ template <class T> struct WholeSum {
     }
     __device__ __forceinline__ void operator()(int64_t row, int64_t column, compute<T> value) const
     {
-        if (bias) value += widen(bias[column]);
-        if (pre) narrow(pre[row * pre_row + column], value);
-        value = activated(activation, value);
-        if (residual) value += widen(residual[row * residual_row + column]);
-        narrow(c[row * c_row + column], value);
+        write(row, column, value, [](compute<T> &) {});
     }
     // The same for a run of columns. All rows begin at multiples of runs: columns_of_runs().
     template <int n> __device__ __forceinline__ void run(int64_t row, int64_t column, compute<T> (&value)[n]) const
     {
+        write_run(row, column, value, [](compute<T>(&)[n]) {});
+    }
+    // drop(value): what is done between activation and residual.
+    template <class Drop> __device__ __forceinline__ void write(int64_t row, int64_t column, compute<T> value, const Drop &drop) const
+    {
+        if (bias) value += widen(bias[column]);
+        if (pre) narrow(pre[row * pre_row + column], value);
+        value = activated(activation, value);
+        drop(value);
+        if (residual) value += widen(residual[row * residual_row + column]);
+        narrow(c[row * c_row + column], value);
+    }
+    template <int n, class Drop>
+    __device__ __forceinline__ void write_run(int64_t row, int64_t column, compute<T> (&value)[n], const Drop &drop) const
+    {
         if (bias) add(value, bias + column);
         if (pre) store(pre + row * pre_row + column, value);
         activate_all(activation, value);
+        drop(value);
         if (residual) add(value, residual + row * residual_row + column);
         store(c + row * c_row + column, value);
     }
@@ -73,6 +87,43 @@ template <class T> struct WholeSum {
     }
 };
 
+// The same with dropout. `columns`: those of the tile.
+template <class T, int columns> struct DroppedSum {
+    WholeSum<T> sum;
+    Draw draw;
+    Keep<compute<T>> keep;
+    const tc_places &places;
+    int64_t row_length;
+    bool together; // a group of random words is within a row of the tile
+
+    __device__ DroppedSum(const tc_gemm_args &a, int64_t c_batch, int64_t chunk, const Keep<compute<T>> &keep_)
+        : sum(a, c_batch, chunk, keep_), draw(draw_of(a.mask.seed, a.mask.call, a.mask.drawn)), keep(keep_), places(a.mask.places),
+          row_length(a.N),
+          together(columns % TC_PHILOX_GROUP == 0 && a.N % TC_PHILOX_GROUP == 0 && a.mask.places.row % TC_PHILOX_GROUP == 0)
+    {
+    }
+    __device__ __forceinline__ uint64_t element(int64_t row, int64_t column) const
+    {
+        return static_cast<uint64_t>(place_in_batch(places, row * row_length + column));
+    }
+    __device__ __forceinline__ void operator()(int64_t row, int64_t column, compute<T> value) const
+    {
+        const bool kept = is_kept(draw, keep, element(row, column));
+        sum.write(row, column, value, [&](compute<T> &x) { x = keep.applied(x, kept); });
+    }
+    template <int n> __device__ __forceinline__ void run(int64_t row, int64_t column, compute<T> (&value)[n]) const
+    {
+        constexpr int sharing = TC_PHILOX_GROUP / n; // lanes with the runs of a group
+        const int own = static_cast<int>(threadIdx.x) % warp_lanes / sharing * sharing;
+        const unsigned lanes = sharing == warp_lanes ? all_lanes : ((1u << sharing % warp_lanes) - 1) << own;
+        const uint32_t kept = kept_of_vector<n>(draw, keep, element(row, column), together, lanes);
+        sum.write_run(row, column, value, [&](compute<T>(&x)[n]) {
+            TC_UNROLL
+            for (int i = 0; i < n; i++) x[i] = keep.applied(x[i], kept >> i & 1);
+        });
+    }
+};
+
 // Is the result of the compute dtype?
 __host__ __device__ __forceinline__ bool is_partial(const tc_gemm_args &a) { return a.k_chunks > 1 || a.wide; }
 
@@ -81,7 +132,7 @@ template <class T> struct PartialSum { // in the compute dtype, as is the residu
     const compute<T> *residual;
     int64_t c_row, residual_row;
 
-    __device__ PartialSum(const tc_gemm_args &a, int64_t c_batch, int64_t chunk)
+    __device__ PartialSum(const tc_gemm_args &a, int64_t c_batch, int64_t chunk, const Keep<compute<T>> &)
         : c(static_cast<compute<T> *>(a.c) + c_batch + chunk * a.c_chunk), residual(static_cast<const compute<T> *>(a.residual)),
           c_row(a.c_row), residual_row(a.residual_row)
     {
@@ -114,6 +165,7 @@ template <class T> int columns_of_runs(const tc_gemm_args &a)
         const size_t sum = n * sizeof(compute<T>), whole = n * sizeof(T), written = is_partial(a) ? (sum < 16 ? sum : 16) : whole;
         const auto begins = [](const void *p, size_t bytes) { return reinterpret_cast<uintptr_t>(p) % bytes == 0; };
         bool rows = a.c_row % n == 0 && a.c_chunk % n == 0 && (!a.pre || a.pre_row % n == 0) && (!a.residual || a.residual_row % n == 0);
+        if (a.mask.p > 0) rows = rows && a.N % n == 0 && a.mask.places.row % n == 0;
         for (int d = 0; d < a.batch_dims; d++) rows = rows && a.c_batch[d] % n == 0;
         return rows && begins(a.c, written) && begins(a.pre, whole) && begins(a.residual, written) && begins(a.bias, whole);
     };

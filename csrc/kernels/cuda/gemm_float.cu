@@ -144,10 +144,10 @@ template <int tile, int a_copied, int b_copied> struct FloatStages {
     }
 };
 
-// Block: one tile of C, of one chunk of the sum, of one element of the batch, as of gemm_kernel. `run`: columns_of_runs().
-template <int tile, int a_copied, int b_copied>
-__global__ void __launch_bounds__(float_threads, tile == 32 ? 2 : 1)
-    gemm_float_kernel(const __grid_constant__ tc_gemm_args a, int64_t k_block, int run)
+// Block: one tile of C, of one chunk of the sum, of one element of the batch, as of gemm_kernel. `run`: columns_of_runs(). keep: of
+// dropout, if it drops.
+template <int tile, int a_copied, int b_copied, bool drops>
+__device__ __forceinline__ void multiply_tile(const tc_gemm_args &a, int64_t k_block, int run, const Keep<float> &keep)
 {
     using Tile = FloatTile<tile>;
     using Sums = FloatSums<tile>;
@@ -196,17 +196,38 @@ __global__ void __launch_bounds__(float_threads, tile == 32 ? 2 : 1)
             write_rows<float, tile, Tile::threads>(epilogue, shared, Tile::row_floats, tile / 2, row + top, column, a, run);
         }
     };
-    if (is_partial(a))
-        write(PartialSum<float>(a, c_batch, chunk));
+    if constexpr (drops)
+        write(DroppedSum<float, tile>(a, c_batch, chunk, keep));
+    else if (is_partial(a))
+        write(PartialSum<float>(a, c_batch, chunk, keep));
     else
-        write(WholeSum<float>(a, c_batch, chunk));
+        write(WholeSum<float>(a, c_batch, chunk, keep));
+}
+
+template <int tile, int a_copied, int b_copied>
+__global__ void __launch_bounds__(float_threads, tile == 32 ? 2 : 1)
+    gemm_float_kernel(const __grid_constant__ tc_gemm_args a, int64_t k_block, int run)
+{
+    multiply_tile<tile, a_copied, b_copied, false>(a, k_block, run, {});
+}
+
+// Apart from it, whose registers and code stay as they are; for operands along k, as those of a linear layer are, and of any strides.
+template <int tile, int copied>
+__global__ void __launch_bounds__(float_threads, tile == 32 ? 2 : 1)
+    gemm_float_dropout_kernel(const __grid_constant__ tc_gemm_args a, int64_t k_block, int run, const __grid_constant__ Keep<float> keep)
+{
+    multiply_tile<tile, copied, copied, true>(a, k_block, run, keep);
 }
 
 template <int tile, int a_copied, int b_copied> int launch_copied(const tc_gemm_args &a, void *stream)
 {
     const int64_t count = divide_up(a.M, tile) * divide_up(a.N, tile) * a.k_chunks * a.batch;
     const Launch shape(blocks(count), dim3(FloatTile<tile>::threads), FloatTile<tile>::shared_floats * sizeof(float), stream);
-    return launch<gemm_float_kernel<tile, a_copied, b_copied>>(shape, a, tc_gemm_item_k_block(&a), columns_of_runs<float>(a));
+    const int run = columns_of_runs<float>(a);
+    if constexpr (a_copied == b_copied && a_copied != in_vectors)
+        if (a.mask.p > 0)
+            return launch<gemm_float_dropout_kernel<tile, a_copied>>(shape, a, tc_gemm_item_k_block(&a), run, keep_of<float>(a.mask));
+    return launch<gemm_float_kernel<tile, a_copied, b_copied>>(shape, a, tc_gemm_item_k_block(&a), run);
 }
 
 int copied_operand(const void *data, int64_t across, int64_t along, const int64_t *batch, int batch_dims)
@@ -221,7 +242,9 @@ template <int tile> int launch_operands(const tc_gemm_args &a, void *stream)
     const int left = copied_operand(a.a, a.a_row, a.a_col, a.a_batch, a.batch_dims);
     const int right = copied_operand(a.b, a.b_col, a.b_row, a.b_batch, a.batch_dims);
     const bool sums_a_otherwise = a.a_sum && (left != in_vectors || right != in_vectors);
-    if (left == any_strides || right == any_strides || sums_a_otherwise) return launch_copied<tile, any_strides, any_strides>(a, stream);
+    const bool drops_otherwise = a.mask.p > 0 && (left != along_k || right != along_k);
+    if (left == any_strides || right == any_strides || sums_a_otherwise || drops_otherwise)
+        return launch_copied<tile, any_strides, any_strides>(a, stream);
     if (left == along_k)
         return right == along_k ? launch_copied<tile, along_k, along_k>(a, stream) : launch_copied<tile, along_k, in_vectors>(a, stream);
     return right == along_k ? launch_copied<tile, in_vectors, along_k>(a, stream) : launch_copied<tile, in_vectors, in_vectors>(a, stream);

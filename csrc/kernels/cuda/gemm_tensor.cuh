@@ -294,9 +294,10 @@ __device__ __forceinline__ float single_sum(const float *a, int64_t a_along, con
     return sum;
 }
 
-// Block: one tile of C, of one chunk of the sum, of one element of the batch, as of gemm_kernel. `run`: columns_of_runs().
-template <class T, int tile, bool a_along, bool b_along, bool sums_a>
-__global__ void __launch_bounds__(tensor_threads, 1) gemm_tensor_kernel(const __grid_constant__ tc_gemm_args a, int run)
+// Block: one tile of C, of one chunk of the sum, of one element of the batch, as of gemm_kernel. `run`: columns_of_runs(). keep: of
+// dropout, if it drops.
+template <class T, int tile, bool a_along, bool b_along, bool sums_a, bool drops>
+__device__ __forceinline__ void multiply_tile(const tc_gemm_args &a, int run, const Keep<float> &keep)
 {
     using Tile = TensorTile<T, tile, a_along, b_along>;
     using Element = typename Tile::Element;
@@ -372,10 +373,12 @@ __global__ void __launch_bounds__(tensor_threads, 1) gemm_tensor_kernel(const __
         }
     };
     const int64_t c_batch = batch_offset(a, a.c_batch, batch);
-    if (is_partial(a))
-        write(PartialSum<Element>(a, c_batch, chunk));
+    if constexpr (drops)
+        write(DroppedSum<Element, Tile::columns>(a, c_batch, chunk, keep));
+    else if (is_partial(a))
+        write(PartialSum<Element>(a, c_batch, chunk, keep));
     else
-        write(WholeSum<Element>(a, c_batch, chunk));
+        write(WholeSum<Element>(a, c_batch, chunk, keep));
     TC_UNROLL
     for (int i = 0; adds_a && i < Tile::m; i++) Numbers<T>::join_row_sums(work.a_sum[i]);
     if (adds_a && warp_column == 0 && lane % 4 == 0) {
@@ -392,6 +395,20 @@ __global__ void __launch_bounds__(tensor_threads, 1) gemm_tensor_kernel(const __
     }
 }
 
+template <class T, int tile, bool a_along, bool b_along, bool sums_a>
+__global__ void __launch_bounds__(tensor_threads, 1) gemm_tensor_kernel(const __grid_constant__ tc_gemm_args a, int run)
+{
+    multiply_tile<T, tile, a_along, b_along, sums_a, false>(a, run, {});
+}
+
+// Apart from it, whose registers and code stay as they are.
+template <class T, int tile, bool a_along, bool b_along>
+__global__ void __launch_bounds__(tensor_threads, 1)
+    gemm_tensor_dropout_kernel(const __grid_constant__ tc_gemm_args a, int run, const __grid_constant__ Keep<float> keep)
+{
+    multiply_tile<T, tile, a_along, b_along, false, true>(a, run, keep);
+}
+
 // ---- launches ------------------------------------------------------------------------------------------------------------------------
 
 template <class T, int tile, bool a_along, bool b_along, bool sums_a> int launch_tensor_tile(const tc_gemm_args &a, void *stream)
@@ -399,7 +416,10 @@ template <class T, int tile, bool a_along, bool b_along, bool sums_a> int launch
     using Tile = TensorTile<T, tile, a_along, b_along>;
     const int64_t count = divide_up(a.M, Tile::rows) * divide_up(a.N, Tile::columns) * a.k_chunks * a.batch;
     const Launch shape(blocks(count), dim3(Tile::threads), Tile::shared_bytes, stream);
-    return launch<gemm_tensor_kernel<T, tile, a_along, b_along, sums_a>>(shape, a, columns_of_runs<typename Tile::Element>(a));
+    const int run = columns_of_runs<typename Tile::Element>(a);
+    if constexpr (!sums_a)
+        if (a.mask.p > 0) return launch<gemm_tensor_dropout_kernel<T, tile, a_along, b_along>>(shape, a, run, keep_of<float>(a.mask));
+    return launch<gemm_tensor_kernel<T, tile, a_along, b_along, sums_a>>(shape, a, run);
 }
 
 template <class T, int tile> int launch_tensor_operands(const tc_gemm_args &a, bool a_along, bool b_along, void *stream)

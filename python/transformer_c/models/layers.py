@@ -15,7 +15,7 @@ from .._tensor import arange, as_tensor
 from ..nn.attention import join_heads
 from ..nn.layers import of_sequences
 from ..nn.packing import Packing, checked_lengths, packing_of, tensor_of_lengths
-from ..nn.transformer import activated, add_norm
+from ..nn.transformer import activated, add_norm, add_product
 from .config import Config, Widths
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
@@ -85,10 +85,10 @@ class Layer(nn.Module):
             weights = F.pad(weights, (0, packing.width - packing.longest) * 2)
         if self.norm_first:
             x = x + self.dropout(attended)
-            x = x + self.dropout(self._network(self.norm2(x), lengths))
+            x = add_product(x, self.linear2, self._hidden(self.norm2(x), lengths), self.dropout, lengths)
         else:
             x = add_norm(self.norm1, x, attended, self.dropout)
-            x = add_norm(self.norm2, x, self._network(x, lengths), self.dropout)
+            x = add_norm(self.norm2, x, of_sequences(self.linear2, self._hidden(x, lengths), lengths), self.dropout)
         return (x, weights) if return_attention else x
 
     def _attend(self, x: Tensor, visible: dict[str, Any], return_attention: bool, lengths: Any) -> tuple[Tensor, Tensor | None]:
@@ -99,9 +99,8 @@ class Layer(nn.Module):
         values, weights = found if return_attention else (found, None)
         return of_sequences(self.out, join_heads(values), lengths), weights
 
-    def _network(self, x: Tensor, lengths: Any) -> Tensor:
-        between = activated(self.linear1, ACTIVATIONS[self.activation], x, lengths)
-        return of_sequences(self.linear2, between, lengths)
+    def _hidden(self, x: Tensor, lengths: Any) -> Tensor:
+        return activated(self.linear1, ACTIVATIONS[self.activation], x, lengths)
 
 
 class Pooler(nn.Linear):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeGuard, TypeVar
 
 import numpy as np
 
@@ -13,8 +13,9 @@ from .. import functional as F
 from .._arguments import all_of, array, count, divisible, not_negative, probability
 from .._core import Tensor
 from .._names import explained
-from .._promotion import cast_input
+from .._promotion import cast_input, is_half
 from .._tensor import full, triu
+from ..random import as_generator
 from . import init
 from .attention import MultiheadAttention, own_length
 from .cache import KeyValueCache, one_a_layer, restored_on_error
@@ -24,15 +25,25 @@ from .module import Module
 from .packing import Packing, checked_lengths, packing_of
 
 _Caches = Sequence[KeyValueCache] | None  # one per layer
+_M = TypeVar("_M", bound=Module)
 _ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"relu": F.relu, "gelu": F.gelu}
+
+
+def _is_plain(module: Any, kind: type[_M]) -> TypeGuard[_M]:
+    """Is it of this class, neither another layer nor one with hooks?"""
+    return type(module) is kind and "forward" not in vars(module)
+
+
+def _probability_of(dropout: Dropout) -> float:
+    return dropout.p if dropout.training else 0.0
 
 
 def add_norm(norm: Module, x: Tensor, update: Tensor, dropout: Module | None = None) -> Tensor:
     """norm(x + dropout(update)); for a LayerNorm and a Dropout, in one pass over memory."""
-    plain = type(norm) is LayerNorm and "forward" not in vars(norm)  # not another layer, nor one with hooks
+    plain = _is_plain(norm, LayerNorm)
     p = 0.0
-    if plain and type(dropout) is Dropout and "forward" not in vars(dropout):
-        p = dropout.p if dropout.training else 0.0
+    if plain and _is_plain(dropout, Dropout):
+        p = _probability_of(dropout)
     elif dropout is not None:
         update = dropout(update)
     if x.dtype != update.dtype:  # the first block may get integers
@@ -55,13 +66,48 @@ def applied_by_a_product(activation: Any) -> str | None:
     return None
 
 
-def activated(first: Module, activation: Callable[[Tensor], Tensor], x: Tensor, lengths: Any = None) -> Tensor:
-    """activation(first(x)); of a Linear, where the product can apply the activation, in one pass over memory. `lengths`: of_sequences."""
+def _rounds_once(weight: Tensor) -> bool:
+    """Does a product that drops round as the layers one by one do? Halves of CPUs are rounded after each layer, to the same bits as ever."""
+    return weight.is_cuda or not is_half(weight)
+
+
+def _product(
+    layer: Linear, x: Tensor, activation: str | None, lengths: Any, dropout: Dropout | None = None, residual: Tensor | None = None
+) -> Tensor:
+    """dropout(activation(layer(x))) + residual, the mask being the one that `dropout` would draw."""
+    weight, p = layer.weight, 0.0 if dropout is None else _probability_of(dropout)
+    x = cast_input(x, weight, "Linear")
+    if p == 0.0:
+        return _core.linear(x, weight, layer.bias, activation, residual, sequence_lengths=lengths)
+
+    def dropping(seed: int, call: int) -> Tensor:
+        return _core.linear(x, weight, layer.bias, activation, residual, sequence_lengths=lengths, dropout=p, seed=seed, call=call)
+
+    return as_generator(None).with_mask(dropping)
+
+
+def activated(
+    first: Module, activation: Callable[[Tensor], Tensor], x: Tensor, lengths: Any = None, dropout: Module | None = None
+) -> Tensor:
+    """dropout(activation(first(x))); of a Linear, where the product can apply them, in one pass over memory. `lengths`: of_sequences."""
     fused = applied_by_a_product(activation)
-    if fused and type(first) is Linear and "forward" not in vars(first):
-        weight = first.weight
-        return _core.linear(cast_input(x, weight, "Linear"), weight, first.bias, fused, sequence_lengths=lengths)
-    return activation(of_sequences(first, x, lengths))
+    if not fused or not _is_plain(first, Linear):
+        y = activation(of_sequences(first, x, lengths))
+    elif _is_plain(dropout, Dropout) and _rounds_once(first.weight):
+        return _product(first, x, fused, lengths, dropout)
+    else:
+        y = _product(first, x, fused, lengths)
+    return y if dropout is None else dropout(y)
+
+
+def add_product(x: Tensor, last: Module, h: Tensor, dropout: Module, lengths: Any = None) -> Tensor:
+    """x + dropout(last(h)); of a Linear and a Dropout in train mode, in one pass over memory."""
+    if _is_plain(last, Linear) and _is_plain(dropout, Dropout):
+        weight = last.weight
+        of_one_kind = x.dtype == weight.dtype and x.is_cuda == weight.is_cuda and x.shape == (*h.shape[:-1], weight.shape[0])
+        if of_one_kind and _probability_of(dropout) > 0.0 and _rounds_once(weight):
+            return _product(last, h, None, lengths, dropout, x)
+    return x + dropout(of_sequences(last, h, lengths))
 
 
 def _activation(given: Any) -> Callable[[Tensor], Tensor]:
@@ -133,8 +179,18 @@ class _Layer(Module):
             return x + dropout(part(norm(x)))
         return add_norm(norm, x, part(x), dropout)
 
+    def _hidden(self, x: Tensor, lengths: Any = None) -> Tensor:
+        return activated(self.linear1, self.activation, x, lengths, self.dropout)
+
     def _feed_forward(self, x: Tensor, lengths: Any = None) -> Tensor:
-        return of_sequences(self.linear2, self.dropout(activated(self.linear1, self.activation, x, lengths)), lengths)
+        return of_sequences(self.linear2, self._hidden(x, lengths), lengths)
+
+    def _add_feed_forward(self, i: int, x: Tensor, lengths: Any = None) -> Tensor:
+        """_residual() of the network, the i-th part of the layer."""
+        if not self.norm_first:
+            return self._residual(i, x, lambda x: self._feed_forward(x, lengths))
+        hidden = self._hidden(getattr(self, f"norm{i}")(x), lengths)
+        return add_product(x, self.linear2, hidden, getattr(self, f"dropout{i}"), lengths)
 
 
 def _without_padding(
@@ -245,7 +301,7 @@ class TransformerEncoderLayer(_Layer):
         def attend(x: Tensor) -> Tensor:
             return self.self_attn(x, x, x, padding, need_weights=False, attn_mask=mask, is_causal=is_causal, **options)[0]
 
-        return self._residual(2, self._residual(1, x, attend), lambda x: self._feed_forward(x, lengths))
+        return self._add_feed_forward(2, self._residual(1, x, attend), lengths)
 
 
 class TransformerDecoderLayer(_Layer):
@@ -310,7 +366,7 @@ class TransformerDecoderLayer(_Layer):
 
         with restored_on_error([past_key_value]):
             x = self._residual(2, self._residual(1, x, attend), attend_to_memory)
-            return self._residual(3, x, self._feed_forward)
+            return self._add_feed_forward(3, x)
 
 
 def _copies(layer: Module, num_layers: int) -> ModuleList:

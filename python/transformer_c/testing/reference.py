@@ -249,17 +249,19 @@ def matmul_backward(dy, a, b):
     return sum_to(dy @ swap(b), a.shape), sum_to(swap(a) @ dy, b.shape)
 
 
-def linear(x, weight, bias=None, activation=None, residual=None):
-    """activation(x weight^T + bias) + residual.  x (..., K), weight (N, K), bias (N), residual (..., N)."""
+def linear(x, weight, bias=None, activation=None, residual=None, multiplier=None):
+    """activation(x weight^T + bias) * multiplier + residual, the multiplier (..., N) being dropout's.  x (..., K), weight (N, K), bias (N),
+    residual (..., N)."""
     y = f64(x) @ f64(weight).T
-    y = ACTIVATIONS[activation][0](y if bias is None else y + f64(bias))
+    y = ACTIVATIONS[activation][0](y if bias is None else y + f64(bias)) * (1 if multiplier is None else f64(multiplier))
     return y if residual is None else y + f64(residual)
 
 
-def linear_backward(dy, x, weight, bias=None, activation=None, residual=None):
+def linear_backward(dy, x, weight, bias=None, activation=None, residual=None, multiplier=None):
     """dx, dweight, dbias, dresidual."""
     dy, x, weight = f64(dy), f64(x), f64(weight)
-    before = ACTIVATIONS[activation][1](dy, linear(x, weight, bias))
+    kept = dy if multiplier is None else dy * f64(multiplier)
+    before = ACTIVATIONS[activation][1](kept, linear(x, weight, bias))
     count = math.prod(x.shape[:-1])
     rows = before.reshape(count, weight.shape[0])
     dweight = rows.T @ x.reshape(count, weight.shape[1])

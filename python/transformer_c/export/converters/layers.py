@@ -70,6 +70,8 @@ _ACTIVATIONS: dict[str, Callable[[Builder, str, Any], str]] = {
 
 @converter("linear")
 def _linear(g: Builder, a: dict, out: list) -> str:
+    if a["dropout"]:
+        raise ExportError("linear drops elements: export the model in eval mode, after model.eval()")
     dtype = out[0].dtype
     y = g.op("MatMul", g.cast(a["x"], dtype), g.op("Transpose", g.cast(a["weight"], dtype), perm=[1, 0]))
     if a["bias"] is not None:
