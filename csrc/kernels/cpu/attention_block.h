@@ -410,11 +410,12 @@ static inline void choose_kept(const query_block *x, const key_block *y)
     const uint32_t threshold = tc_keep_threshold(p->dropout);
     const int64_t row_groups = (p->Tk + TC_PHILOX_GROUP - 1) / TC_PHILOX_GROUP;
     const int64_t head = tc_place(&p->heads, x->b * p->H + x->h);
+    const philox_call call = philox_begin(p->seed, p->call);
     for (int i = 0; i < x->nq; i++) {
         const int64_t first = (head * p->Tq + x->q0 + i) * row_groups + y->k0 / TC_PHILOX_GROUP;
         for (int j = 0; j < y->nk; j += TC_PHILOX_GROUP) {
             uint32_t words[TC_PHILOX_GROUP];
-            philox_group(words, p->seed, p->call, (uint64_t)(first + j / TC_PHILOX_GROUP));
+            philox_group(words, &call, (uint64_t)(first + j / TC_PHILOX_GROUP));
             uint8_t *row = x->kept_rows + i * KEYS + j;
             for (int w = 0; w < TC_PHILOX_GROUP; w++) row[w] = words[w] >= threshold;
         }

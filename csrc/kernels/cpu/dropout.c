@@ -14,12 +14,20 @@ TC_INLINE void prefetch_group(const real *x, real *y)
     }
 }
 
+/* `lanes` elements, of which those are kept whose words say so. */
+TC_INLINE void drop_some(real *y, const real *x, vreal scale, const uint32_t *words, uint32_t threshold, int lanes)
+{
+    v_store_some(y, v_select(v_keep(words, threshold), v_load_some(x, lanes) * scale, v_zero()), lanes);
+}
+
 void TC_KERNEL(drop)(const tc_mask *mask, real *y, const real *x, int64_t begin, int64_t end)
 {
     const bool none = mask->p == 1.0; /* no 32-bit threshold can express it */
     const vreal scale = v_set1((real)tc_keep_scale(mask->p));
     const uint32_t threshold = tc_keep_threshold(mask->p);
-    uint32_t words[2 * TC_PHILOX_GROUP] = {0}; /* a vector may begin anywhere in the first half */
+    const philox_call call = philox_begin(mask->seed, mask->call);
+    uint32_t words[TC_PHILOX_GROUP + TC_LANES]; /* a vector may begin anywhere in the group */
+    for (int i = 0; i < TC_LANES; i++) words[TC_PHILOX_GROUP + i] = 0;
     while (begin < end) {
         const int64_t row = mask->places.row, in_row = row - begin % row, here = end - begin < in_row ? end - begin : in_row;
         const int64_t first = tc_place(&mask->places, begin), last = first + here; /* in the whole batch */
@@ -27,12 +35,15 @@ void TC_KERNEL(drop)(const tc_mask *mask, real *y, const real *x, int64_t begin,
             const int64_t skip = at % TC_PHILOX_GROUP, left = last - at;
             const int64_t n = TC_PHILOX_GROUP - skip < left ? TC_PHILOX_GROUP - skip : left;
             prefetch_group(x, y);
-            philox_group(words, mask->seed, mask->call, (uint64_t)(at / TC_PHILOX_GROUP));
-            for (int64_t i = 0; i < n; i += TC_LANES) {
-                const int lanes = v_left(n, i);
-                const vmask keep = none ? v_first(0) : v_keep(words + skip + i, threshold);
-                v_store_some(y + i, v_select(keep, v_load_some(x + i, lanes) * scale, v_zero()), lanes);
-            }
+            if (none)
+                __builtin_memset(words, 0, sizeof words); /* below the threshold */
+            else
+                philox_group(words, &call, (uint64_t)(at / TC_PHILOX_GROUP));
+            if (n == TC_PHILOX_GROUP) {
+                TC_UNROLL
+                for (int i = 0; i < TC_PHILOX_GROUP; i += TC_LANES) drop_some(y + i, x + i, scale, words + i, threshold, TC_LANES);
+            } else
+                for (int64_t i = 0; i < n; i += TC_LANES) drop_some(y + i, x + i, scale, words + skip + i, threshold, v_left(n, i));
             at += n;
             y += n;
             x += n;

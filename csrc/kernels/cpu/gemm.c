@@ -60,6 +60,12 @@ typedef struct gemm_item {
 /* Tiles of nearly equal height: 16 rows are 8 + 8, not 14 + 2. */
 TC_INLINE int64_t tile_count(int64_t rows) { return (rows + TC_TILE_ROWS - 1) / TC_TILE_ROWS; }
 TC_INLINE int tile_height(int64_t rows, int64_t tiles, int64_t tile) { return (int)(rows / tiles + (tile < rows % tiles)); }
+/* How many tiles from this one on are as high: the higher ones come first. */
+TC_INLINE int64_t tiles_as_high(const gemm_item *it, int64_t tile)
+{
+    const int64_t higher = it->rows % it->tiles;
+    return (tile < higher ? higher : it->tiles) - tile;
+}
 
 /* Sums of the products: at (row, col) of the item. Where c is as computed and nothing else is asked for, c itself. */
 typedef struct sums_place {
@@ -165,19 +171,23 @@ static void column_of_tiles(const gemm_item *it, const group_of_b *b, const real
     const char *next = next_panels(it, b, col, vectors, k0, kc);
     w.fetch_panel = it->panel_stride * stored_size(stored_of(b->kind));
     w.fetch_lines = (int)((FETCH_ROWS * row_bytes / TC_GEMM_PANEL_BYTES + fetchers - 1) / fetchers);
+    const bool finishes = last && two_steps, adds = last && !two_steps && it->residual;
+    const real *const carried_sums = w.carried;
     int64_t row = 0;
-    for (int64_t tile = 0; tile < it->tiles; tile++) {
+    for (int64_t tile = 0, count; tile < it->tiles; tile += count) {
         const int height = tile_height(it->rows, it->tiles, tile);
         const sums_place sums = sums_at(it, row, col);
         point_to_a(&w, it, a, row, height, k0, kc);
         w.c = sums.first;
         w.c_row = sums.row;
-        w.residual = last && !two_steps && it->residual ? (const real *)it->residual + row * g->residual_row + col : NULL;
+        w.residual = adds ? (const real *)it->residual + row * g->residual_row + col : NULL;
+        if (carried_sums) w.carried = carried_sums + row * w.carried_row;
         w.fetch = next && tile < fetchers ? next + kc * tile / fetchers * row_bytes : NULL;
+        count = !finishes && !w.fetch && computes_several(height, vectors, b->kind, w.a_row != 1) ? tiles_as_high(it, tile) : 1;
+        w.tiles = count;
         choose_tile(height, vectors, b->kind, w.a_row != 1)(&w);
-        if (last && two_steps) finish_tile(it, height, row, col, cols);
-        row += height;
-        if (w.carried) w.carried += height * w.carried_row;
+        if (finishes) finish_tile(it, height, row, col, cols);
+        row += count * height;
     }
 }
 

@@ -14,6 +14,7 @@ typedef struct tile_work {
     const void *b;
     real *c;
     int64_t a_row, a_col, b_row, b_vector, b_pair, c_row, carried_row, residual_row;
+    int64_t tiles;      /* one below the other, for functions that compute several */
     int lanes, b_lanes; /* of the last vector: columns of C that exist, and that b has */
     bool add_c, relu;
     const char *fetch;   /* what to prefetch meanwhile, or NULL: fetch_lines cache lines of each panel for every FETCH_ROWS rows of b */
@@ -40,7 +41,7 @@ typedef enum b_kind {
 } b_kind;
 TC_INLINE tc_stored stored_of(const b_kind kind) { return kind == B_PAIRS ? TC_STORED_BFLOAT16 : (tc_stored)kind; }
 
-typedef void (*tile_function)(const tile_work *w);
+typedef void (*tile_function)(tile_work *w);
 
 /* One step of k, b widened in registers. */
 TC_INLINE void tile_step_stored(const int rows, const int vectors, const tc_stored stored, tc_tile c, const real *a, int64_t a_row,
@@ -195,15 +196,38 @@ TC_INLINE void tile_product(const int rows, const int vectors, const b_kind kind
     tile_end(rows, vectors, c, w);
 }
 
+/* The highest tiles of most products: one call computes w->tiles of them and changes *w. A call for each takes as long as some rows of b,
+ * which counts where K is small. For Arm GCC would spill. */
+#if defined(__AVX2__)
+enum { ROWS_OF_SEVERAL = TC_TILE_ROWS };
+#else
+enum { ROWS_OF_SEVERAL = 0 };
+#endif
+TC_INLINE bool computes_several(int rows, int vectors, b_kind kind, bool plain)
+{
+    return rows == ROWS_OF_SEVERAL && vectors == 2 && kind == B_REAL && plain;
+}
+TC_INLINE void plain_tiles(const int rows, tile_work *w)
+{
+    for (;;) {
+        tile_product(rows, 2, B_REAL, w->a_row, 1, w);
+        if (!computes_several(rows, 2, B_REAL, true) || --w->tiles <= 0) return;
+        w->a += rows * w->a_row;
+        w->c += rows * w->c_row;
+        if (w->carried) w->carried += rows * w->carried_row;
+        if (w->residual) w->residual += rows * w->residual_row;
+    }
+}
+
 /* A tile function for every number of rows, for one and two vectors, and for A with adjacent rows (packed blocks, a transposed A) or with
  * adjacent elements of a row. */
 #define TILE_FUNCTION(name, rows, vectors, kind, a_row, a_col)                                                                             \
-    static void tile_##rows##x##vectors##name(const tile_work *w) { tile_product(rows, vectors, kind, a_row, a_col, w); }
+    static void tile_##rows##x##vectors##name(tile_work *w) { tile_product(rows, vectors, kind, a_row, a_col, w); }
 #define REAL_TILES(rows)                                                                                                                   \
     TILE_FUNCTION(_packed, rows, 1, B_REAL, 1, w->a_col)                                                                                   \
     TILE_FUNCTION(_packed, rows, 2, B_REAL, 1, w->a_col)                                                                                   \
     TILE_FUNCTION(_plain, rows, 1, B_REAL, w->a_row, 1)                                                                                    \
-    TILE_FUNCTION(_plain, rows, 2, B_REAL, w->a_row, 1)
+    static void tile_##rows##x2_plain(tile_work *w) { plain_tiles(rows, w); }
 #define REAL_ROW(rows) {{tile_##rows##x1_packed, tile_##rows##x2_packed}, {tile_##rows##x1_plain, tile_##rows##x2_plain}},
 
 /* With adjacent elements of a row of A: B of halves, for so few rows that widening it for each tile costs less than storing it widened; and
@@ -310,8 +334,8 @@ TC_INLINE void two_tiles(const b_kind kind, const tile_work *w)
     tile_end(1, 4, d, &second);
 }
 
-static void tile_1x8_float16(const tile_work *w) { two_tiles(B_FLOAT16, w); }
-static void tile_1x8_pairs(const tile_work *w) { two_tiles(B_PAIRS, w); }
+static void tile_1x8_float16(tile_work *w) { two_tiles(B_FLOAT16, w); }
+static void tile_1x8_pairs(tile_work *w) { two_tiles(B_PAIRS, w); }
 static const tile_function widest_tiles[B_KINDS] = {[B_FLOAT16] = tile_1x8_float16, [B_PAIRS] = tile_1x8_pairs};
 TC_INLINE bool is_widest(int64_t rows, tc_stored stored) { return rows == 1 && stored != TC_STORED_AS_COMPUTED; }
 #else
