@@ -28,21 +28,8 @@ typedef struct tc_encoder_block_args {
 } tc_encoder_block_args;
 extern const tc_kernel tc_kernel_encoder_block_forward;
 
-/* On GPUs alone.  dx,dy (B,T,E). What is between the parts is computed again. Items are chunks of `chunk` sequences, the last of which may
- * be smaller; each writes a row of partial (chunks, tc_encoder_block_places_of()), the gradients of the parameters, as computed. */
-typedef struct tc_encoder_block_backward_args {
-    tc_encoder_block_args block; /* y is not used */
-    void *dx, *partial;
-    const void *dy;
-    int64_t chunk;
-} tc_encoder_block_backward_args;
-extern const tc_kernel tc_kernel_encoder_block_backward;
-
-/* Chunks at most: what they write is summed by a second launch. */
-#define TC_ENCODER_BLOCK_CHUNKS 256
-
 /* Where the gradients of qkv_weight, qkv_bias, out_weight, ..., gamma1, beta1, gamma2 and beta2 begin, in elements, and their end. Each
- * begins at a multiple of 8; what is between them is written as zeros. */
+ * begins at a multiple of 8; what is between them is not written. */
 #define TC_ENCODER_BLOCK_PARAMETERS 12
 typedef struct tc_encoder_block_places {
     int64_t begin[TC_ENCODER_BLOCK_PARAMETERS], size[TC_ENCODER_BLOCK_PARAMETERS], end;
@@ -59,6 +46,35 @@ static inline tc_encoder_block_places tc_encoder_block_places_of(int64_t E, int6
     }
     return places;
 }
+
+/* On GPUs alone.  dx,dy (B,T,E). What is between the parts is computed again. Items are chunks of `chunk` sequences, the last of which may
+ * be smaller; each writes a row of partial (chunks, end of the places), the gradients of the parameters, as computed. */
+typedef struct tc_encoder_block_backward_args {
+    tc_encoder_block_args block; /* y is not used */
+    void *dx, *partial;
+    const void *dy;
+    int64_t chunk;
+} tc_encoder_block_backward_args;
+extern const tc_kernel tc_kernel_encoder_block_backward;
+
+/* Sequences of a chunk: partial has at most so many rows, and so many elements. */
+#define TC_ENCODER_BLOCK_CHUNKS 256
+#define TC_ENCODER_BLOCK_PARTIAL (4 * 1048576)
+static inline int64_t tc_encoder_block_chunk(int64_t B, const tc_encoder_block_places *places)
+{
+    const int64_t fit = TC_ENCODER_BLOCK_PARTIAL / places->end;
+    return tc_divide_up(B, fit < TC_ENCODER_BLOCK_CHUNKS ? fit : TC_ENCODER_BLOCK_CHUNKS);
+}
+
+/* On GPUs alone, the second step: out[i], unless it is NULL, = the sum of the gradients of parameter i over the rows of partial, in order.
+ * One item. */
+typedef struct tc_encoder_block_sums_args {
+    void *out[TC_ENCODER_BLOCK_PARAMETERS];
+    const void *partial;
+    int64_t chunks;
+    tc_encoder_block_places places;
+} tc_encoder_block_sums_args;
+extern const tc_kernel tc_kernel_encoder_block_sums;
 
 /* ---- on GPUs: a block of threads takes a sequence, which stays in its shared memory ---------------------------------------------- */
 

@@ -18,7 +18,7 @@ typedef void (*tc_range_kernel)(const void *args, int64_t begin, int64_t end, vo
 /* How far before it is needed the CPU kernels ask for memory, in bytes; 0 on processors that read ahead better alone. Set by core/cpu.c. */
 extern size_t tc_kernel_bytes_ahead;
 
-#define TC_KERNEL_WRITES 5
+#define TC_KERNEL_WRITES 12
 
 /* One member of the args through which a kernel writes. */
 typedef struct tc_kernel_write {

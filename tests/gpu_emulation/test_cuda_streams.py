@@ -436,6 +436,6 @@ def test_the_table_of_what_kernels_write_agrees_with_their_headers():
                 pointers |= {w for w in re.findall(r"(\w+)(?:\[\w+\])?\s*(?:,|$)", declaration.split(maxsplit=1)[1].replace("*", ""))}
             if words[0] in ("tc_attention_backward_args", "tc_gemm_args", "tc_index_args", "tc_index_points_args"):
                 pointers |= {word.rstrip(",") for word in words[1:]}
-        told = {w.split(".")[0] for w in written.replace(",", " ").split()}
+        told = {re.split(r"[.\[]", w)[0] for w in written.replace(",", " ").split()}
         read = set(only_read.get(name, "").split()) | ({"in"} if struct == "tc_elementwise_args" else set())
         assert told | read == pointers and not told & read, name

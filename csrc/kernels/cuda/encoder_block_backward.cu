@@ -1,5 +1,5 @@
 // encoder_block_backward.cu: all gradients of an encoder block of short sequences in one launch, but for the sum of what the blocks of
-// threads have, which sum_partials adds up. A block takes the sequences of its chunk one after the other: it computes the forward again,
+// threads have, which a second one adds up. A block takes the sequences of its chunk one after the other: it computes the forward again,
 // whose rows stay in its shared memory, and then the gradients from dy to dx.
 //
 // The products are those of encoder_block.cuh, their weights read once as they are and once transposed. A gradient of a weight is a sum
@@ -51,17 +51,10 @@ template <class Real> struct Gradients {
 
     __device__ __forceinline__ void add(Real *at, Real value) const { *at = first ? value : *at + value; }
 
-    // Zeros up to where the next begins.
-    template <class S> __device__ __forceinline__ void fill(int parameter) const
-    {
-        const int64_t size = places.size[parameter], at = size + thread_in_block();
-        if (first && at < divide_up(size, 8) * 8) to[places.begin[parameter] + at] = 0;
-    }
     // Of parameter (N), sum(c) each.
     template <class S, class F> __device__ __forceinline__ void add_columns(int parameter, int N, F sum) const
     {
         for (int c = thread_in_block(); c < N; c += S::threads) add(to + places.begin[parameter] + c, sum(c));
-        fill<S>(parameter);
     }
     // Of a weight (N,K) and the bias (N) that follows it: d (T,N) transposed times x (T,K).
     template <class S>
@@ -103,7 +96,6 @@ template <class Real> struct Gradients {
                 }
             }
         }
-        fill<S>(parameter);
         add_columns<S>(parameter + 1, N, [&](int c) {
             Real sum = 0;
             for (int t = 0; t < length; t++) sum += d[t * d_row + c];
@@ -432,6 +424,20 @@ __global__ void __launch_bounds__(S::threads, 1) encoder_block_backward_kernel(c
     }
 }
 
+// Blocks take neighbouring columns, blockDim (warp_lanes, column_row_lanes). What lies between two parameters belongs to none.
+template <class T>
+__global__ void __launch_bounds__(column_threads) encoder_block_sums_kernel(const __grid_constant__ tc_encoder_block_sums_args a)
+{
+    const int64_t column = static_cast<int64_t>(blockIdx.x) * warp_lanes + threadIdx.x;
+    const compute<T> sum = sum_of_chunks<compute<T>>(a.partial, a.chunks, a.places.end, column);
+    if (threadIdx.y != 0) return;
+    TC_UNROLL
+    for (int i = 0; i < TC_ENCODER_BLOCK_PARAMETERS; i++) {
+        const int64_t at = column - a.places.begin[i];
+        if (at >= 0 && at < a.places.size[i] && a.out[i]) narrow(static_cast<T *>(a.out[i])[at], sum);
+    }
+}
+
 // The products of the forward, without the last where no norm follows it, and those of their gradients.
 template <class T> void add_transposed(Block<T> &block)
 {
@@ -466,4 +472,11 @@ template <class T> int tc_cuda_encoder_block_backward(const void *args, int64_t 
     return length <= Short::length ? start_shape(Short()) : start_shape(Long());
 }
 
+template <class T> int tc_cuda_encoder_block_sums(const void *args, int64_t, void *, void *stream)
+{
+    const auto &a = *static_cast<const tc_encoder_block_sums_args *>(args);
+    return launch<encoder_block_sums_kernel<T>>(column_launch(1, a.places.end, stream), a);
+}
+
 TC_FOR_EACH_DTYPE(TC_CUDA_INSTANTIATE, encoder_block_backward)
+TC_FOR_EACH_DTYPE(TC_CUDA_INSTANTIATE, encoder_block_sums)

@@ -203,6 +203,28 @@ __device__ __forceinline__ void sum_columns(const int64_t &rows, const int64_t &
     store(sums, chunk * C + column);
 }
 
+// The sum of a column of partial (chunks,C), in the threads with threadIdx.y 0, blockDim (warp_lanes, column_row_lanes). All threads of a
+// column read; the first adds up in the order of the chunks, so that the result is that of one thread which has summed all of it.
+template <class Real>
+__device__ __forceinline__ Real sum_of_chunks(const void *partial, const int64_t &chunks, const int64_t &C, int64_t column)
+{
+    constexpr int reads = 8; // of each thread, before they are added up
+    TC_SHARED(Real, some, [reads * column_row_lanes][warp_lanes]);
+    Real sum = 0;
+    for (int64_t first = 0; first < chunks; first += reads * column_row_lanes) {
+        TC_UNROLL
+        for (int i = 0; i < reads; i++) {
+            const int row = i * column_row_lanes + static_cast<int>(threadIdx.y);
+            some[row][threadIdx.x] = column < C && first + row < chunks ? row_at<Real>(partial, first + row, C)[column] : Real(0);
+        }
+        __syncthreads();
+        const int64_t left = chunks - first;
+        for (int row = 0; threadIdx.y == 0 && row < reads * column_row_lanes && row < left; row++) sum += some[row][threadIdx.x];
+        __syncthreads();
+    }
+    return sum;
+}
+
 inline Launch column_launch(int64_t chunks, int64_t C, void *stream)
 {
     return Launch(blocks(chunks * divide_up(C, warp_lanes)), dim3(warp_lanes, column_row_lanes), 0, stream);
