@@ -30,7 +30,7 @@ INSTANTIATED = re.compile(
 )
 # Become part of the file: each once.
 INCLUDED = re.compile(
-    r'^#include "(attention_float.cuh|attention_mma.cuh|attention_mma_forward.cuh|attention_backward_mma.cuh|encoder_block.cuh|gemm_epilogue.cuh|gemm_tensor.cuh|norm_backward.cuh|vector_rows.cuh)"\n',
+    r'^#include "(attention_float.cuh|attention_mma.cuh|attention_mma_forward.cuh|attention_backward_mma.cuh|encoder_block.cuh|encoder_block_rows.cuh|gemm_epilogue.cuh|gemm_tensor.cuh|norm_backward.cuh|vector_rows.cuh)"\n',
     flags=re.M,
 )
 AFTER = {"attention_mma.cu": "attention_mma_map.cu"}  # what follows a file, whose main function starts its kernels too
@@ -251,8 +251,8 @@ OPTIMIZER = [
     Bug("state_not_stored", "if (chunk.state[s]) store_global", "if (chunk.state[s] && s) store_global", "plain", "round_robin", "wrong result"),
 ]  # fmt: skip
 ENCODER_BLOCK = [
-    Bug("missing_barrier", "if (product < products) fetch();\n        __syncthreads();", "if (product < products) fetch();", "access", "random", "race|uninitialised"),
-    Bug("no_zeros_after_the_weight", "n < p.N ? p.K - k - own_k() : 0", "p.K - k - own_k()", "plain", "round_robin", "out of bounds|wrong result"),
+    Bug("missing_barrier", "fetch();\n        __syncthreads();", "fetch();", "access", "random", "race|uninitialised"),
+    Bug("no_zeros_after_the_weight", "n >= p.N || kk >= p.K ? 0", "kk >= p.K ? 0", "plain", "round_robin", "out of bounds|wrong result"),
     Bug("rows_in_the_same_banks", "row = (depth / lanes | 1) * lanes", "row = depth", "count", "round_robin", "costly"),
     Bug("qkv_not_complete", "/ own_queries;\n    __syncthreads(); // the", "/ own_queries;\n    // the", "access", "random", "race|uninitialised"),
     Bug("mask_of_one_query", "!mask[query[i] * m.row", "!mask[query[0] * m.row", "plain", "round_robin", "wrong result"),
