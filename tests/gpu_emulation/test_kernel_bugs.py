@@ -25,6 +25,7 @@ MAINS = {
     "optimizer.cu": "adam_main.h",
     "encoder_block.cu": "encoder_block_main.h",
     "gemm_tensor.cu, dropout": "product_with_dropout_main.h",
+    "encoder_block_backward.cu": "encoder_block_backward_main.h",
 }
 INSTANTIATED = re.compile(
     r"^((template int tc::launch_tensor_gemm|INSTANTIATE\w*\(|TC_FOR_EACH_DTYPE\(|TC_OPTIMIZER_KERNEL\().*|int tc::(launch_(float|tf32)_gemm|attention_float_\w+)\((?:.*\n)*?})\n",
@@ -32,7 +33,7 @@ INSTANTIATED = re.compile(
 )
 # Become part of the file: each once.
 INCLUDED = re.compile(
-    r'^#include "(attention_float.cuh|attention_mma.cuh|attention_mma_forward.cuh|attention_backward_mma.cuh|dropout.cuh|encoder_block.cuh|gemm_epilogue.cuh|gemm_tensor.cuh|norm_backward.cuh|vector_rows.cuh)"\n',
+    r'^#include "(attention_float.cuh|attention_mma.cuh|attention_mma_forward.cuh|attention_backward_mma.cuh|dropout.cuh|encoder_block.cuh|encoder_block_rows.cuh|gemm_epilogue.cuh|gemm_tensor.cuh|norm_backward.cuh|vector_rows.cuh)"\n',
     flags=re.M,
 )
 AFTER = {"attention_mma.cu": "attention_mma_map.cu"}  # what follows a file, whose main function starts its kernels too
@@ -253,12 +254,34 @@ OPTIMIZER = [
     Bug("state_not_stored", "if (chunk.state[s]) store_global", "if (chunk.state[s] && s) store_global", "plain", "round_robin", "wrong result"),
 ]  # fmt: skip
 ENCODER_BLOCK = [
-    Bug("missing_barrier", "if (product < products) fetch();\n        __syncthreads();", "if (product < products) fetch();", "access", "random", "race|uninitialised"),
-    Bug("no_zeros_after_the_weight", "n < p.N ? p.K - k - own_k() : 0", "p.K - k - own_k()", "plain", "round_robin", "out of bounds|wrong result"),
+    Bug("missing_barrier", "fetch();\n        __syncthreads();", "fetch();", "access", "random", "race|uninitialised"),
+    Bug("no_zeros_after_the_weight", "n >= p.N || kk >= p.K ? 0", "kk >= p.K ? 0", "plain", "round_robin", "out of bounds|wrong result"),
     Bug("rows_in_the_same_banks", "row = (depth / lanes | 1) * lanes", "row = depth", "count", "round_robin", "costly"),
     Bug("qkv_not_complete", "/ own_queries;\n    __syncthreads(); // the", "/ own_queries;\n    // the", "access", "random", "race|uninitialised"),
     Bug("mask_of_one_query", "!mask[query[i] * m.row", "!mask[query[0] * m.row", "plain", "round_robin", "wrong result"),
     Bug("squares_after_the_row", "if (c + e < block.width) squares", "if (c < block.width) squares", "plain", "round_robin", "wrong result"),
+    Bug("places_of_this_process", "place_in_batch(dropping.places, sequence * count)", "sequence * count", "plain", "round_robin", "wrong result"),
+]  # fmt: skip
+ENCODER_BLOCK_BACKWARD = [
+    Bug("scores_not_ready", "__syncthreads(); // the scores are complete", "", "access", "random", "race|uninitialised"),
+    Bug("scores_of_other_heads_in_use", "__syncthreads(); // the rows are complete, and the", "// the", "access", "random", "race|uninitialised"),
+    Bug("rows_over_scores_in_use", "__syncthreads(); // the scores are read", "// the scores are read", "access", "random", "race"),
+    Bug("gradient_not_complete", "__syncthreads(); // the rows are complete\n        store_rows", "store_rows", "access", "random", "race|uninitialised"),
+    Bug("first_sequence_added", "*at = first ? value : *at + value;", "*at += value;", "plain", "round_robin", "wrong result"),
+    Bug("sequences_not_added", "if (!first) total = load_vector<lanes>(at);", "", "plain", "round_robin", "wrong result"),
+    Bug("sequences_beyond_the_last", "end = begin + b.chunk < b.sequences ? begin + b.chunk : b.sequences", "end = begin + b.chunk", "plain", "round_robin", "out of bounds"),
+    Bug("padding_of_heads", "clear_beyond<T, S>(block, 3 * block.width, d, block.wide_row);", "", "access", "round_robin", "uninitialised"),
+    Bug("scores_after_the_last_key", "if (key >= block.length) break;\n        TC_UNROLL\n        for (int i", "TC_UNROLL\n        for (int i", "plain", "round_robin", "wrong result"),
+    Bug("transposed_to_other_rows", "(row_of_transposed(i) + e) * row", "(row_of_transposed(i) + e) * depth", "plain", "round_robin", "wrong result"),
+    Bug("gradient_of_hidden_scores", "hidden[i] >> j & 1 ? Real(0) : queries", "queries", "plain", "round_robin", "wrong result"),
+    Bug("delta_left_out", "(dweight[i][j] - delta[i])", "dweight[i][j]", "plain", "round_robin", "wrong result"),
+    Bug("statistics_of_the_first_norm", "areas.statistics + branch * 2 * length;", "areas.statistics;", "plain", "round_robin", "wrong result"),
+    Bug("stream_left_out", "if (adds) before", "if (adds && false) before", "plain", "round_robin", "wrong result"),
+    Bug("slope_left_out", "is_relu ? value * activation_slope", "is_relu && row < 0 ? value * activation_slope", "plain", "round_robin", "wrong result"),
+    Bug("kept_without_scale", "areas.branch[at] = dropping.keep.applied(areas.gradient[at], kept);", "areas.branch[at] = kept ? areas.gradient[at] : compute<T>(0);", "plain", "round_robin", "wrong result"),
+    Bug("one_product_skipped", "block.norm_first ? weights - 1 : weights;", "weights - 1;", "plain", "round_robin", "wrong result"),
+    Bug("x_not_loaded_again", "load_rows<T, S>(block, sequence, block.x, areas.normal);", "", "plain", "round_robin", "wrong result"),
+    Bug("queries_in_the_same_banks", "query, query + pairs);", "2 * query, 2 * query + 1);", "count", "round_robin", "costly"),
 ]  # fmt: skip
 DROPOUT = [
     Bug("numbers_by_rows_in_memory", "row_length(a.N)", "row_length(a.c_row)", "plain", "round_robin", "wrong result"),
@@ -290,6 +313,7 @@ FILES = dict(
             OPTIMIZER,
             ENCODER_BLOCK,
             DROPOUT,
+            ENCODER_BLOCK_BACKWARD,
         ),
         strict=True,
     )

@@ -40,12 +40,12 @@ inline bool is_wrong(const char *name, int64_t i, int64_t d, float found, double
     return true;
 }
 
-// Do instructions so far have more passes over shared memory than their operands need?
-inline bool is_costly()
+// Do instructions so far have more passes over shared memory than their operands need, and than so many `more`?
+inline bool is_costly(int64_t more = 0)
 {
     const int64_t wavefronts = emulator_count("wavefronts"), ideal = emulator_count("ideal_wavefronts");
-    if (wavefronts <= ideal) return false;
-    printf("costly: %lld wavefronts, %lld would do\n", static_cast<long long>(wavefronts), static_cast<long long>(ideal));
+    if (wavefronts <= ideal + more) return false;
+    printf("costly: %lld wavefronts, %lld would do\n", static_cast<long long>(wavefronts), static_cast<long long>(ideal + more));
     return true;
 }
 
