@@ -195,7 +195,7 @@ TC_CHECKED tc_status tc_cuda_graph_give_up(tc_cuda_graph *graph, tc_error *err);
 void tc_cuda_graph_free(tc_cuda_graph *graph);
 
 bool tc_cuda_is_capturing(void); /* this thread */
-/* In a capture, around the call of an op with dropout: generator `number` has drawn `call`, and `count` in all, for it. */
+/* In a capture, around the call of an op with dropout: generator `number` has taken `count` numbers for it, from `call` on. */
 TC_CHECKED tc_status tc_cuda_begin_draw(int number, uint64_t seed, uint64_t call, uint64_t count, tc_error *err);
 void tc_cuda_end_draw(bool is_drawn); /* false: the op failed, and the generator has taken the numbers back */
 
@@ -477,12 +477,12 @@ typedef struct tc_encoder_block_options {
     bool norm_first;
     double eps1, eps2;
     double dropout, hidden_dropout; /* of both branches' results, and of the hidden layer before its activation */
-    uint64_t seed, call;            /* as in tc_dropout, which those that drop take in turn: call for the first one, then call + 1 */
+    uint64_t seed, call;            /* as in tc_dropout; each dropout with p > 0 takes the next number */
 } tc_encoder_block_options;
 
 /* x,y (B, T, E): attention, then a network with one hidden layer, each with a residual connection and layer norm, after it or, with
- * norm_first, before it. For short sequences: on CPUs a few of them at a time, without dropout and not for gradients, for which the parts
- * are as fast; on GPUs in one launch each way, which takes some sizes alone. */
+ * norm_first, before it. For short sequences: on CPUs a few of them at a time, without dropout or gradients, for which the parts are
+ * as fast; on GPUs in one launch each way, which takes some sizes alone. */
 TC_CHECKED tc_status tc_encoder_block(tc_tensor **y, tc_tensor *x, const tc_encoder_block_parts *parts,
                                       const tc_encoder_block_options *options, tc_error *err);
 /* Whether tc_encoder_block() takes x with `hidden` = F where x is: on a CPU those sizes with which it was measured to be faster than the

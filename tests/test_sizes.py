@@ -64,6 +64,7 @@ CASES = {
     "linear_backward": {**LINEAR, **DROPPED, "dy": np.ones((2, 3, 12), np.float32)},
     "qkv_projection": PROJECTION, "qkv_projection_forward": PROJECTION,
     "qkv_projection_backward": {**PROJECTION, **dict.fromkeys(("dq", "dk", "dv"), np.ones((2, 2, 3, 2), np.float32))},
+    "encoder_block": BLOCK,
     "encoder_block_forward": BLOCK,
     "attention": {**ATTENTION, "query": HEADS, "key": HEADS, "value": HEADS},
     "attention_forward": {**ATTENTION, "q": HEADS, "k": HEADS, "v": HEADS},
@@ -98,9 +99,10 @@ def integer_arguments():
     text = (ROOT / "csrc/ops/ops.def").read_text()
     options = re.search(r"#define ATTENTION_OPTIONS(.*?)\n#define", text, re.S)[1]
     sequences = re.search(r"#define OF_SEQUENCES(.*)", text)[1]
+    block = re.search(r"#define BLOCK_ARGUMENTS(.*?)\n#define", text, re.S)[1]
     found = {}
     for name, row in op_lists.op_rows(ROOT).items():
-        row = row.replace("ATTENTION_OPTIONS", options).replace("OF_SEQUENCES", sequences)
+        row = row.replace("ATTENTION_OPTIONS", options).replace("OF_SEQUENCES", sequences).replace("BLOCK_ARGUMENTS", block)
         found[name] = [argument for kind, argument in re.findall(r"\b([A-Z_]+)\((\w+)[,)]", row) if kind in INTEGER_KINDS]
     for path in sorted((ROOT / "csrc/python").glob("ops_*.c")):
         for name, spec in re.findall(r'(?:^    \{"|METHOD\()(\w+)"?, "([^"]*)"', path.read_text(), re.M):

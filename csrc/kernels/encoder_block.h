@@ -103,18 +103,19 @@ static inline size_t tc_encoder_block_shared_bytes(int64_t T, int64_t E, int64_t
 }
 
 /* Of the backward, in elements: where each area begins. (T,E): the sums that the norms take, or x and the second one; what attention gives;
- * the gradient; the branch's input and its gradient. (T,3E): queries, keys and values. (T,F) or (T,3E): the hidden layer, and the gradients
- * of queries, keys and values. (T,F) or nothing: what the activation was applied to. Then statistics and panels. While attention's
- * gradients are computed, its weights and the gradients of scores of some heads are where normal, branch and sum2 are at other times. */
+ * the gradient; a branch's input; its result before dropout, or what dropout keeps of the gradient, or the gradient of the input. (T,3E):
+ * queries, keys and values. (T,F) or (T,3E): the hidden layer, and the gradients of queries, keys and values. (T,F) or nothing: what the
+ * activation was applied to. Then statistics and panels. While attention's gradients are computed, its weights and the gradients of scores
+ * of some heads are where normal, branch and sum2 are at other times. */
 typedef struct tc_encoder_block_areas {
     int64_t sum1, values, gradient, normal, branch, sum2, wide, hidden, before, statistics, panels, end;
 } tc_encoder_block_areas;
 /* From one row of weights to the next: an odd number. */
 static inline int64_t tc_encoder_block_score_row(int64_t T) { return T | 1; }
-/* Heads whose gradients are computed at a time: enough for all threads of a block. */
+/* Heads whose gradients are computed at a time: as many as give work to all threads of a block, if there are so many, and one at least. */
 static inline int64_t tc_encoder_block_heads_at_once(int64_t T, int64_t H)
 {
-    const int64_t wanted = T < 32 ? 32 / (T < 1 ? 1 : T) : 1;
+    const int64_t rows = T <= 16 ? 32 : 64, wanted = T < 1 ? 1 : rows / T; /* of queries, by two for each group of eight threads */
     return wanted < H ? wanted : H;
 }
 static inline tc_encoder_block_areas tc_encoder_block_areas_of(int64_t T, int64_t E, int64_t F, int64_t H, size_t element,

@@ -212,8 +212,7 @@ static tc_status check_place(tc_scope *s, const tc_encoder_block_options *option
     const int64_t F = s->in[TC_BLOCK_UP].given->shape[0];
     if (!recorded || tc_encoder_block_takes_gradients(given[TC_BLOCK_X], F, options->num_heads, options->activation)) return TC_OK;
     return tc_fail(s->err, TC_ERROR_VALUE,
-                   "x has shape %s, and %s %" PRId64
-                   " rows: a block of this GPU does not have the shared memory that their gradients take; "
+                   "x has shape %s, and %s %" PRId64 " rows: a block of this GPU does not have enough shared memory for their gradients; "
                    "run the parts one by one, or without gradients (tc.no_grad)",
                    tc_tensor_text(text, given[TC_BLOCK_X]), tc_block_names[TC_BLOCK_UP], F);
 }

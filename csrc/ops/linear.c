@@ -106,7 +106,8 @@ static tc_status gradients_with(const tc_drawn_mask *mask, const tc_node *node, 
         TC_TRY(tc_drop(&dy, dy, mask, err));
         TC_TRY(tc_own(&s, dy));
     }
-    return tc_linear_gradients(node, dx, dweight, dbias, dy, x, weight, pre, activation, sequences, err);
+    const bool is_own = mask->kept.p > 0.0;
+    return tc_linear_gradients(node, dx, dweight, dbias, dy, is_own, x, weight, pre, activation, sequences, err);
 }
 
 static tc_status backward(tc_node *node, tc_tensor *const *grad_outputs, tc_tensor **grad_inputs, tc_error *err)
@@ -172,10 +173,12 @@ static tc_status check_backward(tc_scope *s, const tc_tensor *dy, const tc_tenso
     return tc_check_shape(s, pre, "pre", "dy has", dy->ndim, dy->shape);
 }
 
-/* *p: dy f'(pre), both contiguous, as dy is stored. */
-static tc_status through_activation(tc_scope *s, tc_tensor **p, const tc_tensor *dy, const tc_tensor *pre, tc_activation activation)
+/* *p: dy f'(pre), both contiguous, as dy is stored; in the place of dy if that may be overwritten. */
+static tc_status through_activation(tc_scope *s, tc_tensor **p, tc_tensor *dy, bool overwrites, const tc_tensor *pre,
+                                    tc_activation activation)
 {
-    TC_TRY(tc_make_as(s, p, dy->ndim, dy->shape, dy->dtype));
+    *p = dy;
+    if (!overwrites) TC_TRY(tc_make_as(s, p, dy->ndim, dy->shape, dy->dtype));
     const tc_activation_backward_args args = {.dx = (*p)->data,
                                               .dy = dy->data,
                                               .x = pre->data,
@@ -206,8 +209,9 @@ static tc_status add_to_sum(tc_scope *s, tc_gemm_args *g, const tc_node *node, i
 }
 
 /* With P = dy f'(pre):  dx = P weight,  dweight = P^T x,  dbias = sum of P's rows. */
-tc_status tc_linear_gradients(const tc_node *node, tc_tensor **dx, tc_tensor **dweight, tc_tensor **dbias, tc_tensor *dy, tc_tensor *x,
-                              tc_tensor *weight, tc_tensor *pre, tc_activation activation, const tc_sequences *sequences, tc_error *err)
+tc_status tc_linear_gradients(const tc_node *node, tc_tensor **dx, tc_tensor **dweight, tc_tensor **dbias, tc_tensor *dy, bool overwrites,
+                              tc_tensor *x, tc_tensor *weight, tc_tensor *pre, tc_activation activation, const tc_sequences *sequences,
+                              tc_error *err)
 {
     TC_SCOPE(s, err);
     enum { DY, OF_X, OF_WEIGHT, PRE };
@@ -228,7 +232,7 @@ tc_status tc_linear_gradients(const tc_node *node, tc_tensor **dx, tc_tensor **d
     TC_TRY(tc_take_sequences(&s, &own, sequences, x));
     TC_TRY(tc_prepare(&s));
     tc_tensor *p = in[DY].tensor, *of_x = in[OF_X].tensor, *of_weight = in[OF_WEIGHT].tensor;
-    if (!plain) TC_TRY(through_activation(&s, &p, in[DY].tensor, in[PRE].tensor, activation));
+    if (!plain) TC_TRY(through_activation(&s, &p, p, overwrites, in[PRE].tensor, activation));
     if (narrow) TC_TRY(widen(&s, &p));
     TC_TRY(tc_fold_rows(&s, &p, &rows, &p_row));
     TC_TRY(tc_fold_rows(&s, &of_x, &rows, &x_row));

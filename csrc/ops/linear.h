@@ -15,9 +15,9 @@ TC_CHECKED tc_status tc_linear_compute(tc_scope *s, tc_tensor **y, tc_tensor **p
                                        const tc_sequences *sequences);
 
 /* tc_linear_backward, for a backward of the tape unless `node` is NULL: x and weight are its first two inputs, and their gradients are
- * added to those that arrived before as they are written. */
+ * added to those that arrived before as they are written. dy may be overwritten if the caller says so. */
 TC_CHECKED tc_status tc_linear_gradients(const tc_node *node, tc_tensor **dx, tc_tensor **dweight, tc_tensor **dbias, tc_tensor *dy,
-                                         tc_tensor *x, tc_tensor *weight, tc_tensor *pre, tc_activation activation,
+                                         bool overwrites, tc_tensor *x, tc_tensor *weight, tc_tensor *pre, tc_activation activation,
                                          const tc_sequences *sequences, tc_error *err);
 
 #endif

@@ -113,7 +113,7 @@ static tc_status gradients(const tc_node *node, tc_tensor **dx, tc_tensor **dwei
     shape[x->ndim - 1] = weight->shape[0];
     TC_TRY(joint_of_windows(&s, &joint, d, &h, x->ndim, shape));
     if (!joint) TC_TRY(joint_by_copy(&s, &joint, d, &h, x->ndim, shape, x));
-    return tc_linear_gradients(node, dx, dweight, dbias, joint, x, weight, NULL, TC_ACTIVATION_NONE, sequences, err);
+    return tc_linear_gradients(node, dx, dweight, dbias, joint, false, x, weight, NULL, TC_ACTIVATION_NONE, sequences, err);
 }
 
 tc_status tc_qkv_projection_backward(tc_tensor **dx, tc_tensor **dweight, tc_tensor **dbias, tc_tensor *dq, tc_tensor *dk, tc_tensor *dv,

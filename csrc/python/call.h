@@ -42,6 +42,8 @@ int tcpy_read_spec(tcpy_op_object *self, const char *spec);
 PyObject *tcpy_signature(const tcpy_op_object *self);
 /* The index of the argument of that name, or -1. */
 int tcpy_find_argument(const tcpy_op_object *self, PyObject *name);
+/* The choice of an argument of that name, or NULL. */
+const tcpy_choice *tcpy_find_choice(const char *name, size_t length);
 /* The index of a word among the words of a choice, or -1. */
 int tcpy_find_word(const tcpy_choice *choice, const char *word, size_t length);
 

@@ -1,6 +1,7 @@
 /* module.c: the extension module transformer_c._core: multi-phase initialisation, and the functions that are not ops. */
 #define TCPY_MODULE_FILE
 #include "binding.h"
+#include "call.h"
 
 #include "../core/allocator.h"
 #include "../core/cpu.h"
@@ -169,8 +170,10 @@ static PyObject *encoder_block_takes_gradients(PyObject *module, PyObject *args)
     const char *word;
     (void)module;
     if (!PyArg_ParseTuple(args, "O!LLz:encoder_block_takes_gradients", tcpy.tensor_type, &x, &hidden, &num_heads, &word)) return NULL;
-    const tc_activation activation = !word ? TC_ACTIVATION_NONE : strcmp(word, "relu") == 0 ? TC_ACTIVATION_RELU : TC_ACTIVATION_GELU;
-    return PyBool_FromLong(tc_encoder_block_takes_gradients(((tcpy_tensor *)x)->tensor, hidden, num_heads, activation));
+    const tcpy_choice *activations = tcpy_find_choice("activation", strlen("activation"));
+    const int activation = word ? tcpy_find_word(activations, word, strlen(word)) : TC_ACTIVATION_NONE;
+    if (activation < 0) return PyErr_Format(PyExc_ValueError, activations->error, word);
+    return PyBool_FromLong(tc_encoder_block_takes_gradients(((tcpy_tensor *)x)->tensor, hidden, num_heads, (tc_activation)activation));
 }
 
 static PyObject *encoder_block_takes(PyObject *module, PyObject *args)
@@ -209,7 +212,8 @@ static PyMethodDef methods[] = {
      "step, "
      "...; returns what was set. rows 0: as they come."},
     {"encoder_block_takes_gradients", encoder_block_takes_gradients, METH_VARARGS,
-     "encoder_block_takes_gradients(x, hidden, num_heads, activation, /)\n--\n\nThe same where gradients are recorded: on a GPU alone."},
+     "encoder_block_takes_gradients(x, hidden, num_heads, activation, /)\n--\n\nWhether encoder_block takes a "
+     "Tensor and a hidden layer of these sizes where gradients are recorded: only on a GPU whose blocks have the shared memory."},
     {"encoder_block_takes", encoder_block_takes, METH_VARARGS,
      "encoder_block_takes(x, hidden, /)\n--\n\nWhether encoder_block takes a Tensor and a hidden layer of these sizes where it is: "
      "on a CPU those with which it was measured to be faster than the parts, on a GPU those that its kernel has room for."},

@@ -45,7 +45,7 @@ int tcpy_find_word(const tcpy_choice *choice, const char *word, size_t length)
     return -1;
 }
 
-static const tcpy_choice *find_choice(const char *name, size_t length)
+const tcpy_choice *tcpy_find_choice(const char *name, size_t length)
 {
     for (size_t i = 0; i < sizeof choices / sizeof *choices; i++)
         if (strlen(choices[i].argument) == length && memcmp(choices[i].argument, name, length) == 0) return &choices[i];
@@ -99,7 +99,7 @@ static int parse_argument(tcpy_argument *arg, const char *text, size_t length, c
     if (at < end && *at == '@') arg->stays = true, at++;
     if (at < end && *at == '?') arg->optional = true, at++;
     arg->required = true;
-    if (arg->kind == 'c' && !(arg->choice = find_choice(text, (size_t)(colon - text)))) return -1;
+    if (arg->kind == 'c' && !(arg->choice = tcpy_find_choice(text, (size_t)(colon - text)))) return -1;
     if (at == end) return 0;
     if (*at != '=') return -1;
     const size_t rest = (size_t)(end - at - 1);

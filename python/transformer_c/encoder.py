@@ -18,7 +18,7 @@ from ._tensor import as_tensor
 from .nn.attention import join_heads, own_length
 from .nn.cache import KeyValueCache, one_a_layer, restored_on_error
 from .nn.layers import of_sequences
-from .nn.transformer import activated, add_norm, add_product, applied_by_a_product
+from .nn.transformer import activated, add_norm, add_product, applied_by_a_product, probability_of
 from .random import as_generator
 
 
@@ -199,7 +199,7 @@ class MultiheadAttention(nn.Module):
 
 _ACTIVATIONS = {"relu": nn.ReLU, "gelu": nn.GELU}
 
-# A block takes short sequences through all of its parts in one pass, if they are of these types: on CPUs without a record.
+# A block takes short sequences through all of its parts in one pass, if they are of these types: on CPUs only where nothing is recorded.
 _STOCK = (*[nn.Linear] * 4, *[nn.LayerNorm] * 2, MultiheadAttention, nn.Sequential, *[nn.Dropout] * 2)
 
 
@@ -292,8 +292,11 @@ class EncoderBlock(nn.Module):
         if tuple(map(type, modules)) != _STOCK or any("forward" in vars(module) for module in modules):
             return None
         (batch, length, size), hidden, heads = x.shape, first.weight.shape[0], attention.num_heads
-        drops = tuple(part.p if part.training else 0.0 for part in (self.dropout, dropout))
-        if not _core.encoder_block_takes(x, hidden) or (not x.is_cuda and any(drops)):
+        if not _core.encoder_block_takes(x, hidden):
+            return None
+        of_branches, of_hidden = probability_of(self.dropout), probability_of(dropout)
+        masks = 2 * (of_branches > 0) + (of_hidden > 0)
+        if masks and not x.is_cuda:
             return None
         if _core.grad_enabled() and not _core.encoder_block_takes_gradients(x, hidden, heads, fused):
             return None
@@ -311,8 +314,6 @@ class EncoderBlock(nn.Module):
             return None
         options = (_check_mask(mask, batch, heads, length, length), heads, fused, self.norm_first, norm1.eps, norm2.eps)
         arguments: tuple[Any, ...] = (x, *weights, *options)
-        of_branches, of_hidden = drops
-        masks = 2 * (of_branches > 0) + (of_hidden > 0)
         if not masks:
             return _core.encoder_block(*arguments)
 
@@ -326,25 +327,27 @@ class EncoderBlock(nn.Module):
         net = self.linear_net
         if type(net) is not nn.Sequential or "forward" in vars(net) or len(net) == 0:
             return net(x)
-        return of_sequences(net[-1], self._hidden(x, own), own)
+        *parts, last = net
+        return of_sequences(last, _hidden(parts, x, own), own)
 
     def _add_feed_forward(self, x: Tensor, own: int | None) -> Tensor:
         """x + dropout(linear_net(norm2(x)))."""
         h, net = self.norm2(x), self.linear_net
         if type(net) is not nn.Sequential or "forward" in vars(net) or len(net) == 0:
             return x + self.dropout(net(h))
-        return add_product(x, net[-1], self._hidden(h, own), self.dropout, own)
+        *parts, last = net
+        return add_product(x, last, _hidden(parts, h, own), self.dropout, own)
 
-    def _hidden(self, x: Tensor, own: int | None) -> Tensor:
-        """What the last part of linear_net is given. Where its dropout does nothing, the first product applies the activation."""
-        *parts, _ = self.linear_net
-        if len(parts) == 3:
-            first, dropout, activation = parts
-            if type(dropout) is nn.Dropout and "forward" not in vars(dropout) and not (dropout.training and dropout.p > 0):
-                return activated(first, activation, x, own)
-        for part in parts:
-            x = of_sequences(part, x, own)
-        return x
+
+def _hidden(parts: Sequence[nn.Module], x: Tensor, own: int | None) -> Tensor:
+    """What the last part of a linear_net is given by the others. Where dropout does nothing, the first product applies the activation."""
+    if len(parts) == 3:
+        first, dropout, activation = parts
+        if type(dropout) is nn.Dropout and "forward" not in vars(dropout) and not (dropout.training and dropout.p > 0):
+            return activated(first, activation, x, own)
+    for part in parts:
+        x = of_sequences(part, x, own)
+    return x
 
 
 class _MakesItsLayers(nn.Module):

@@ -53,7 +53,7 @@ __global__ void __launch_bounds__(S::threads, residency<T, S>) encoder_block_ker
         multiply(panels, 2 * branch, from, block.row, attends || drops_hidden ? TC_ACTIVATION_NONE : block.activation,
                  [&](int row, int column, Real value) { areas.wide[row * block.wide_row + column] = value; });
         if (attends) attend<T, S>(block, sequence, areas.branch, areas.wide);
-        if (drops_hidden) activate_kept<T, S>(block, sequence, areas.wide, static_cast<Real *>(nullptr));
+        if (drops_hidden) activate_kept<T, S>(block, sequence, areas.wide);
         const Real *const inner = attends ? areas.branch : areas.wide;
         Real *const update = attends ? areas.wide : areas.branch; // the area that is not read
         const int inner_row = attends ? block.row : block.wide_row, update_row = attends ? block.wide_row : block.row;

@@ -42,7 +42,7 @@ template <class T> struct Block {
     Product<T> product[most_products]; // in the order in which the kernel needs them
     int products;
     Norm<T> norm[2];
-    Dropping<T> dropping[3]; // of attention's branch, the hidden layer and its branch
+    Dropping<T> dropping[TC_ENCODER_BLOCK_MASKS]; // of attention's branch, the hidden layer and its branch
     tc_attention_plane mask;
     compute<T> scale;
     int length, width, heads, hidden; // T, E, H, F
@@ -64,7 +64,7 @@ template <class T, class S> struct Panels {
     Real *shared;
     int product = 0, column = 0, k = 0; // of the panel that is fetched next
     int turn = 0;                       // where the next one goes
-    bool transposes = false;            // it is of a weight whose rows are its elements
+    bool transposes = false;            // that panel's weight is (K,N)
     Vector<T, lanes> on_its_way[passes];
 
     __device__ __forceinline__ Panels(const Block<T> &block_, Real *shared_) : block(block_), shared(shared_) { fetch(); }

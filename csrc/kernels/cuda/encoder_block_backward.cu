@@ -344,9 +344,8 @@ __device__ __forceinline__ const compute<T> *back_through_dropout(const Block<T>
         const int at = row * block.row + c;
         areas.branch[at] = dropping.keep.applied(areas.gradient[at], kept);
     });
-    clear_beyond<T, S>(block, block.width, areas.branch, block.row);
     __syncthreads();
-    return areas.branch;
+    return areas.branch; // whose elements beyond the last are zeros: the forward has been through it, by the same probability
 }
 
 // Block: the sequences of a chunk, blockDim (group_lanes, groups).
@@ -420,7 +419,6 @@ __global__ void __launch_bounds__(S::threads, 1) encoder_block_backward_kernel(c
         }
         __syncthreads(); // the rows are complete
         store_rows<T, S>(block, sequence, b.dx, areas.gradient);
-        __syncthreads(); // before the next sequence comes into its place
     }
 }
 

@@ -116,7 +116,7 @@ __device__ __forceinline__ void add_kept(const Block<T> &block, const Dropping<T
 
 // Of the hidden layer (T,F), before its activation: what dropout keeps, and the activation of that. `before` as well, unless it is null.
 template <class T, class S>
-__device__ __forceinline__ void activate_kept(const Block<T> &block, int64_t sequence, compute<T> *hidden, compute<T> *before)
+__device__ __forceinline__ void activate_kept(const Block<T> &block, int64_t sequence, compute<T> *hidden, compute<T> *before = nullptr)
 {
     const Dropping<T> &dropping = block.dropping[1];
     __syncthreads(); // the rows are complete
@@ -345,7 +345,7 @@ template <class T> Block<T> block_of(const tc_encoder_block_args &a)
     block.y = static_cast<T *>(a.y), block.x = static_cast<const T *>(a.x);
     block.whole_vectors = are_vectors<T>(a.E, a.x) && are_vectors<T>(a.E, a.y);
     block.norm[0] = norm_of<T>(a.norm1), block.norm[1] = norm_of<T>(a.norm2);
-    for (int i = 0; i < 3; i++) block.dropping[i] = dropping_of<T>(a.mask[i]);
+    for (int i = 0; i < TC_ENCODER_BLOCK_MASKS; i++) block.dropping[i] = dropping_of<T>(a.mask[i]);
     block.mask = a.attention.problem.mask;
     block.scale = static_cast<compute<T>>(a.attention.problem.scale);
     block.length = static_cast<int>(a.T), block.width = static_cast<int>(a.E), block.heads = static_cast<int>(a.attention.problem.H);

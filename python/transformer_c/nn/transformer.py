@@ -34,8 +34,10 @@ def _is_plain(module: Any, kind: type[_M]) -> TypeGuard[_M]:
     return type(module) is kind and "forward" not in vars(module)
 
 
-def _probability_of(dropout: Dropout) -> float:
-    return dropout.p if dropout.training else 0.0
+def probability_of(dropout: Dropout) -> float:
+    """With which it drops; p may have been changed since it was checked."""
+    p = dropout.p if dropout.training else 0.0
+    return p if type(p) is float and 0.0 <= p <= 1.0 else probability("dropout", p)
 
 
 def add_norm(norm: Module, x: Tensor, update: Tensor, dropout: Module | None = None) -> Tensor:
@@ -43,7 +45,7 @@ def add_norm(norm: Module, x: Tensor, update: Tensor, dropout: Module | None = N
     plain = _is_plain(norm, LayerNorm)
     p = 0.0
     if plain and _is_plain(dropout, Dropout):
-        p = _probability_of(dropout)
+        p = probability_of(dropout)
     elif dropout is not None:
         update = dropout(update)
     if x.dtype != update.dtype:  # the first block may get integers
@@ -66,8 +68,8 @@ def applied_by_a_product(activation: Any) -> str | None:
     return None
 
 
-def _rounds_once(weight: Tensor) -> bool:
-    """Does a product that drops round as the layers one by one do? Halves of CPUs are rounded after each layer, to the same bits as ever."""
+def _may_drop_in_product(weight: Tensor) -> bool:
+    """False for halves on CPUs: their layers round after each step, and results keep those bits."""
     return weight.is_cuda or not is_half(weight)
 
 
@@ -75,7 +77,7 @@ def _product(
     layer: Linear, x: Tensor, activation: str | None, lengths: Any, dropout: Dropout | None = None, residual: Tensor | None = None
 ) -> Tensor:
     """dropout(activation(layer(x))) + residual, the mask being the one that `dropout` would draw."""
-    weight, p = layer.weight, 0.0 if dropout is None else _probability_of(dropout)
+    weight, p = layer.weight, 0.0 if dropout is None else probability_of(dropout)
     x = cast_input(x, weight, "Linear")
     if p == 0.0:
         return _core.linear(x, weight, layer.bias, activation, residual, sequence_lengths=lengths)
@@ -93,7 +95,7 @@ def activated(
     fused = applied_by_a_product(activation)
     if not fused or not _is_plain(first, Linear):
         y = activation(of_sequences(first, x, lengths))
-    elif _is_plain(dropout, Dropout) and _rounds_once(first.weight):
+    elif _is_plain(dropout, Dropout) and _may_drop_in_product(first.weight):
         return _product(first, x, fused, lengths, dropout)
     else:
         y = _product(first, x, fused, lengths)
@@ -103,9 +105,11 @@ def activated(
 def add_product(x: Tensor, last: Module, h: Tensor, dropout: Module, lengths: Any = None) -> Tensor:
     """x + dropout(last(h)); of a Linear and a Dropout in train mode, in one pass over memory."""
     if _is_plain(last, Linear) and _is_plain(dropout, Dropout):
+        if probability_of(dropout) == 0.0:
+            return x + of_sequences(last, h, lengths)
         weight = last.weight
         of_one_kind = x.dtype == weight.dtype and x.is_cuda == weight.is_cuda and x.shape == (*h.shape[:-1], weight.shape[0])
-        if of_one_kind and _probability_of(dropout) > 0.0 and _rounds_once(weight):
+        if of_one_kind and _may_drop_in_product(weight):
             return _product(last, h, None, lengths, dropout, x)
     return x + dropout(of_sequences(last, h, lengths))
 

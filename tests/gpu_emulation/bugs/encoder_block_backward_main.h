@@ -33,7 +33,6 @@ int compare(const Case &c)
         for (int i = 0; i < parameters; i++) {
             const char *const names[parameters] = {"dqkv",  "dqkv_bias",  "dout",    "dout_bias", "dup",     "dup_bias",
                                                    "ddown", "ddown_bias", "dgamma1", "dbeta1",    "dgamma2", "dbeta2"};
-            gradient[i].resize(static_cast<size_t>(tc_divide_up(places.size[i], 8) * 8)); // zeros up to the next
             const int64_t columns = block.parameter[static_cast<size_t>(i)].columns;
             if (is_wrong(names[i], &partial[static_cast<size_t>(chunk * places.end + places.begin[i])], gradient[i], columns)) return 1;
         }
