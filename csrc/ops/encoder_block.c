@@ -199,7 +199,7 @@ static tc_status draw(tc_scope *s, tc_block_attributes *attributes, const tc_enc
     return TC_OK;
 }
 
-/* On a CPU, and for gradients of sizes that have no room on the GPU, the parts are to run. */
+/* On a CPU, and for gradients of sizes that have no room on the GPU, the parts must run. */
 static tc_status check_place(tc_scope *s, const tc_encoder_block_options *options)
 {
     char text[TC_SHAPE_TEXT];

@@ -255,7 +255,7 @@ def encoder_block(tc, tensor, B, T, C, H):
 
 
 def encoder_block_train(tc, tensor, B, T, C, H):
-    """One launch forward, and two backward: one is of the gradients, whose sums over the batch the other adds up."""
+    """One launch forward and two backward: one computes all gradients, the other adds up those of parameters over the batch."""
     block = tc.EncoderBlock(C, H, 2 * C).to(getattr(tc, tensor.dtype)).to(tensor.device)
     block(tensor(B, T, C)).backward(tensor(B, T, C, grad=False))
 

@@ -171,12 +171,36 @@ def test_dropout(emulated_gpu, shape, norm_first, activation, p, of_hidden, rng)
     check(in_one_launch(block, tc.tensor(x, device=emulated_gpu)), expected(block, x, shape[3], None, **options), "float64", shape)
 
 
+@pytest.mark.small
+@pytest.mark.parametrize("p", [0, 0.3])
+@pytest.mark.parametrize("shape", [(3, 5, 6, 2, 5), (2, 17, 8, 2, 12)], ids=str)
+def test_small_blocks(emulated_gpu, shape, p, rng):
+    """In each of the kernel's shapes, with dropout and without."""
+    block, x, dy = block_of(emulated_gpu, shape, dropout=p).train(), array(rng, shape, "float32"), array(rng, shape, "float32")
+    tc.manual_seed(5)
+    options = {"multipliers": multipliers(shape, p, p)}
+    tc.manual_seed(5)
+    check_gradients(gradients(block, x, dy), expected_gradients(block, x, dy, shape[3], None, **options), "float32", shape)
+
+
 @pytest.mark.parametrize("count", [1, 256, 257, 600])
 def test_gradients_of_many_sequences(emulated_gpu, emulated_library, count, rng):
-    """Whose sums blocks of threads share: one or several sequences each; a sequence has the same bits in all."""
+    """Whose sums blocks of threads share: one or several sequences each; a sequence has the same bits in all. With dropout, of which a process
+    of two has the second half."""
     shape = (count, 2, 4, 2, 3)
     block = block_of(emulated_gpu, shape)
     x, dy = array(rng, shape, "float32"), array(rng, shape, "float32")
+    dropping = block_of(emulated_gpu, shape, "float64", dropout=0.3).train()
+    tc.manual_seed(9)
+    of_all = multipliers((2 * count, *shape[1:]), 0.3, 0.3)
+    tc.manual_seed(9)
+    share = _core.exchange_batch_share(count, count, 1)
+    try:
+        shared = gradients(dropping, R.f64(x), R.f64(dy))
+    finally:
+        _core.exchange_batch_share(*share)
+    options = {"multipliers": tuple(values[count:] for values in of_all)}
+    check_gradients(shared, expected_gradients(dropping, x, dy, 2, None, **options), "float64", shape)
     got = gradients(block, x, dy)
     check_gradients(got, expected_gradients(block, x, dy, 2, None), "float32", shape)
     np.testing.assert_array_equal(gradients(block, x[:3], dy[:3])[0], got[0][:3])
@@ -207,17 +231,13 @@ def test_gradients_that_nobody_wants(emulated_gpu, rng):
 
 
 def test_gradients_add_up(emulated_gpu, rng):
-    """Those of two backwards, and of a block that is used twice; each is memory of its own then."""
+    """Those of two backwards, and of a block that is used twice."""
     shape = (2, 5, 8, 2, 12)
     block, x, dy = block_of(emulated_gpu, shape), array(rng, shape, "float32"), array(rng, shape, "float32")
     _, once = gradients(block, x, dy)
     block(tc.tensor(x, device=emulated_gpu)).backward(tc.tensor(dy, device=emulated_gpu))
     for name, p in block.named_parameters():
         np.testing.assert_allclose(host(p.grad), 2 * once[name], rtol=1e-6)
-    kept = host(block.norm1.bias.grad)
-    with tc.no_grad():
-        block.norm1.weight.grad.zero_()
-    np.testing.assert_array_equal(host(block.norm1.bias.grad), kept)
     tc.optim.SGD(block.parameters(), lr=0.1).zero_grad()
     twice = tc.tensor(x, device=emulated_gpu)
     block(block(twice)).backward(tc.tensor(dy, device=emulated_gpu))
@@ -238,7 +258,7 @@ def test_gradients_under_autocast(emulated_gpu, emulated_library, shape, rng):
     with tc.autocast():
         y = block(tc.tensor(x.astype(np.float32), device=emulated_gpu))
     y.backward(tc.tensor(dy.astype(np.float32), device=emulated_gpu))
-    assert sum("encoder_block" in name for name in emulated_library.launches()) == 2
+    assert sum("encoder_block" in name for name in emulated_library.launches()) == 3
     rounded = {name: R.f64(host(p.bfloat16()).astype(np.float64)) for name, p in block.named_parameters()}
     _, wanted = R.encoder_block_backward(dy.astype(np.float64), rounded, x.astype(np.float64), shape[3])
     for name, p in block.named_parameters():
@@ -256,6 +276,28 @@ def test_gradients_of_a_nan(emulated_gpu, rng):
     assert np.isnan(dx[1]).all() and all(np.isnan(value).any() for value in of_parameters.values())
 
 
+@pytest.mark.parametrize("p", [-0.1, float("nan"), 1.5, None])
+def test_probabilities_that_are_refused(emulated_gpu, p):
+    block = block_of(emulated_gpu, (1, 2, 8, 2, 6), dropout=0.1).train()
+    x = tc.ones(1, 2, 8, device=emulated_gpu)
+    for dropout in (block.dropout, block.linear_net[1]):
+        before, dropout.p = dropout.p, p
+        with pytest.raises((ValueError, TypeError), match="dropout"):
+            block(x)
+        dropout.p = before
+    block(x)
+
+
+def test_a_changed_mask_is_noticed(emulated_gpu, rng):
+    shape = (2, 5, 8, 2, 12)
+    block, x = block_of(emulated_gpu, shape), tc.tensor(array(rng, shape, "float32"), device=emulated_gpu)
+    mask = tc.ones(5, 5, dtype=tc.bool, device=emulated_gpu)
+    y = block(x, mask)
+    mask[0, 1] = False
+    with pytest.raises(RuntimeError, match="encoder_block"):
+        y.sum().backward()
+
+
 def test_a_changed_weight_is_noticed(emulated_gpu, rng):
     shape = (2, 5, 8, 2, 12)
     block, x = block_of(emulated_gpu, shape), tc.tensor(array(rng, shape, "float32"), device=emulated_gpu)
@@ -266,8 +308,8 @@ def test_a_changed_weight_is_noticed(emulated_gpu, rng):
         y.sum().backward()
 
 
-def test_two_launches_backward(emulated_gpu, emulated_library, rng):
-    """And a step in a graph has the bits of one without, dropout included."""
+def test_a_step_in_a_graph(emulated_gpu, rng):
+    """Has the bits of one without, dropout included."""
     shape = (2, 5, 8, 2, 12)
     x, dy = (tc.tensor(array(rng, shape, "float32"), device=emulated_gpu) for _ in range(2))
 
@@ -294,15 +336,26 @@ def test_two_launches_backward(emulated_gpu, emulated_library, rng):
     for got, wanted in zip(captured_parameters, parameters, strict=True):
         np.testing.assert_array_equal(got, wanted)
 
+
+def test_two_launches_backward(emulated_gpu, emulated_library, rng):
+    """Whose results become the gradients without a copy: each has its own memory, and nothing else is left."""
+    shape = (2, 5, 8, 2, 12)
     block = block_of(emulated_gpu, shape)
+    x, dy = (tc.tensor(array(rng, shape, "float32"), device=emulated_gpu) for _ in range(2))
     x = x.requires_grad_(True)
     y = block(x)
+    in_use = lambda: tc.cuda.memory_stats(emulated_gpu)["in_use"]
+    before = in_use()
     tc.cuda.synchronize(emulated_gpu)
     emulated_library.launches()
     y.backward(dy)
     tc.cuda.synchronize(emulated_gpu)
     first, second = emulated_library.launches()
-    assert "encoder_block_backward_kernel" in str(first) and "sum_partials_kernel" in str(second)
+    after = in_use()
+    alike = [tc.empty_like(t.grad) for t in (x, *block.parameters())]
+    assert after - before == in_use() - after > 0
+    del alike
+    assert "encoder_block_backward_kernel" in str(first) and "encoder_block_sums_kernel" in str(second)
 
 
 # ---- one launch -----------------------------------------------------------------------------------------------------------------------

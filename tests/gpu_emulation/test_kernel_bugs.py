@@ -125,7 +125,7 @@ JOIN = [
     Bug("missing_barrier", "__syncthreads();\n        const int64_t left", "const int64_t left", "access", "greedy", "race|uninitialised"),
     Bug("read_over_what_is_added", "sum += some[row][threadIdx.x];\n        __syncthreads();", "sum += some[row][threadIdx.x];", "access", "random", "race"),
     Bug("not_added_to_those_before", "if (a.before) sum +=", "if (a.before) (void)", "plain", "round_robin", "wrong result"),
-    Bug("added_twice", "Real sum = 0;", "Real sum = a.before && column < a.C ? widen(static_cast<const T *>(a.before)[column]) : Real(0);", "plain", "round_robin", "wrong result"),
+    Bug("added_twice", "if (a.before) sum += widen(", "if (a.before) sum += 2 * widen(", "plain", "round_robin", "wrong result"),
     Bug("a_column_too_many", "if (threadIdx.y != 0 || column >= a.C) return;", "if (threadIdx.y != 0 || column > a.C) return;", "plain", "round_robin", "out of bounds"),
 ]  # fmt: skip
 ATTENTION = [

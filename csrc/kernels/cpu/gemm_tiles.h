@@ -197,7 +197,7 @@ TC_INLINE void tile_product(const int rows, const int vectors, const b_kind kind
 }
 
 /* The highest tiles of most products: one call computes w->tiles of them and changes *w. A call for each takes as long as some rows of b,
- * which counts where K is small. For Arm GCC would spill. */
+ * which counts where K is small. GCC would spill for Arm. */
 #if defined(__AVX2__)
 enum { ROWS_OF_SEVERAL = TC_TILE_ROWS };
 #else
