@@ -271,7 +271,7 @@ def test_dropout_with_operands_along_k_or_across(cuda, rng, a_transposed, b_tran
 @variants
 @pytest.mark.parametrize("N", [5, 6, 64])
 def test_dropout_of_rows_of_their_own_length(cuda, rng, N, how, dtype):
-    """An element's number goes by the columns of the result, not by what is between rows in memory; it may begin anywhere there."""
+    """An element's number is counted in columns of the result, not by what is between rows in memory; it may begin anywhere there."""
     (M, K), compute = (34, 8), compute_dtype(dtype).type
     a, b = normal(rng, (M, K), dtype), normal(rng, (K, N), dtype)
     right, b_row = stored(b, how)

@@ -316,7 +316,7 @@ def test_linear(device, activation, dtype, rng):
 @pytest.mark.parametrize("with_residual", [False, True])
 @pytest.mark.parametrize("shape", [(3, 7, 20, 33), (2, 5, 24, 64)], ids=str)
 def test_linear_with_dropout(emulated_gpu, emulated_library, shape, with_residual, activation, dtype, rng):
-    """By one kernel; the masks of the CPU. Floats have the bits of the ops one by one; of halves the result is rounded once, so only its gradients do."""
+    """By one kernel; the masks of the CPU. Floats have the bits of the ops one by one; of halves the result is rounded once, so only the gradients have those bits."""
     B, T, K, N = shape
     shapes = ((B, T, K), (N, K), N, *[(B, T, N)] * with_residual)
     arrays, dy = [array(rng, s, dtype) / 8 for s in shapes], array(rng, (B, T, N), dtype) / 8
@@ -348,7 +348,7 @@ def test_linear_with_dropout(emulated_gpu, emulated_library, shape, with_residua
 
 
 def test_a_sum_is_not_split_where_there_is_dropout(emulated_gpu, emulated_library, rng):
-    """As it would be without, for the sake of multiprocessors that have nothing to do. In blocks of k the sum has the same bits either way."""
+    """Without dropout it is split, to give idle multiprocessors work. In blocks of k the sum has the same bits either way."""
     x, weight = (tc.tensor(array(rng, s, "float32"), device=emulated_gpu) for s in ((3, 800), (64, 800)))
     emulated_library.launches()
     plain = _core.dropout(_core.linear(x, weight), 0.3, 5, 6)

@@ -530,3 +530,14 @@ def test_what_looks_at_a_module_leaves_each_part_in_its_mode(fails):
     with pytest.raises(ValueError) if fails else contextlib.nullcontext():
         tc.summary(model, np.zeros((2, 5 if fails else 4), np.float32))
     assert [part.training for part in model.modules()] == [True, True, False, True]
+
+
+def test_a_dropout_that_was_taken_away_is_an_error():
+    """As in PyTorch; nn.Identity() is none."""
+    layer = tc.nn.TransformerEncoderLayer(8, 2, 16)
+    x = np.zeros((1, 2, 8), np.float32)
+    layer.dropout = None
+    with pytest.raises(TypeError, match="NoneType"):
+        layer(x)
+    layer.dropout = tc.nn.Identity()
+    assert layer(x).shape == (1, 2, 8)

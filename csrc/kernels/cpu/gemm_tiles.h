@@ -196,8 +196,8 @@ TC_INLINE void tile_product(const int rows, const int vectors, const b_kind kind
     tile_end(rows, vectors, c, w);
 }
 
-/* The highest tiles of most products: one call computes w->tiles of them and changes *w. A call for each takes as long as some rows of b,
- * which counts where K is small. GCC would spill for Arm. */
+/* The highest tiles of most products: one call computes w->tiles of them and changes *w. A call for each takes as long as a few rows of
+ * b, which matters where K is small. GCC would spill for Arm. */
 #if defined(__AVX2__)
 enum { ROWS_OF_SEVERAL = TC_TILE_ROWS };
 #else

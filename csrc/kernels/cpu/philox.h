@@ -112,7 +112,7 @@ TC_INLINE void philox_group(uint32_t words[TC_PHILOX_GROUP], const philox_call *
         vword c[2][4], p0[2], p1[2];
         TC_UNROLL
         for (int half = 0; half < 2; half++) {
-            vword more = {0}; /* for each block than for the first */
+            vword more = {0}; /* by which its first product is above that of the first block */
             TC_UNROLL
             for (int i = 0; i < PHILOX_LANES; i++) more[i] = (uint64_t)(block + i / 2 * 4 + half * 2 + i % 2) * TC_PHILOX_M0;
             philox_three_rounds(c[half], of, more + (first & UINT32_MAX) * TC_PHILOX_M0, second_p0);

@@ -211,7 +211,8 @@ __global__ void __launch_bounds__(float_threads, tile == 32 ? 2 : 1)
     multiply_tile<tile, a_copied, b_copied, false>(a, k_block, run, {});
 }
 
-// Apart from it, whose registers and code stay as they are; for operands along k, as those of a linear layer are, and of any strides.
+// A kernel of its own, so that the one without dropout keeps its registers; for operands along k, as those of a linear layer are, and of
+// any strides.
 template <int tile, int copied>
 __global__ void __launch_bounds__(float_threads, tile == 32 ? 2 : 1)
     gemm_float_dropout_kernel(const __grid_constant__ tc_gemm_args a, int64_t k_block, int run, const __grid_constant__ Keep<float> keep)

@@ -401,7 +401,7 @@ __global__ void __launch_bounds__(tensor_threads, 1) gemm_tensor_kernel(const __
     multiply_tile<T, tile, a_along, b_along, sums_a, false>(a, run, {});
 }
 
-// Apart from it, whose registers and code stay as they are.
+// A kernel of its own, so that the one without dropout keeps its registers.
 template <class T, int tile, bool a_along, bool b_along>
 __global__ void __launch_bounds__(tensor_threads, 1)
     gemm_tensor_dropout_kernel(const __grid_constant__ tc_gemm_args a, int run, const __grid_constant__ Keep<float> keep)

@@ -88,9 +88,10 @@ def _product(
     return as_generator(None).with_mask(dropping)
 
 
-def activated(
-    first: Module, activation: Callable[[Tensor], Tensor], x: Tensor, lengths: Any = None, dropout: Module | None = None
-) -> Tensor:
+_NO_DROPOUT: Any = object()
+
+
+def activated(first: Module, activation: Callable[[Tensor], Tensor], x: Tensor, lengths: Any = None, dropout: Any = _NO_DROPOUT) -> Tensor:
     """dropout(activation(first(x))); of a Linear, where the product can apply them, in one pass over memory. `lengths`: of_sequences."""
     fused = applied_by_a_product(activation)
     if not fused or not _is_plain(first, Linear):
@@ -99,7 +100,7 @@ def activated(
         return _product(first, x, fused, lengths, dropout)
     else:
         y = _product(first, x, fused, lengths)
-    return y if dropout is None else dropout(y)
+    return y if dropout is _NO_DROPOUT else dropout(y)
 
 
 def add_product(x: Tensor, last: Module, h: Tensor, dropout: Module, lengths: Any = None) -> Tensor:
