@@ -530,6 +530,7 @@ WITHOUT = {
     "backward": "gradients",
     "backward_watched": "gradients",
     "dropout": "chance",
+    "encoder_block": "a traced block runs part by part",
     "from_dlpack_capsule": "another library's memory",
     "gradient_hook": "gradients",
     "gradient_clip": "gradients",

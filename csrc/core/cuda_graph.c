@@ -67,7 +67,7 @@ static _Thread_local struct {
     tc_cuda_graph *captured, *collecting;
     tc_drawn drawn;
     int drawing;            /* the draw of the op that runs */
-    uint64_t drawing_count; /* its masks */
+    uint32_t drawing_count; /* its masks */
 } here;
 
 static atomic_uint_fast64_t serials;
@@ -215,7 +215,7 @@ tc_status tc_cuda_begin_draw(int number, uint64_t seed, uint64_t call, uint64_t 
         return tc_fail(err, TC_ERROR_STATE, "another thread drew dropout masks from the same generator while tc.cuda.graph captured");
     draw->count += count;
     here.drawing = number;
-    here.drawing_count = count;
+    here.drawing_count = (uint32_t)count;
     here.drawn = (tc_drawn){.at = (const uint64_t *)((char *)graph->page + draw->offset), .graph = graph->serial};
     return TC_OK;
 }

@@ -382,6 +382,7 @@ WITHOUT_GRADIENT = {
     "they are the tape's own": "backward backward_watched requires_grad_ set_data set_grad_slot gradient_hook take_array assign_all set_all_data",
     "optimizers, after the backward": "sgd_step adam_step rmsprop_step gradient_norm gradient_clip gradient_scale",
     "another device; the copy back is the same op": "cuda",
+    "on GPUs alone, against the reference in tests/gpu_emulation": "encoder_block",
     "the state of a GPU": "cuda_code_for cuda_describe cuda_device_count cuda_empty_cache cuda_end_stream cuda_memory_stats cuda_new_stream cuda_set_stream cuda_synchronize",
     "graphs of a GPU": "cuda_graph_begin cuda_graph_check cuda_graph_collect cuda_graph_collected cuda_graph_draw cuda_graph_undraw cuda_graph_end cuda_graph_give_up cuda_graph_note "
     "cuda_graph_start cuda_graph_use cuda_is_capturing",

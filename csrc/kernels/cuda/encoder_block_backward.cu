@@ -422,18 +422,19 @@ __global__ void __launch_bounds__(S::threads, 1) encoder_block_backward_kernel(c
     }
 }
 
-// Blocks take neighbouring columns, blockDim (warp_lanes, column_row_lanes). What lies between two parameters belongs to none.
+// Blocks take neighbouring columns, blockDim (warp_lanes, column_row_lanes). Those between two parameters are not written, and not read.
 template <class T>
 __global__ void __launch_bounds__(column_threads) encoder_block_sums_kernel(const __grid_constant__ tc_encoder_block_sums_args a)
 {
     const int64_t column = static_cast<int64_t>(blockIdx.x) * warp_lanes + threadIdx.x;
-    const compute<T> sum = sum_of_chunks<compute<T>>(a.partial, a.chunks, a.places.end, column);
-    if (threadIdx.y != 0) return;
+    T *to = nullptr;
     TC_UNROLL
     for (int i = 0; i < TC_ENCODER_BLOCK_PARAMETERS; i++) {
         const int64_t at = column - a.places.begin[i];
-        if (at >= 0 && at < a.places.size[i] && a.out[i]) narrow(static_cast<T *>(a.out[i])[at], sum);
+        if (at >= 0 && at < a.places.size[i] && a.out[i]) to = static_cast<T *>(a.out[i]) + at;
     }
+    const compute<T> sum = sum_of_chunks<compute<T>>(a.partial, a.chunks, a.places.end, to ? column : a.places.end);
+    if (threadIdx.y == 0 && to) narrow(*to, sum);
 }
 
 // The products of the forward, without the last where no norm follows it, and those of their gradients.
