@@ -105,6 +105,15 @@ def own_part(part):
     return own
 
 
+def bits_of_a_step(module, call, x):
+    """Those of the result, of all gradients, and what the generator draws next."""
+    module.zero_grad()
+    tc.manual_seed(1)
+    y = call(module, x)
+    y.sum().backward()
+    return [y.detach().numpy().tobytes(), *(p.grad.numpy().tobytes() for p in module.parameters()), tc.randn(3).tolist()]
+
+
 @pytest.mark.parametrize("make", [block, encoder_layer, decoder_layer])
 @pytest.mark.parametrize("change", ["hook", "subclass"])
 def test_dropout_that_a_norm_applies_has_the_bits_of_its_layer(make, change):
@@ -115,12 +124,8 @@ def test_dropout_that_a_norm_applies_has_the_bits_of_its_layer(make, change):
     seen = []
 
     def run():
-        module.zero_grad()
         seen.clear()
-        tc.manual_seed(1)
-        y = call(module, x)
-        y.sum().backward()
-        return [y.detach().numpy().tobytes(), *(p.grad.numpy().tobytes() for p in module.parameters()), tc.randn(3).tolist()]
+        return bits_of_a_step(module, call, x)
 
     plain = run()
     for name in parts:
@@ -182,12 +187,8 @@ def test_dropout_that_a_product_applies_has_the_bits_of_its_layer(kind, norm_fir
     module, x, seen = module.to(getattr(tc, dtype)), tc.randn(3, 5, 12).to(getattr(tc, dtype)), []
 
     def run():
-        module.zero_grad()
         seen.clear()
-        tc.manual_seed(1)
-        y = call(module, x)
-        y.sum().backward()
-        return [y.detach().numpy().tobytes(), *(p.grad.numpy().tobytes() for p in module.parameters()), tc.randn(3).tolist()]
+        return bits_of_a_step(module, call, x)
 
     plain = run()
     for name in parts if dtype != "float16" else [name for name in parts if "dropout" in name]:  # activations and norms round halves once
