@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import transformer_c as tc
+from dropped import multiplier, with_gradients
 from golden import load
 from tolerance import assert_close
 from transformer_c import _core
@@ -146,18 +147,6 @@ def test_golden_layer_norm():
 
 # Rows of whole groups of random words, of parts of one, and of one and a part: several share a block of 8 KiB, or one takes several.
 DROPPED = [(0, 4), (1, 1), (5, 7), (7, 16), (67, 31), (2048, 32), (130, 33), (5, 64), (4, 96), (3, 257), (3, 4100)]
-
-
-def multiplier(shape, p, seed, call):
-    return R.f64(_core.dropout_forward(np.ones(shape), p, seed, call))
-
-
-def with_gradients(call, arrays, dy):
-    """The result and the gradients of all arrays."""
-    tensors = [tc.tensor(a, requires_grad=True) for a in arrays]
-    y = call(*tensors)
-    y.backward(tc.tensor(dy))
-    return [y.detach().numpy(), *(t.grad.numpy() for t in tensors)]
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "bfloat16"])

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import transformer_c as tc
+from dropped import multiplier, with_gradients
 from tolerance import assert_close
 from transformer_c import _core
 from transformer_c.testing import reference as R
@@ -265,18 +266,6 @@ DROPPED = [(0, 3, 4), (1, 1, 1), (5, 7, 3), (7, 5, 64), (6, 9, 33), (67, 40, 70)
 P, SEED, CALL = 0.3, 2**64 - 1, 3
 
 
-def multiplier(shape, p=P, seed=SEED, call=CALL):
-    return R.f64(_core.dropout_forward(np.ones(shape), p, seed, call))
-
-
-def with_gradients(call, arrays, dy):
-    """The result and the gradients of all arrays."""
-    tensors = [tc.tensor(a, requires_grad=True) for a in arrays]
-    y = call(*tensors)
-    y.backward(tc.tensor(dy))
-    return [y.detach().numpy(), *(t.grad.numpy() for t in tensors)]
-
-
 @pytest.mark.parametrize("with_residual", [False, True])
 @pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "bfloat16"])
 @pytest.mark.parametrize("shape", DROPPED, ids=str)
@@ -286,7 +275,7 @@ def test_dropout_has_the_bits_of_the_ops_one_by_one(isa, shape, dtype, with_resi
     dtype = pytest.importorskip("ml_dtypes").bfloat16 if dtype == "bfloat16" else np.dtype(dtype)
     arrays = operands(rng, *shape, dtype)[: 3 + with_residual]
     dy = rng.standard_normal((shape[0], shape[2])).astype(dtype)
-    kept = multiplier(dy.shape)
+    kept = multiplier(dy.shape, P, SEED, CALL)
     for activation in ACTIVATIONS:
 
         def at_once(x, w, b, r=None, activation=activation):
