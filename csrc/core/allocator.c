@@ -7,13 +7,16 @@
  *
  * Bounds: a thread's list of a class has at most THREAD_LIST_BYTES, and all memory (in use or cached) is at most
  * CACHE_SLACK above the peak of the memory in use. So a loop of equal steps takes nothing from the system after its
- * first step, and a loop whose sizes keep changing frees the blocks whose class has been unused for longest. */
+ * first step, and a loop whose sizes keep changing frees the blocks whose class has been unused for longest.
+ *
+ * Blocks of 2 MiB and more lie in huge pages where the system has them. */
 #include "allocator.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdlib.h>
+#include <sys/mman.h>
 
 #include "lock.h"
 
@@ -32,10 +35,26 @@ static bool fails_by_request(void)
     return false;
 }
 
+#define HUGE_PAGE ((size_t)2 << 20)
+
+/* Asks for huge pages where the system gives them to those who ask, as most Linux systems do: the processor's table of addresses has room
+ * for some thousand pages, of 4 KiB or of 2 MiB. What a block has behind its last whole one stays in small pages. */
+static void ask_for_huge_pages(void *block, size_t bytes)
+{
+#ifdef MADV_HUGEPAGE
+    madvise(block, bytes - bytes % HUGE_PAGE, MADV_HUGEPAGE); /* a system without them refuses: nothing changes */
+#else
+    (void)block, (void)bytes;
+#endif
+}
+
 static void *system_allocate(size_t bytes)
 {
+    const bool huge = bytes >= HUGE_PAGE;
     void *block = NULL;
-    return posix_memalign(&block, TC_ALIGNMENT, bytes) == 0 ? block : NULL;
+    if (posix_memalign(&block, huge ? HUGE_PAGE : TC_ALIGNMENT, bytes) != 0) return NULL;
+    if (huge) ask_for_huge_pages(block, bytes);
+    return block;
 }
 
 #if !TC_ALLOCATOR_CACHES

@@ -1,5 +1,5 @@
 /* test_allocator.c: blocks are aligned, apart and reusable; the counts are right; the cache is bounded and is given up
- * when memory runs out; threads and forks. */
+ * when memory runs out; huge pages; threads and forks. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
@@ -75,6 +75,32 @@ static void blocks_hold_what_was_asked(void)
     }
     tc_free(NULL, 100);
     CHECK_EQUAL(in_use(), before);
+}
+
+/* Whether the system may give huge pages to the memory at an address, by the flags that Linux tells; false where it tells none. */
+static bool may_have_huge_pages(const void *address)
+{
+    FILE *maps = fopen("/proc/self/smaps", "r");
+    char line[512];
+    bool inside = false, advised = false;
+    while (maps && fgets(line, sizeof line, maps)) {
+        unsigned long first, end;
+        if (sscanf(line, "%lx-%lx ", &first, &end) == 2) inside = first <= (uintptr_t)address && (uintptr_t)address < end;
+        if (inside && strncmp(line, "VmFlags:", 8) == 0) advised = strstr(line, " hg") != NULL;
+    }
+    if (maps) fclose(maps);
+    return advised;
+}
+
+static void large_blocks_ask_for_huge_pages(void)
+{
+    char *data = tc_allocate(5 * MIB);
+    CHECK_EQUAL((uintptr_t)data % (2 * MIB), 0);
+    if (access("/sys/kernel/mm/transparent_hugepage/enabled", R_OK) == 0) {
+        CHECK(may_have_huge_pages(data));
+        CHECK(may_have_huge_pages(data + 4 * MIB - 1));
+    }
+    tc_free(data, 5 * MIB);
 }
 
 static void random_lifetimes(uint64_t seed, int steps)
@@ -420,6 +446,7 @@ static void no_growth(void)
 int main(void)
 {
     blocks_hold_what_was_asked();
+    large_blocks_ask_for_huge_pages();
     random_lifetimes(1, 5000);
     impossible_sizes();
     counts_the_peak();
