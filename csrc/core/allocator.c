@@ -9,16 +9,16 @@
  * CACHE_SLACK above the peak of the memory in use. So a loop of equal steps takes nothing from the system after its
  * first step, and a loop whose sizes keep changing frees the blocks whose class has been unused for longest.
  *
- * Blocks of 2 MiB and more lie in huge pages where the system has them. */
+ * Blocks beyond the thread's lists lie in huge pages where the system has them (regions.c). */
 #include "allocator.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdlib.h>
-#include <sys/mman.h>
 
 #include "lock.h"
+#include "regions.h"
 
 /* ---- injected failures ------------------------------------------------------------------------------------------------- */
 
@@ -35,28 +35,6 @@ static bool fails_by_request(void)
     return false;
 }
 
-#define HUGE_PAGE ((size_t)2 << 20)
-
-/* Asks for huge pages where the system gives them to those who ask, as most Linux systems do: the processor's table of addresses has room
- * for some thousand pages, of 4 KiB or of 2 MiB. What a block has behind its last whole one stays in small pages. */
-static void ask_for_huge_pages(void *block, size_t bytes)
-{
-#ifdef MADV_HUGEPAGE
-    madvise(block, bytes - bytes % HUGE_PAGE, MADV_HUGEPAGE); /* a system without them refuses: nothing changes */
-#else
-    (void)block, (void)bytes;
-#endif
-}
-
-static void *system_allocate(size_t bytes)
-{
-    const bool huge = bytes >= HUGE_PAGE;
-    void *block = NULL;
-    if (posix_memalign(&block, huge ? HUGE_PAGE : TC_ALIGNMENT, bytes) != 0) return NULL;
-    if (huge) ask_for_huge_pages(block, bytes);
-    return block;
-}
-
 #if !TC_ALLOCATOR_CACHES
 
 /* ---- without a cache: a block is of the exact size, so that a checker sees every step beyond it ----------------------- */
@@ -67,7 +45,7 @@ static _Atomic uint64_t system_calls;
 void *tc_allocate(size_t bytes)
 {
     if (fails_by_request() || bytes > PTRDIFF_MAX) return NULL;
-    void *block = system_allocate(bytes ? bytes : 1);
+    void *block = tc_system_allocate(bytes ? bytes : 1);
     if (!block) return NULL;
     atomic_fetch_add(&system_calls, 1);
     const size_t now = atomic_fetch_add(&in_use, bytes) + bytes;
@@ -179,10 +157,17 @@ static void note_peak(void)
     if (shared.in_use > shared.high_water) shared.high_water = shared.in_use;
 }
 
+/* Too large for a thread's list, too small for a huge page of its own. */
+static bool in_region(int class) { return class >= SMALL_CLASSES && class_bytes(class) < TC_HUGE_PAGE; }
+
 static void drop_one(int class)
 {
+    void *block = pop(&shared.lists[class]);
     shared.cached -= class_bytes(class);
-    free(pop(&shared.lists[class]));
+    if (in_region(class))
+        tc_region_free(block, class_bytes(class));
+    else
+        free(block);
 }
 
 /* Frees cached blocks, starting with the class that has been unused for longest, until a block of `bytes` is allowed. */
@@ -210,11 +195,12 @@ static void drop_all(void)
 static void *fresh_block(int class)
 {
     const size_t bytes = class_bytes(class);
+    void *(*const take)(size_t) = in_region(class) ? tc_region_allocate : tc_system_allocate;
     make_room(bytes);
-    void *block = system_allocate(bytes);
+    void *block = take(bytes);
     if (!block && shared.cached) {
         drop_all();
-        block = system_allocate(bytes);
+        block = take(bytes);
     }
     if (block) shared.system_calls++;
     return block;
