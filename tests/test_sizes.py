@@ -91,18 +91,18 @@ MEMORY = {
     ("arange", "length"),
     ("spaced", "length"),
 }
-INTEGER_KINDS = ("INT", "INT_OR_NONE", "INT_OR_TENSOR", "PAIR", "INTS", "INTS_OR_NONE", "AXES", "SPREAD", "WORD")
+INTEGER_KINDS = ("INT", "INT_OR_NONE", "INT_OR_TENSOR", "PAIR", "INTS", "INTS_OR_NONE", "AXES", "SPREAD", "WORD", "WORD_WHERE")
 
 
 def integer_arguments():
     """{op: names of the arguments that are integers}, from the rows of ops.def and from the specs of the ops without a row."""
     text = (ROOT / "csrc/ops/ops.def").read_text()
-    options = re.search(r"#define ATTENTION_OPTIONS(.*?)\n#define", text, re.S)[1]
-    sequences = re.search(r"#define OF_SEQUENCES(.*)", text)[1]
-    block = re.search(r"#define BLOCK_ARGUMENTS(.*?)\n#define", text, re.S)[1]
+    macros = dict(re.findall(r"^#define (\w+)[ ]((?:.*\\\n)*.*)", text, re.M))
+    words = re.compile(rf"\b({'|'.join(macros)})\b")
     found = {}
     for name, row in op_lists.op_rows(ROOT).items():
-        row = row.replace("ATTENTION_OPTIONS", options).replace("OF_SEQUENCES", sequences).replace("BLOCK_ARGUMENTS", block)
+        while words.search(row):
+            row = words.sub(lambda macro: macros[macro[1]], row)
         found[name] = [argument for kind, argument in re.findall(r"\b([A-Z_]+)\((\w+)[,)]", row) if kind in INTEGER_KINDS]
     for path in sorted((ROOT / "csrc/python").glob("ops_*.c")):
         for name, spec in re.findall(r'(?:^    \{"|METHOD\()(\w+)"?, "([^"]*)"', path.read_text(), re.M):

@@ -1,5 +1,6 @@
 """Dropout as an op: the kept elements follow from seed, call and place, whatever the instruction set, threads, dtype and layout."""
 
+import inspect
 from pathlib import Path
 
 import numpy as np
@@ -89,6 +90,25 @@ def test_errors():
         _core.dropout(np.arange(3), 0.5, 1, 2)
     with pytest.raises(TypeError):
         _core.dropout(x, 0.5, 1.5, 2)
+
+
+def test_every_op_that_drops_asks_for_seed_and_call():
+    x = np.ones((4, 4), np.float32)
+    others = {"num_heads": 1, "normalized_shape": (4,)}
+    signatures = {
+        name: inspect.signature(op)
+        for name, op in vars(_core).items()
+        if "seed=None" in (getattr(op, "__text_signature__", None) or "")
+    }
+    assert {"linear", "linear_backward", "add_layer_norm", "attention_forward", "encoder_block"} <= signatures.keys()
+    for name, signature in signatures.items():
+        required = [key for key, value in signature.parameters.items() if value.default is value.empty]
+        arguments = {key: others.get(key, x) for key in required}
+        rates = [key for key in ("dropout", "hidden_dropout") if key in signature.parameters]
+        for rate in rates:
+            for given, missing in ({}, "seed"), ({"seed": 1}, "call"), ({"call": 1}, "seed"):
+                with pytest.raises(ValueError, match=f"dropout needs the arguments seed and call.*; {missing} is None"):
+                    getattr(_core, name)(**arguments, **{rate: 0.5}, **given)
 
 
 def test_a_refused_call_takes_no_mask():
