@@ -26,7 +26,7 @@ FLAGS = [
     f"-I{ROOT / 'tests' / 'c'}",
 ]
 
-POOL = ["threads.c", "allocator.c", "regions.c", "lock.c", "cpu_count.c", "status.c"]
+POOL = ["threads.c", "allocator.c", "lock.c", "cpu_count.c", "status.c"]
 CPU = ["cpu.c", "cpu_count.c", "status.c"]
 PROGRAMS = {  # name: (program, sources of csrc/core, macros)
     "status": ("test_status.c", ["status.c", "dtype.c"], []),
@@ -36,12 +36,11 @@ PROGRAMS = {  # name: (program, sources of csrc/core, macros)
     "cpu-without-avx512": ("test_cpu.c", CPU, ["-DTC_HAVE_AVX2"]),
     "cpu-baseline-only": ("test_cpu.c", CPU, []),
     "cpu-neon": ("test_cpu.c", CPU, ["-DTC_HAVE_NEON"]),
-    "allocator": ("test_allocator.c", ["allocator.c", "regions.c", "lock.c", "status.c"], []),
-    "allocator-no-cache": ("test_allocator.c", ["allocator.c", "regions.c"], ["-DTC_NO_CACHE"]),
-    "regions": ("test_regions.c", [], []),
+    "allocator": ("test_allocator.c", ["allocator.c", "lock.c", "status.c"], []),
+    "allocator-no-cache": ("test_allocator.c", ["allocator.c"], ["-DTC_NO_CACHE"]),
     "threads": ("test_threads.c", POOL, []),
 }
-SANITIZED = [(name, "address,undefined") for name in ("status", "cpu", "allocator", "regions", "threads")]
+SANITIZED = [(name, "address,undefined") for name in ("status", "cpu", "allocator", "threads")]
 SANITIZED += [(name, "thread") for name in ("allocator", "threads")]
 
 # A sanitizer's own answers to what the tests do on purpose: sizes beyond all memory, many short-lived children.

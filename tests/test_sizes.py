@@ -91,7 +91,7 @@ MEMORY = {
     ("arange", "length"),
     ("spaced", "length"),
 }
-INTEGER_KINDS = ("INT", "INT_OR_NONE", "INT_OR_TENSOR", "PAIR", "INTS", "INTS_OR_NONE", "AXES", "SPREAD", "WORD", "WORD_WHERE")
+INTEGER_KINDS = ("INT", "INT_OR_NONE", "INT_OR_TENSOR", "PAIR", "INTS", "INTS_OR_NONE", "AXES", "SPREAD", "WORD", "WORD_OF_DROPOUT")
 
 
 def integer_arguments():

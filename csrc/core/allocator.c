@@ -9,16 +9,16 @@
  * CACHE_SLACK above the peak of the memory in use. So a loop of equal steps takes nothing from the system after its
  * first step, and a loop whose sizes keep changing frees the blocks whose class has been unused for longest.
  *
- * Blocks beyond the thread's lists lie in huge pages where the system has them (regions.c). */
+ * Blocks of 2 MiB and more lie in huge pages where the system has them. */
 #include "allocator.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdlib.h>
+#include <sys/mman.h>
 
 #include "lock.h"
-#include "regions.h"
 
 /* ---- injected failures ------------------------------------------------------------------------------------------------- */
 
@@ -35,6 +35,12 @@ static bool fails_by_request(void)
     return false;
 }
 
+static void *aligned_block(size_t bytes)
+{
+    void *block = NULL;
+    return posix_memalign(&block, TC_ALIGNMENT, bytes) == 0 ? block : NULL;
+}
+
 #if !TC_ALLOCATOR_CACHES
 
 /* ---- without a cache: a block is of the exact size, so that a checker sees every step beyond it ----------------------- */
@@ -45,7 +51,7 @@ static _Atomic uint64_t system_calls;
 void *tc_allocate(size_t bytes)
 {
     if (fails_by_request() || bytes > PTRDIFF_MAX) return NULL;
-    void *block = tc_system_allocate(bytes ? bytes : 1);
+    void *block = aligned_block(bytes ? bytes : 1);
     if (!block) return NULL;
     atomic_fetch_add(&system_calls, 1);
     const size_t now = atomic_fetch_add(&in_use, bytes) + bytes;
@@ -127,6 +133,43 @@ static void *pop(free_list *list)
     return b;
 }
 
+/* ---- the system's memory ------------------------------------------------------------------------------------------------- */
+
+/* Blocks of this size and more begin at a huge page and ask for them: the processor's table of addresses has room for a few thousand pages,
+ * of 4 KiB or of 2 MiB (docs/performance.md). Linux gives them unless it was told not to; elsewhere such a block is like all others. */
+#define HUGE_PAGE ((size_t)2 << 20)
+
+#ifdef MADV_HUGEPAGE
+static void *huge_block(size_t bytes)
+{
+    char *const memory = mmap(NULL, bytes + HUGE_PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (memory == MAP_FAILED) return NULL;
+    const size_t before = (HUGE_PAGE - (uintptr_t)memory % HUGE_PAGE) % HUGE_PAGE;
+    if (before) munmap(memory, before);
+    munmap(memory + before + bytes, HUGE_PAGE - before);
+    madvise(memory + before, bytes, MADV_HUGEPAGE); /* where it is refused, pages are small */
+    return memory + before;
+}
+
+static void *system_allocate(size_t bytes) { return bytes < HUGE_PAGE ? aligned_block(bytes) : huge_block(bytes); }
+
+static void system_free(void *block, size_t bytes)
+{
+    if (bytes < HUGE_PAGE)
+        free(block);
+    else
+        munmap(block, bytes);
+}
+#else
+static void *system_allocate(size_t bytes) { return aligned_block(bytes); }
+
+static void system_free(void *block, size_t bytes)
+{
+    (void)bytes;
+    free(block);
+}
+#endif
+
 /* ---- what is shared ------------------------------------------------------------------------------------------------------ */
 
 typedef struct thread_cache {
@@ -157,17 +200,10 @@ static void note_peak(void)
     if (shared.in_use > shared.high_water) shared.high_water = shared.in_use;
 }
 
-/* Too large for a thread's list, too small for a huge page of its own. */
-static bool in_region(int class) { return class >= SMALL_CLASSES && class_bytes(class) < TC_HUGE_PAGE; }
-
 static void drop_one(int class)
 {
-    void *block = pop(&shared.lists[class]);
     shared.cached -= class_bytes(class);
-    if (in_region(class))
-        tc_region_free(block, class_bytes(class));
-    else
-        free(block);
+    system_free(pop(&shared.lists[class]), class_bytes(class));
 }
 
 /* Frees cached blocks, starting with the class that has been unused for longest, until a block of `bytes` is allowed. */
@@ -195,12 +231,11 @@ static void drop_all(void)
 static void *fresh_block(int class)
 {
     const size_t bytes = class_bytes(class);
-    void *(*const take)(size_t) = in_region(class) ? tc_region_allocate : tc_system_allocate;
     make_room(bytes);
-    void *block = take(bytes);
+    void *block = system_allocate(bytes);
     if (!block && shared.cached) {
         drop_all();
-        block = take(bytes);
+        block = system_allocate(bytes);
     }
     if (block) shared.system_calls++;
     return block;

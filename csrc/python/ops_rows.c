@@ -44,10 +44,10 @@ static const tcpy_ints all_axes = {.count = -1};
     const bool *const name = OR_NULL(argument_at, b);                                                                                      \
     argument_at++;
 #define WORD(name) const uint64_t name = (uint64_t)(argument_at++)->i;
-#define WORD_WHERE(name, needed)                                                                                                           \
-    if (argument_at->none && (needed))                                                                                                     \
-        return tc_fail(err, TC_ERROR_VALUE, "dropout needs the arguments seed and call, from which follows what is kept; " #name           \
-                                            " is None");                                                                                   \
+#define WORD_OF_DROPOUT(name, drops)                                                                                                       \
+    if (argument_at->none && (drops))                                                                                                      \
+        return tc_fail(err, TC_ERROR_VALUE,                                                                                                \
+                       "dropout needs the arguments seed and call, from which follows what is kept; " #name " is None");                   \
     WORD(name)
 #define CHOICE(name, ...) const int name = (int)(argument_at++)->i;
 #define CHOICE_OR_NONE(name, ...) const int name = (int)(argument_at++)->i;
@@ -86,7 +86,7 @@ static const tcpy_ints all_axes = {.count = -1};
 #undef BOOL
 #undef BOOL_OR_NONE
 #undef WORD
-#undef WORD_WHERE
+#undef WORD_OF_DROPOUT
 #undef CHOICE
 #undef CHOICE_OR_NONE
 #undef KEYWORDS
@@ -121,7 +121,7 @@ static const tcpy_ints all_axes = {.count = -1};
 #define BOOL(name, ...) ARGUMENT(#name, "b", __VA_ARGS__)
 #define BOOL_OR_NONE(name, ...) ARGUMENT(#name, "b?", __VA_ARGS__)
 #define WORD(name) ARGUMENT(#name, "w")
-#define WORD_WHERE(name, needed) ARGUMENT(#name, "w", None)
+#define WORD_OF_DROPOUT(name, drops) ARGUMENT(#name, "w", None)
 #define CHOICE(name, ...) ARGUMENT(#name, "c", __VA_ARGS__)
 #define CHOICE_OR_NONE(name, ...) ARGUMENT(#name, "c?", __VA_ARGS__)
 #define KEYWORDS "| "

@@ -3,7 +3,7 @@
 For learners who want to see what a backward needs, and for tests. ``<op>_forward`` returns the result, followed by the values that
 are saved in addition to the arguments; ``<op>_backward`` takes the gradient of the result and the saved values, and returns the
 gradients of the inputs.
-``help`` of each shows its arguments.
+``help`` of each shows its arguments. Where one has ``dropout``, what is kept follows from ``seed`` and ``call``, two ints that it then needs.
 
 Views (reshape, transpose, slices) and joins (cat, stack) compute nothing: their gradients are views and joins.
 

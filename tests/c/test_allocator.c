@@ -77,32 +77,6 @@ static void blocks_hold_what_was_asked(void)
     CHECK_EQUAL(in_use(), before);
 }
 
-/* Whether the system may give huge pages to the memory at an address, by the flags that Linux tells; false where it tells none. */
-static bool may_have_huge_pages(const void *address)
-{
-    FILE *maps = fopen("/proc/self/smaps", "r");
-    char line[512];
-    bool inside = false, advised = false;
-    while (maps && fgets(line, sizeof line, maps)) {
-        unsigned long first, end;
-        if (sscanf(line, "%lx-%lx ", &first, &end) == 2) inside = first <= (uintptr_t)address && (uintptr_t)address < end;
-        if (inside && strncmp(line, "VmFlags:", 8) == 0) advised = strstr(line, " hg") != NULL;
-    }
-    if (maps) fclose(maps);
-    return advised;
-}
-
-static void large_blocks_ask_for_huge_pages(void)
-{
-    char *data = tc_allocate(5 * MIB);
-    CHECK_EQUAL((uintptr_t)data % (2 * MIB), 0);
-    if (access("/sys/kernel/mm/transparent_hugepage/enabled", R_OK) == 0) {
-        CHECK(may_have_huge_pages(data));
-        CHECK(may_have_huge_pages(data + 4 * MIB - 1));
-    }
-    tc_free(data, 5 * MIB);
-}
-
 static void random_lifetimes(uint64_t seed, int steps)
 {
     enum { SLOTS = 256 };
@@ -218,6 +192,37 @@ static void the_cache_is_bounded(void)
     CHECK(cached() > SLACK / 2);
     tc_allocator_empty_cache();
     CHECK_EQUAL(in_use(), before);
+}
+
+/* Whether Linux may give huge pages to the memory at an address: 1 or 0, or -1 where it says nothing, as of no memory. */
+static int may_have_huge_pages(const void *address)
+{
+    FILE *maps = fopen("/proc/self/smaps", "r");
+    char line[512];
+    bool inside = false;
+    int advised = -1;
+    while (maps && fgets(line, sizeof line, maps)) {
+        unsigned long first, end;
+        if (sscanf(line, "%lx-%lx ", &first, &end) == 2) inside = first <= (uintptr_t)address && (uintptr_t)address < end;
+        if (inside && strncmp(line, "VmFlags:", 8) == 0) advised = strstr(line, " hg") != NULL;
+    }
+    if (maps) fclose(maps);
+    return advised;
+}
+
+/* And they go back to the system whole. */
+static void large_blocks_ask_for_huge_pages(void)
+{
+    if (access("/sys/kernel/mm/transparent_hugepage/enabled", R_OK) != 0) return;
+    for (size_t bytes = 2 * MIB; bytes <= 7 * MIB; bytes += MIB / 2) {
+        const block x = allocate_marked(bytes, 7);
+        CHECK_EQUAL((uintptr_t)x.data % (2 * MIB), 0);
+        CHECK(may_have_huge_pages(x.data) != 0);
+        CHECK(may_have_huge_pages(x.data + bytes - 1) != 0);
+        free_marked(x);
+        tc_allocator_empty_cache();
+        CHECK_EQUAL(may_have_huge_pages(x.data), -1);
+    }
 }
 
 #if !THREAD_SANITIZED /* which needs the address space itself */
@@ -446,7 +451,6 @@ static void no_growth(void)
 int main(void)
 {
     blocks_hold_what_was_asked();
-    large_blocks_ask_for_huge_pages();
     random_lifetimes(1, 5000);
     impossible_sizes();
     counts_the_peak();
@@ -456,6 +460,7 @@ int main(void)
     equal_steps_ask_the_system_once();
     the_cache_is_emptied();
     the_cache_is_bounded();
+    large_blocks_ask_for_huge_pages();
     lists_of_ended_threads_are_drained();
 #if !THREAD_SANITIZED
     CHECK_IN_CHILD(gives_up_the_cache_when_memory_is_out);

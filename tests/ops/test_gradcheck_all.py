@@ -322,7 +322,7 @@ CASES = {
     "attention": [
         attention(),
         attention(softcap=1.5, scale=0.4),
-        attention(2, is_causal=True, window=(1, None), causal_offset=1, dropout=0.3),
+        attention(2, is_causal=True, window=(1, None), causal_offset=1, dropout=0.3, seed=1, call=2),
     ],
     "dropout": lambda d: values(lambda x: _core.dropout(x, 0.4, 3, 5), d.normal(*d.shape(2))),
     "embedding": embedding,
