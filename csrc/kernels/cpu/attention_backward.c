@@ -113,14 +113,28 @@ TC_INLINE void gradients_of_scores(const query_block *x, const key_block *y, con
     }
 }
 
-/* c[key][n] += sum over queries of tile[key][query] * b[query][n] */
+/* c[key][n] (+)= sum over queries of tile[key][query] * b[query][n] */
 static __attribute__((noinline)) void sum_over_queries(const product *x) { product_panels(ALONG_ROWS, x, false); }
 
 /* Where the gradients of keys and values of the item are added up: rows of [Tk][D] and [Tk][Dv]. */
 typedef struct key_gradients {
     real *dk, *dv;
     int64_t dk_row, dv_row;
+    bool written; /* else the next block of queries writes all of them */
 } key_gradients;
+
+static void zero_rows(real *p, int64_t row, int64_t rows, int64_t columns)
+{
+    for (int64_t i = 0; i < rows; i++) memset(p + i * row, 0, (size_t)columns * sizeof(real));
+}
+
+/* Keys [first, last), to which no query of the block may attend. */
+static void skip_keys(const tc_attention_problem *p, const key_gradients *to, int64_t first, int64_t last)
+{
+    if (to->written) return;
+    zero_rows(to->dk + first * to->dk_row, to->dk_row, last - first, p->D);
+    zero_rows(to->dv + first * to->dv_row, to->dv_row, last - first, p->Dv);
+}
 
 /* One tile's part of dq (its rows at `dq`), dk and dv. */
 static void add_products(const tc_attention_backward_args *a, const query_block *x, const key_block *y, real *dq, bool first,
@@ -137,7 +151,7 @@ static void add_products(const tc_attention_backward_args *a, const query_block 
                            .M = y->nk,
                            .N = p->Dv,
                            .K = x->nq,
-                           .accumulate = true};
+                           .accumulate = to->written};
     const product for_k = {.c = to->dk + y->k0 * to->dk_row,
                            .c_row = to->dk_row,
                            .a = x->gradient,
@@ -147,7 +161,7 @@ static void add_products(const tc_attention_backward_args *a, const query_block 
                            .M = y->nk,
                            .N = p->D,
                            .K = x->nq,
-                           .accumulate = true};
+                           .accumulate = to->written};
     const product for_q = {.c = dq,
                            .c_row = a->dq.row,
                            .a = x->gradient,
@@ -217,28 +231,30 @@ static void add_uniform_rows(const tc_attention_backward_args *a, const query_bl
     }
 }
 
-static void zero_rows(real *p, int64_t row, int64_t rows, int64_t columns)
-{
-    for (int64_t i = 0; i < rows; i++) memset(p + i * row, 0, (size_t)columns * sizeof(real));
-}
-
-static void backward_block(const tc_attention_backward_args *a, const query_block *x, const key_gradients *to)
+static void backward_block(const tc_attention_backward_args *a, const query_block *x, key_gradients *to)
 {
     const tc_attention_problem *p = x->problem;
+    const int64_t first_key = x->first_key < x->last_key ? x->first_key : x->Tk;
     real *dq = query_at(x, &a->dq, 0);
     query_gradients g;
     bool first = true;
     load_queries(x);
     load_gradients(a, x, &g);
+    skip_keys(p, to, 0, first_key);
     for (int64_t k0 = x->first_key; k0 < x->last_key; k0 += KEYS) {
         key_block y;
-        if (!look_at_keys(x, k0, &y)) continue;
+        if (!look_at_keys(x, k0, &y)) {
+            skip_keys(p, to, k0, k0 + y.nk);
+            continue;
+        }
         weights_and_gradients(a, x, &y, &g);
         gradients_of_scores(x, &y, &g, true);
         if (p->dropout > 0) drop(x, &y, x->scores);
         add_products(a, x, &y, dq, first, to);
         first = false;
     }
+    if (first_key < x->Tk) skip_keys(p, to, x->last_key, x->Tk);
+    to->written = true;
     if (first) zero_rows(dq, a->dq.row, x->nq, p->D);
     if (p->empty_rows == TC_ATTENTION_EMPTY_UNIFORM) add_uniform_rows(a, x, to);
 }
@@ -255,17 +271,17 @@ TC_DEFINE_KERNEL(attention_backward)(const void *args, int64_t begin, int64_t en
         int64_t b, hk;
         tc_attention_pair(&b, &hk, p, p->Hk, head);
         choose_batch(&x, b);
-        key_gradients to = {operand_at(&a->dk, b, hk, x.first), operand_at(&a->dv, b, hk, x.first), a->dk.row, a->dv.row};
+        key_gradients to = {operand_at(&a->dk, b, hk, x.first), operand_at(&a->dv, b, hk, x.first), a->dk.row, a->dv.row, false};
         if (split > 0) {
             const int64_t part = (split - 1) * p->B * p->Hk + head;
-            to = (key_gradients){(real *)a->dk_partial + part * p->Tk * p->D, (real *)a->dv_partial + part * p->Tk * p->Dv, p->D, p->Dv};
+            to = (key_gradients){(real *)a->dk_partial + part * p->Tk * p->D, (real *)a->dv_partial + part * p->Tk * p->Dv, p->D, p->Dv,
+                                 false};
         }
-        zero_rows(to.dk, to.dk_row, x.Tk, p->D);
-        zero_rows(to.dv, to.dv_row, x.Tk, p->Dv);
         const int64_t total = group * blocks, last = total * (split + 1) / a->splits;
         for (int64_t n = total * split / a->splits; n < last; n++) {
             if (choose_queries(&x, hk * group + n / blocks, n % blocks)) backward_block(a, &x, &to);
         }
+        skip_keys(p, &to, 0, x.Tk); /* where there are no queries */
     }
 }
 
