@@ -139,6 +139,32 @@ def test_backward_writes_into_the_flat_buffer():
     assert a.grad is None
 
 
+@pytest.mark.parametrize("clear", ["zero_grad", "None"])
+def test_a_gradient_that_was_kept_stays_what_it_was(clear):
+    """Also one that another parameter was given, and what a backward needs of it."""
+    p, q = tc.nn.Parameter([1.0, 2.0]), tc.nn.Parameter([3.0, 4.0])
+    optimizer = tc.optim.SGD([p, q], lr=0.1)
+    kept = []
+    for factor in (1.0, 2.0, 3.0):
+        if clear == "zero_grad":
+            optimizer.zero_grad()
+        else:
+            p.grad = None
+        (p * p * factor).sum().backward()
+        kept += [(p.grad, factor), (p.grad.view(-1).detach(), factor), (p.grad.numpy(), factor)]
+    for gradient, factor in kept:
+        assert np.array_equal(np.asarray(gradient), np.array([2, 4], np.float32) * np.float32(factor))
+    y = (p * p * p.grad).sum()
+    optimizer.zero_grad()
+    (p * 100).sum().backward()
+    optimizer.zero_grad()
+    y.backward()
+    assert p.grad.tolist() == [2 * 1 * 6, 2 * 2 * 12]
+    q.grad, p.grad = p.grad, None
+    (p * 7).sum().backward()
+    assert q.grad.tolist() == [12, 48] and p.grad.tolist() == [7, 7]
+
+
 def test_two_optimizers_of_one_parameter():
     (p,) = [tc.nn.Parameter(np.zeros(3, np.float32))]
     first, second = tc.optim.SGD([p], lr=1.0), tc.optim.SGD([p], lr=10.0)

@@ -1,7 +1,7 @@
 """Optimizers with the update rules, defaults and param_groups of torch.optim.
 
-A step is one pass of a C kernel over all parameters that have a gradient. The optimizer owns one contiguous gradient
-buffer per dtype and device, into which backward() writes; ``flat_gradients()`` returns the buffers.
+A step is one pass of a C kernel over all parameters that have a gradient. ``flat_gradients()`` returns one contiguous buffer of gradients per
+dtype and device; from its first call on backward() writes gradients there.
 """
 
 from __future__ import annotations
@@ -128,7 +128,7 @@ class Optimizer(Explaining):
         options = {**self.defaults, **{k: v for k, v in group.items() if k not in ("params", "param_names")}}
         self._check_options(options)
         self.param_groups.append({"params": params, **names, **options})
-        self._lay_out_gradients()
+        self._slots = {}  # of other parameters
 
     def _check_options(self, options: dict[str, Any]) -> None:
         """Raises ValueError for options out of range."""
@@ -139,7 +139,8 @@ class Optimizer(Explaining):
         all_of(*numbers, *((_decay, f"betas[{i}]", beta) for i, beta in enumerate(betas)))
 
     def _lay_out_gradients(self) -> None:
-        """Makes one buffer per dtype and device; each parameter gets a part of it, and existing gradients move there."""
+        """Makes one buffer per dtype and device; each parameter gets a part of it, where backward() puts its gradients from now on, and existing
+        ones move there."""
         self._buffers, self._slots = {}, {}
         with no_grad():
             for (dtype, device), params in by_kind(parameters_of(self)).items():
@@ -159,7 +160,8 @@ class Optimizer(Explaining):
         """The gradient buffers, one per dtype and device, in the order of the parameters.
 
         Parameters without a gradient have zeros there. The next step reads these buffers, so data parallel training needs
-        only an all-reduce of each.
+        only an all-reduce of each. From the first call on backward() writes gradients there, so the next one overwrites a ``p.grad`` that was
+        kept from before ``zero_grad()``: keep a clone of it.
 
         Parameters
         ----------
@@ -170,7 +172,7 @@ class Optimizer(Explaining):
             for i, p in enumerate(parameters_of(self)):
                 slot = self._slots.get(id(p))
                 if slot is None or slot.dtype != p.dtype or slot.device != p.device:
-                    self._lay_out_gradients()  # a parameter was cast or moved after the optimizer was made
+                    self._lay_out_gradients()  # the first call, or a parameter was added, cast or moved
                     return self.flat_gradients(used)
                 grad = p.grad
                 if grad is None:
