@@ -246,6 +246,20 @@ static tc_status save(tc_node *node, const tc_record *record, int i, tc_error *e
     return TC_OK;
 }
 
+tc_status tc_tape_keep_saved(tc_tensor *result, const tc_tensor *target, tc_error *err)
+{
+    tc_node *node = result->node;
+    for (int i = 0; node && i < node->saved_count; i++) {
+        tc_tensor **saved = &node->saved[i].tensor, *copy;
+        if (!*saved || (*saved)->storage != target->storage) continue;
+        TC_TRY(tc_tensor_copy_of(&copy, *saved, err));
+        tc_tensor_release(*saved);
+        *saved = copy;
+        node->saved[i].version = tc_current_version(copy);
+    }
+    return TC_OK;
+}
+
 static tc_status fill_node(tc_node *node, const tc_record *record, tc_error *err)
 {
     for (int i = 0; i < record->input_count; i++) {

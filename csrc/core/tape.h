@@ -83,6 +83,9 @@ void tc_node_release(tc_node *node);
  * makes the write the history of target. On failure nothing has changed; so do everything else that can fail before. */
 TC_CHECKED tc_status tc_tape_begin_write(tc_tensor *target, const tc_record *record, tc_error *err);
 
+/* Before `target` is overwritten by the new `result` of an op that read it: what the op has saved of this memory becomes a copy. */
+TC_CHECKED tc_status tc_tape_keep_saved(tc_tensor *result, const tc_tensor *target, tc_error *err);
+
 /* Before the values of `result` (same shape, dtype and device, nobody else's) are copied over those of `target`: target takes on the
  * history of result. */
 TC_CHECKED tc_status tc_tape_begin_replace(tc_tensor *target, const tc_tensor *result, tc_error *err);

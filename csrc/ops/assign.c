@@ -233,6 +233,7 @@ tc_status tc_replace(tc_tensor *target, tc_tensor *result, tc_error *err)
         return tc_fail(err, TC_ERROR_TYPE, "the result is %s, which cannot be written in place to a tensor of %s",
                        tc_dtype_name(result->dtype), tc_dtype_name(target->dtype));
     TC_TRY(tc_cast(&cast, result, target->dtype, err));
+    TC_TRY(tc_tape_keep_saved(result, target, err));
     TC_TRY(tc_tape_begin_replace(target, cast, err));
     return tc_tensor_copy(target, cast, err);
 }

@@ -96,9 +96,7 @@ def test_every_op_that_drops_asks_for_seed_and_call():
     x = np.ones((4, 4), np.float32)
     others = {"num_heads": 1, "normalized_shape": (4,)}
     signatures = {
-        name: inspect.signature(op)
-        for name, op in vars(_core).items()
-        if "seed=None" in (getattr(op, "__text_signature__", None) or "")
+        name: inspect.signature(op) for name, op in vars(_core).items() if "seed=None" in (getattr(op, "__text_signature__", None) or "")
     }
     assert {"linear", "linear_backward", "add_layer_norm", "attention_forward", "encoder_block"} <= signatures.keys()
     for name, signature in signatures.items():

@@ -264,6 +264,30 @@ def test_forms_of_methods():
     assert y.scatter_add_(1, tc.zeros(3, 2, dtype="int64"), tc.ones(3, 2, dtype="float64"))[:, 0].tolist() == [10, 10, 10]
 
 
+IN_PLACE = {
+    "clamp_": (lambda y, w: y.clamp_(-0.5, 0.5), lambda y, w: y.clamp(-0.5, 0.5)),
+    "clamp_ to a tensor": (lambda y, w: y.clamp_(min=w), lambda y, w: y.clamp(min=w)),
+    "mul_": (lambda y, w: y.mul_(w), lambda y, w: y * w),
+    "/=": (lambda y, w: y.__itruediv__(w), lambda y, w: y / w),
+    "**=": (lambda y, w: y.__ipow__(3), lambda y, w: y**3),
+    "*= itself": (lambda y, w: y.__imul__(y), lambda y, w: y * y),
+    "one after the other": (lambda y, w: y.mul_(w).div_(w * w).clamp_(-1, 1), lambda y, w: (y * w / (w * w)).clamp(-1, 1)),
+}
+
+
+@pytest.mark.parametrize(("changed", "computed"), IN_PLACE.values(), ids=IN_PLACE)
+def test_gradients_of_what_is_written_over_its_own_operand(changed, computed):
+    gradients = []
+    for function in (changed, computed):
+        x, w = tc.tensor([0.2, -0.7, 1.9], requires_grad=True), tc.tensor([1.2, 0.4, -2.0], requires_grad=True)
+        y = x * 2.0
+        result = function(y, w)
+        assert (result is y) == (function is changed)
+        (result * result * w).sum().backward()
+        gradients.append((x.grad.tolist(), w.grad.tolist()))
+    assert gradients[0] == gradients[1]
+
+
 def test_index_put(rng):
     indices = np.array([2, 0, 2, 2]), np.array([1, 1, 1, 3])
     values = rng.standard_normal(4)

@@ -12,6 +12,7 @@ from .. import _core
 from .._arguments import not_negative, one_axis, one_of
 from .._core import Tensor
 from .._promotion import cast, is_floating, is_half
+from .._tensor import is_grad_enabled
 from ._calls import METHODS, takes_arrays
 
 _INFINITY = float("inf")
@@ -359,7 +360,8 @@ def div_(self: Tensor, other: Any, *, rounding_mode: str | None = None) -> Tenso
 
 def clamp_(self: Tensor, min: Any = None, max: Any = None) -> Tensor:
     """``clamp`` in place."""
-    return self.copy_(clamp(self, min, max))
+    wanted = is_grad_enabled() and any(isinstance(t, Tensor) and t.requires_grad for t in (self, min, max))
+    return self.copy_(clamp(self.clone() if wanted else self, min, max))  # whose gradient needs the values before
 
 
 def masked_fill_(self: Tensor, mask: Any, value: Any) -> Tensor:
