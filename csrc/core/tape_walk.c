@@ -238,6 +238,7 @@ static tc_status prepare_leaf(leaf_entry *entry, tc_error *err)
         TC_TRY(tc_tensor_as(&result, entry->gradient, now->grad->dtype, err));
     } else if (slot && slot->dtype == now->dtype) {
         if (entry->gradient->data != slot->data) TC_TRY(tc_tensor_copy(slot, entry->gradient, err));
+        atomic_fetch_add_explicit(&slot->storage->version, 1, memory_order_acq_rel); /* a graph may have saved the gradient before */
         result = tc_tensor_retain(slot->of);
     } else if (entry->gradient->dtype != now->dtype) {
         TC_TRY(tc_tensor_as(&result, entry->gradient, now->dtype, err));

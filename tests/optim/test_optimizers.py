@@ -165,6 +165,18 @@ def test_a_gradient_that_was_kept_stays_what_it_was(clear):
     assert q.grad.tolist() == [12, 48] and p.grad.tolist() == [7, 7]
 
 
+def test_what_a_graph_saved_of_a_flat_gradient_is_not_overwritten_unnoticed():
+    p = tc.nn.Parameter([1.0, 2.0])
+    optimizer = tc.optim.SGD([p], lr=0.1)
+    optimizer.flat_gradients()
+    (p * p).sum().backward()
+    y = (p * p.grad).sum()
+    optimizer.zero_grad()
+    (p * 100).sum().backward()
+    with pytest.raises(RuntimeError, match="written in place after it was saved"):
+        y.backward()
+
+
 def test_two_optimizers_of_one_parameter():
     (p,) = [tc.nn.Parameter(np.zeros(3, np.float32))]
     first, second = tc.optim.SGD([p], lr=1.0), tc.optim.SGD([p], lr=10.0)
