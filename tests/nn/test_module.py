@@ -215,6 +215,37 @@ def test_train_eval_apply_zero_grad_freeze():
     assert not m(tc.tensor(np.ones((1, 2), np.float32))).requires_grad
 
 
+class Twice(nn.Module):
+    """Has one layer under two names."""
+
+    def __init__(self):
+        super().__init__()
+        self.a = nn.Linear(2, 2)
+        self.b = self.a
+
+
+def test_a_child_with_two_names_is_visited_once():
+    m = Twice()
+    assert [name for name, _ in m.named_children()] == ["a"] and list(m.children()) == [m.a]
+    assert [name for name, _ in m.named_modules()] == ["", "a"] and list(m.modules()) == [m, m.a]
+    seen = []
+    m.apply(lambda x: seen.append(type(x).__name__))
+    assert seen == ["Linear", "Twice"]
+    relu = nn.ReLU()
+    assert [name for name, _ in nn.Sequential(relu, nn.Dropout(), relu).named_children()] == ["0", "1"]
+
+
+def test_a_child_with_two_names_is_shown_and_saved_under_both():
+    m = Twice()
+    assert list(m.state_dict()) == ["a.weight", "a.bias", "b.weight", "b.bias"]
+    line = "Linear(in_features=2, out_features=2, bias=True)"
+    assert repr(m) == f"Twice(\n  (a): {line}\n  (b): {line}\n)"
+    assert "(a)" in m._repr_html_() and "(b)" in m._repr_html_()
+    assert repr(nn.ModuleList([m.a, m.a])) == f"ModuleList(\n  (0-1): 2 x {line}\n)"
+    m.eval().double()
+    assert not m.b.training and m.b.weight.dtype == np.float64
+
+
 def test_copies_and_pickles():
     m = nn.Sequential(Scale(), nn.Linear(3, 2)).eval()
     for other in (copy.deepcopy(m), pickle.loads(pickle.dumps(nn.Sequential(nn.Linear(3, 2), nn.ReLU())))):

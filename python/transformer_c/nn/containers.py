@@ -133,7 +133,7 @@ class ModuleList(_Numbered):
     def __repr__(self) -> str:
         """As PyTorch shows it: neighbours that look alike once, with their numbers."""
         lines = []
-        for text, group in itertools.groupby(((name, repr(child)) for name, child in self.named_children()), key=operator.itemgetter(1)):
+        for text, group in itertools.groupby(((name, repr(child)) for name, child in self._places()), key=operator.itemgetter(1)):
             names = [name for name, _ in group]
             shown = text if len(names) == 1 else f"{len(names)} x {text}"
             lines.append(f"\n  ({names[0] if len(names) == 1 else f'{names[0]}-{names[-1]}'}): " + shown.replace("\n", "\n  "))

@@ -396,12 +396,20 @@ class Module:
         return (module for _, module in self.named_modules())
 
     def named_children(self) -> Iterator[tuple[str, Module]]:
-        """(name, module) one level down."""
-        return ((name, child) for name, child in self._modules.items() if child is not None)
+        """(name, module) one level down, each module once: one that has several names comes under the first."""
+        seen: set[int] = set()
+        for name, child in self._places():
+            if id(child) not in seen:
+                seen.add(id(child))
+                yield name, child
 
     def children(self) -> Iterator[Module]:
-        """The modules one level down."""
+        """The modules one level down, each once."""
         return (child for _, child in self.named_children())
+
+    def _places(self) -> Iterator[tuple[str, Module]]:
+        """(name, module) one level down, a shared module under each of its names."""
+        return ((name, child) for name, child in self._modules.items() if child is not None)
 
     def _named(self, registry: str, prefix: str, recurse: bool, remove_duplicate: bool) -> Iterator[tuple[str, Any]]:
         if not isinstance(prefix, str):
@@ -611,7 +619,7 @@ class Module:
         return ""
 
     def __repr__(self) -> str:
-        lines = [f"({name}): " + repr(child).replace("\n", "\n  ") for name, child in self.named_children()]
+        lines = [f"({name}): " + repr(child).replace("\n", "\n  ") for name, child in self._places()]
         extra = self.extra_repr()
         if not lines:
             return f"{type(self).__name__}({extra})"
@@ -631,7 +639,7 @@ class Module:
             for key, p in self.named_parameters(recurse=False)
         )
         table = f"<table><tr><th>parameter</th><th>shape</th><th>dtype</th><th>count</th></tr>{rows}</table>" if rows else ""
-        below = "".join(child._repr_html_(key) for key, child in self.named_children())
+        below = "".join(child._repr_html_(key) for key, child in self._places())
         if not table and not below:
             return f"<div style='margin-left:1em'>{title.rsplit(':', 1)[0]}</div>"
         start = "<details style='margin-left:1em'>" if name else "<details open>"
