@@ -246,6 +246,35 @@ def test_a_child_with_two_names_is_shown_and_saved_under_both():
     assert not m.b.training and m.b.weight.dtype == np.float64
 
 
+def test_a_module_is_not_assigned_over_a_parameter():
+    m = Scale()
+    for value in (nn.ReLU(), 3, tc.ones(1)):
+        with pytest.raises(TypeError, match=f"'factor' is a parameter: .* not {type(value).__name__}"):
+            m.factor = value
+    assert m.factor.tolist() == [2.0]
+    m.factor = None
+    with pytest.raises(TypeError, match="del module.factor makes room for a module"):
+        m.factor = nn.ReLU()
+    del m.factor
+    m.factor = m.shift = nn.ReLU()  # a buffer, and a module below, give way
+    m.factor = nn.Parameter([1.0])
+    assert list(m._parameters) == ["factor"] and list(m._modules) == ["shift"] and "shift" not in m._buffers
+
+
+def test_registering_does_not_replace_what_is_of_another_kind():
+    m = Scale()
+    m.inner, m.plain = nn.ReLU(), 3
+    for name in ("inner", "plain", "shift", "forward"):
+        with pytest.raises(KeyError, match=f"attribute '{name}' already exists"):
+            m.register_parameter(name, nn.Parameter([1.0]))
+    for name in ("factor", "plain", "shift", "forward"):
+        with pytest.raises(KeyError, match=f"attribute '{name}' already exists"):
+            m.add_module(name, nn.ReLU())
+    m.register_parameter("factor", nn.Parameter([3.0]))
+    m.add_module("inner", nn.Tanh())
+    assert m.factor.tolist() == [3.0] and type(m.inner) is nn.Tanh and m.plain == 3
+
+
 def test_copies_and_pickles():
     m = nn.Sequential(Scale(), nn.Linear(3, 2)).eval()
     for other in (copy.deepcopy(m), pickle.loads(pickle.dumps(nn.Sequential(nn.Linear(3, 2), nn.ReLU())))):

@@ -138,11 +138,14 @@ class Module:
             return
         if isinstance(value, Parameter):
             self._register(self._parameters, name, value)
-        elif isinstance(value, Module):
+        elif isinstance(value, Module) and name not in self._parameters:
             self._register(self._modules, name, value)
         elif name in self._parameters:
             if value is not None:
-                raise TypeError(f"{name!r} is a parameter: assign an nn.Parameter, or None to unregister it, not {type(value).__name__}")
+                hint = f"; del module.{name} makes room for a module" if isinstance(value, Module) else ""
+                raise TypeError(
+                    f"{name!r} is a parameter: assign an nn.Parameter, or None to unregister it, not {type(value).__name__}{hint}"
+                )
             self._parameters[name] = None
         elif name in self._buffers:
             if value is not None and not isinstance(value, Tensor):
@@ -183,6 +186,11 @@ class Module:
         self._forget(name, but=registry)
         registry[name] = value
 
+    def _refuse_taken(self, name: str, registry: dict[str, Any]) -> None:
+        """KeyError where `name` is an attribute of another kind than those of `registry`: to replace it, one assigns, or deletes it first."""
+        if name not in registry and hasattr(self, name):
+            raise KeyError(f"attribute {name!r} already exists")
+
     def _forget(self, name: str, but: dict[str, Any] | None = None) -> bool:
         """Removes `name` from all registries except `but`."""
         found = False
@@ -211,8 +219,7 @@ class Module:
             raise ValueError(f"a buffer's name is a non-empty str without dots, got {name!r}")
         if value is not None and not isinstance(value, Tensor):
             value = tensor(value)
-        if hasattr(self, name) and name not in self._buffers:
-            raise KeyError(f"attribute {name!r} already exists")
+        self._refuse_taken(name, self._buffers)
         self._buffers[name] = value
         if persistent:
             self._transient.discard(name)
@@ -220,13 +227,14 @@ class Module:
             self._transient.add(name)
 
     def register_parameter(self, name: str, value: Parameter | None) -> None:
-        """Registers a parameter, or None in place of an omitted one."""
+        """Registers a parameter, or None in place of an omitted one; KeyError where the name is another attribute's."""
         if value is not None and not isinstance(value, Parameter):
             raise TypeError(f"{name!r} must be an nn.Parameter or None, not {type(value).__name__}")
+        self._refuse_taken(name, self._parameters)
         self._register(self._parameters, name, value)
 
     def add_module(self, name: str, module: Module | None) -> None:
-        """Registers a child under `name`, which has no dots; KeyError otherwise."""
+        """Registers a child under `name`, which has no dots and is no other attribute's; KeyError otherwise."""
         if module is not None and not isinstance(module, Module):
             hint = "; a list of modules is unpacked with *" if isinstance(module, (list, tuple)) else ""
             if isinstance(module, type) and issubclass(module, Module):
@@ -234,6 +242,7 @@ class Module:
             raise TypeError(f"{name!r} must be an nn.Module or None, not {type(module).__name__}{hint}")
         if not name or "." in name:
             raise KeyError(f"a module cannot be named {name!r}: dots separate names in the keys of a state dict")
+        self._refuse_taken(name, self._modules)
         self._register(self._modules, name, module)
 
     def get_submodule(self, target: str) -> Module:
