@@ -28,8 +28,8 @@ def copy(x: Tensor) -> Tensor:
     return _restore(type(x)._over(x, x.requires_grad), _attributes(x))
 
 
-def deepcopy(x: Tensor, memo: dict[int, Any]) -> Tensor:
-    """``copy.deepcopy(x)``: a leaf with its own memory; its gradient is copied as well.
+def deepcopy(x: Tensor, memo: dict[int, Any], with_gradient: bool = True) -> Tensor:
+    """``copy.deepcopy(x)``: a leaf with its own memory; its gradient is copied as well, but for a Parameter's, as in PyTorch.
 
     Raises
     ------

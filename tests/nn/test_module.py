@@ -285,6 +285,15 @@ def test_copies_and_pickles():
     assert m[0].factor.tolist() == [2.0] and not twin.training
 
 
+def test_a_copied_parameter_has_no_gradient():
+    m = nn.Linear(2, 1)
+    m(tc.ones(1, 2)).sum().backward()
+    for other in (copy.deepcopy(m).weight, copy.deepcopy(m.weight), copy.deepcopy([m.weight])[0]):
+        assert type(other) is nn.Parameter and other.grad is None and other.requires_grad and other is not m.weight
+        assert other.tolist() == m.weight.tolist()
+    assert m.weight.grad is not None
+
+
 def test_repr_shows_the_tree():
     text = repr(nn.Sequential(nn.Linear(2, 3), nn.Sequential(nn.ReLU())))
     assert text == ("Sequential(\n  (0): Linear(in_features=2, out_features=3, bias=True)\n  (1): Sequential(\n    (0): ReLU()\n  )\n)")

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from contextvars import ContextVar
+from typing import Any
 
+from .. import _tensor_copying
 from .._core import Tensor
 
 skipping = ContextVar("skipping", default=False)  # whether `nn.init.skip()` is entered in this thread
@@ -33,3 +35,7 @@ class Parameter(Tensor):
         if isinstance(data, Tensor) and data.device != "cpu":
             return cls._over(data.detach().clone(), requires_grad)
         return super().__new__(cls, data, requires_grad=requires_grad)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Parameter:
+        """A Parameter with its own memory and no gradient."""
+        return _tensor_copying.deepcopy(self, memo, with_gradient=False)  # type: ignore[return-value]
