@@ -245,6 +245,71 @@ def test_a_recast_module_keeps_training():
     assert {b.dtype.name for b in optimizer.flat_gradients()} == {"float64"}
 
 
+@pytest.mark.parametrize("after", ["float32", "float64", "float16", "bfloat16"])
+@pytest.mark.parametrize("before", ["float32", "float64", "float16", "bfloat16"])
+@pytest.mark.parametrize(
+    ("kind", "options"),
+    [
+        (tc.optim.SGD, {}),
+        (tc.optim.SGD, {"momentum": 0.9}),
+        (tc.optim.Adam, {"amsgrad": True}),
+        (tc.optim.AdamW, {}),
+        (tc.optim.RMSprop, {"momentum": 0.9, "centered": True}),
+    ],
+)
+def test_the_state_of_a_recast_module_is_recast(kind, options, before, after):
+    """The steps of the recast optimizer are those of one that loads its state, which casts it."""
+    layer = tc.nn.Linear(3, 2).to(dtype=before)
+    optimizer = kind(layer.parameters(), lr=0.125, **options)
+
+    def step(layer, optimizer, dtype):
+        optimizer.zero_grad()
+        (layer(tc.ones(1, 3, dtype=dtype)) ** 2).sum().backward()
+        optimizer.step()
+
+    step(layer, optimizer, before)
+    layer.to(dtype=after)
+    other = copy.deepcopy(layer)
+    loaded = kind(other.parameters(), lr=0.125, **options)
+    state = copy.deepcopy(optimizer.state_dict())
+    halves = {"float16", "bfloat16"}
+    if not {before, after} <= halves:  # between halves the copy in float32 stays, with all of its digits
+        for values in state["state"].values():
+            values.pop("master", None)
+    loaded.load_state_dict(state)
+    for _ in range(2):
+        step(layer, optimizer, after)
+        step(other, loaded, after)
+    computed = "float64" if after == "float64" else "float32"
+    for p, q in zip(layer.parameters(), other.parameters(), strict=True):
+        assert p.dtype.name == after and p.tolist() == q.tolist()
+        found = {name: value for name, value in optimizer.state[p].items() if name != "step"}
+        assert {value.dtype.name for value in found.values()} <= {computed} and ("master" in found) is (after in halves)
+        assert optimizer.state[p]["step"] == 3
+
+
+def test_a_state_of_which_some_parameters_were_recast():
+    p, q = tc.nn.Parameter([1.0]), tc.nn.Parameter(np.ones(1))
+    optimizer = tc.optim.SGD([p, q], lr=0.5, momentum=0.5)
+    for _ in range(2):
+        for x in (p, q):
+            x.grad = tc.ones(1, dtype=x.dtype)
+        optimizer.step()
+        tc.nn.ParameterList([p]).double()
+    assert p.tolist() == q.tolist() == [-0.25]
+    assert [optimizer.state[x]["momentum_buffer"].dtype.name for x in (p, q)] == ["float64", "float64"]
+
+
+def test_an_option_of_another_type_is_refused_as_before():
+    p = tc.nn.Parameter([1.0])
+    optimizer = tc.optim.Adam([p])
+    p.grad = tc.ones(1)
+    optimizer.param_groups[0]["lr"] = "high"
+    with pytest.raises(TypeError):
+        optimizer.step()
+    assert p.tolist() == [1.0] and optimizer.state[p]["step"] == 0
+
+
 @pytest.mark.parametrize(
     ("make_it", "error", "message"),
     [

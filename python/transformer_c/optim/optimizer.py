@@ -247,6 +247,12 @@ class Optimizer(Explaining):
         with no_grad():
             for group in self.param_groups:
                 for params, grads in self._batches(group):
+                    try:
+                        self._update(group, params, grads)
+                        continue
+                    except TypeError:  # the core found another dtype, before it changed anything
+                        if not self._cast_states(params):
+                            raise
                     self._update(group, params, grads)
 
     def _batches(self, group: dict[str, Any]) -> Iterable[tuple[list[Tensor], list[Tensor]]]:
@@ -267,13 +273,17 @@ class Optimizer(Explaining):
         names = self._states_of(group)
         needed, known = set(names), self.state
         states = [s if (s := known.get(p)) and needed <= s.keys() else self._state_of(p, names) for p in params]
+        has_masters = any("master" in s for s in states)
+        if has_masters and not is_half(params[0]):  # a batch has one dtype
+            self._cast_states(params)
+            has_masters = False
         values = [s.get("master", p) for s, p in zip(states, params, strict=True)]
         gradients = [_ready(grad, v.dtype) for grad, v in zip(grads, values, strict=True)]
         for v in values:
             if not v.is_contiguous():
                 _core.set_data(v, v.detach().contiguous())
         self._step_group(group, values, gradients, {name: [s[name] for s in states] for name in names}, states[0]["step"] + 1,
-                         params if any("master" in s for s in states) else None)  # fmt: skip
+                         params if has_masters else None)  # fmt: skip
         for state in states:  # only after everything that can fail
             state["step"] += 1
 
@@ -294,6 +304,27 @@ class Optimizer(Explaining):
             if name not in state:
                 state[name] = zeros_like(state.get("master", p.detach()))
         return state
+
+    def _cast_states(self, params: list[Tensor]) -> bool:
+        """Casts the states of parameters that were cast, as ``module.double()`` does, to the dtype in which a step computes; whether there were any."""
+        found = False
+        for p in params:
+            if (state := self.state.get(p)) is None:
+                continue
+            dtype = _FLOAT32 if is_half(p) else p.dtype
+            others = [k for k, v in state.items() if isinstance(v, Tensor) and v.dtype.kind in "fV" and v.dtype != dtype]
+            if not others and is_half(p) == ("master" in state):
+                continue
+            refuse(
+                f"the state of {type(self).__name__} for a parameter of shape {tuple(p.shape)}, which was cast to {p.dtype.name}, was cast"
+            )
+            found = True
+            if is_half(p):
+                state.setdefault("master", p.detach().float())
+            else:
+                state.pop("master", None)  # the parameter has all digits itself
+            state.update({k: state[k].to(dtype) for k in others if k in state})
+        return found
 
     def _step_group(self, group, values, gradients, states, t, halves) -> None:
         """Steps `values`; what is in `halves` in the place of another value, unless it is None, gets that value rounded."""
