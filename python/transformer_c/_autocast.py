@@ -16,6 +16,16 @@ _HALVES = ("bfloat16", "float16")  # their numbers in the core are 1 and 2
 _IN_A_CALL = 3
 
 
+def _check_device(device_type: Any) -> None:
+    """Refuses what names no device, such as a dtype that has come in its place."""
+    if not isinstance(device_type, str):
+        hint = "; the dtype comes by name, dtype=" if getattr(device_type, "name", None) in _HALVES else ""
+        raise TypeError(f'device_type must be "cpu" or "cuda", got {device_type!r} ({type(device_type).__name__}){hint}')
+    if device_type.partition(":")[0] not in ("cpu", "cuda"):
+        hint = f"; the dtype comes by name, dtype={device_type!r}" if device_type in _HALVES else ""
+        raise ValueError(f'device_type must be "cpu" or "cuda", got {device_type!r}{hint}')
+
+
 class autocast(_core.autocasting):
     """Calls of modules inside the block compute in half precision; their parameters stay float32, and so do their results.
 
@@ -26,8 +36,8 @@ class autocast(_core.autocasting):
 
     Parameters
     ----------
-    device_type : str, default "cpu"
-        Accepted for compatibility with PyTorch; the device is that of the Tensors.
+    device_type : {"cpu", "cuda"}
+        Without effect, as the device is that of the Tensors; with or without a number.
     dtype : {"bfloat16", "float16"}
         float16 has fewer exponents: small gradients may vanish, and there is no scaling against it.
     enabled : bool, default True
@@ -54,6 +64,7 @@ class autocast(_core.autocasting):
     def __new__(
         cls, device_type: str = "cpu", dtype: Any = "bfloat16", enabled: bool = True, cache_enabled: bool | None = None
     ) -> autocast:
+        _check_device(device_type)
         name = (
             dtype if isinstance(dtype, str) else "bfloat16" if dtype is None else getattr(dtype, "name", getattr(dtype, "__name__", dtype))
         )

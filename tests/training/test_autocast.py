@@ -66,6 +66,25 @@ def test_arrays_nesting_and_decorators():
         tc.autocast(dtype="float32")
 
 
+@pytest.mark.parametrize(
+    ("given", "kind", "message"),
+    [
+        ("tpu", ValueError, 'device_type must be "cpu" or "cuda", got \'tpu\''),
+        ("bfloat16", ValueError, "got 'bfloat16'; the dtype comes by name, dtype='bfloat16'"),
+        (3, TypeError, r"got 3 \(int\)"),
+        (None, TypeError, r"got None \(NoneType\)"),
+    ],
+)
+def test_what_names_no_device_is_refused(given, kind, message):
+    with pytest.raises(kind, match=message):
+        tc.autocast(given)
+
+
+@pytest.mark.parametrize("given", ["cpu", "cuda", "cuda:0", tc.device("cpu")])
+def test_names_of_devices_are_taken(given):
+    assert isinstance(tc.autocast(given, dtype="bfloat16"), tc.autocast)
+
+
 class Counter(tc.nn.Module):
     """Counts its calls, in a buffer that it writes to or in one that it assigns, and adds a table."""
 
