@@ -354,6 +354,24 @@ def test_without_scikit_learn_the_extra_is_named():
     assert "ImportError: tc.sklearn needs scikit-learn 1.6 or newer: pip install 'transformer_c[sklearn]'" in done.stderr
 
 
+def test_without_scikit_learn_the_attribute_is_not_there():
+    code = """
+import inspect, sys
+sys.modules["sklearn"] = None
+import transformer_c as tc
+assert not hasattr(tc, "sklearn") and "sklearn" not in dict(inspect.getmembers(tc))
+for line, kind in (("tc.sklearn", AttributeError), ("from transformer_c import sklearn", ImportError), ("import transformer_c.sklearn", ImportError)):
+    try:
+        exec(line)
+    except kind as error:
+        assert "pip install" in str(error), error
+    else:
+        raise AssertionError(line)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
 @pytest.mark.parametrize("kind", [tc.sklearn.TransformerClassifier, tc.sklearn.TransformerRegressor])
 def test_names_of_options_elsewhere(kind):
     for name, advice in (

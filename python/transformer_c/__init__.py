@@ -11,6 +11,7 @@ Examples
 """
 
 import importlib
+import sys
 from typing import TYPE_CHECKING
 
 from . import _names, _pytorch_names, _tensor, cuda, dtypes, functional, nn, ops, random, tensor_functions
@@ -101,7 +102,13 @@ def __getattr__(name: str):
         from ._hints import package_attribute
 
         raise package_attribute(name)
-    module = importlib.import_module(f".{_LATER[name] or name}", __name__)
+    try:
+        module = importlib.import_module(f".{_LATER[name] or name}", __name__)
+    except ImportError as error:
+        if _LATER[name]:
+            raise
+        # hasattr() and inspect.getmembers() take a module without the package that it needs for one that is not there
+        raise AttributeError(str(error), name=name, obj=sys.modules[__name__]) from error
     globals()[name] = found = getattr(module, name) if _LATER[name] else module
     return found
 
