@@ -335,6 +335,55 @@ MISTAKES = {
         r"if the inputs are \(B, T, E\), make the layer with batch_first=True",
     ),
     "two names of one axis": (lambda: tc.ones(2, 2).softmax(0, dim=1), TypeError, "axis=0 and dim=1"),
+    "nothing to sort": (lambda: tc.sort(None), TypeError, "input is None; expected a Tensor, an ndarray"),
+    "nothing by name": (lambda: tc.topk(k=1, input=None), TypeError, "input is None; expected a Tensor, an ndarray"),
+    "a number to expand as": (
+        lambda: tc.ones(1).expand_as(1),
+        TypeError,
+        r"expand_as\(\) takes another Tensor, got 1 \(int\); expand\(\) takes a shape",
+    ),
+    "a shape to view as": (
+        lambda: tc.ones(2).view_as([1, 2]),
+        TypeError,
+        r"view_as\(\) takes another Tensor, got \[1, 2\] \(list\); view\(\) takes a shape",
+    ),
+    "numbers to clip": (lambda: tc.optim.clip_grad_norm_([1], 1.0), TypeError, r"parameters must be Tensors, got 1 \(int\)"),
+    "a number to clip": (
+        lambda: tc.optim.clip_grad_norm_(3, 1.0),
+        TypeError,
+        r"parameters must be an iterable of parameters, or one, got 3 \(int",
+    ),
+    "a value in quotes": (
+        lambda: tc.nn.utils.clip_grad_value_(_LINEAR.parameters(), "1.0"),
+        TypeError,
+        r"clip_value must be a number, got '1\.0' \(str\)",
+    ),
+    "maps of no module": (lambda: tc.nn.attention_maps("mean"), TypeError, r"module must be an nn\.Module, got 'mean' \(str\)"),
+    "an array as an axis": (lambda: tc.ones(2, 3).amax(np.ones((2, 3))), TypeError, r"dim must be an int, not ndarray of shape \(2, 3\)"),
+    "a length beyond 64 bits": (lambda: tc.randn(2**63), ValueError, "size is 9223372036854775808; expected an int of at most 64 bits"),
+    "a range of a pair": (lambda: tc.arange((0, 1)), TypeError, r"end must be a number, got \(0, 1\) \(tuple\)"),
+    "a range in steps of text": (lambda: tc.arange(0, 4, "2"), TypeError, r"step must be a number, got '2' \(str\)"),
+    "nothing to join": (lambda: tc.hstack(True), TypeError, "tensors must be a sequence of tensors, not bool"),
+    "text to join": (lambda: tc.vstack("ab"), TypeError, "tensors must be a sequence of tensors, not str"),
+    "an order of nothing": (lambda: tc.randperm(None), TypeError, r"n must be an int, got None \(NoneType\)"),
+    "a bound that is text": (lambda: tc.nn.init.uniform_(tc.ones(2), "a"), TypeError, r"a must be a number, got 'a' \(str\)"),
+    "a deviation that is text": (lambda: tc.nn.init.normal_(tc.ones(2), 0.0, "a"), TypeError, r"std must be a number, got 'a' \(str\)"),
+    "bounds that are text": (
+        lambda: tc.nn.init.trunc_normal_(tc.ones(2), a="a", b="b"),
+        TypeError,
+        "2 arguments are wrong:\n  a must be a number",
+    ),
+    "digits in a list": (lambda: tc.ones(2).round([]), TypeError, r"decimals must be an int, got \[\] \(list\)"),
+    "a list as reduction": (
+        lambda: tc.scatter(np.ones(2), 0, np.zeros(2, int), np.ones(2), reduce=[]),
+        TypeError,
+        r"reduce must be 'add', 'multiply' or None, got \[\] \(list\)",
+    ),
+    "a copy of a result": (
+        lambda: copy.deepcopy((tc.ones(2, requires_grad=True) * 2).clone()),
+        RuntimeError,
+        r"only leaf Tensors can be deep-copied; this one is a result that was recorded: use detach\(\) first$",
+    ),
 }
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from . import _core
-from ._arguments import lengths_of, one_axis
+from ._arguments import lengths_of, one_axis, real
 from ._core import Tensor
 from ._frames import numbers_of, refuse_mixed_integers
 
@@ -323,6 +323,9 @@ def arange(
     """
     start, end = (0, start) if end is None else (start, end)
     bounds = [b.item() if hasattr(b, "item") else b for b in (start, end, step)]
+    for name, bound in zip(("start", "end", "step"), bounds, strict=True):
+        if not isinstance(bound, (int, float)):
+            real(name, bound)
     if dtype is not None and Tensor([], dtype)._dtype_name in ("int64", "int32", "uint8"):
         bounds = [int(b) for b in bounds]
     start, end, step = bounds

@@ -37,10 +37,10 @@ def deepcopy(x: Tensor, memo: dict[int, Any], with_gradient: bool = True) -> Ten
         For a recorded result, because its history cannot be copied.
     """
     if not x.is_leaf:
-        raise RuntimeError("only leaf Tensors can be deep-copied; this one is a result that was recorded: use detach() or clone() first")
+        raise RuntimeError("only leaf Tensors can be deep-copied; this one is a result that was recorded: use detach() first")
     result = type(x)._over(x.detach().clone(), x.requires_grad)
     memo[id(x)] = result
-    if (grad := x.grad) is not None:
+    if with_gradient and (grad := x.grad) is not None:
         result.grad = grad.detach().clone()
     return _restore(result, _copy.deepcopy(_attributes(x), memo))
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from . import _core
-from ._arguments import count, lengths_of
+from ._arguments import count, integer, lengths_of
 from ._core import Generator, Tensor
 from ._names import hooks
 from ._tensor import check_fit
@@ -101,7 +101,10 @@ def as_generator(rng: int | np.integer | np.random.Generator | Generator | None)
 
 
 def _shape(sizes: tuple, size: Any = None) -> tuple[int, ...]:
-    return tuple(count("size", s, 0) for s in lengths_of(sizes, size))
+    shape = tuple(count("size", s, 0) for s in lengths_of(sizes, size))
+    if shape and max(shape) >= 2**63:
+        raise ValueError(f"size is {max(shape)}; expected an int of at most 64 bits")
+    return shape
 
 
 def _is_half(dtype) -> bool:
@@ -281,7 +284,7 @@ def randperm(n: int, device=None, rng=None, generator=None) -> Tensor:
     >>> sorted(tc.randperm(4, rng=0).tolist())
     [0, 1, 2, 3]
     """
-    return _finish(as_generator(one_source(rng, generator)).permutation(n), device, False)
+    return _finish(as_generator(one_source(rng, generator)).permutation(integer("n", n)), device, False)
 
 
 __all__ = [

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from .. import random as _random
+from .._arguments import all_of, real
 from .._core import Tensor
 from .._names import hooks
 from .._tensor import no_grad, where
@@ -73,11 +74,13 @@ def _fans(weight: Tensor) -> tuple[int, int]:
 
 def uniform_(tensor: Tensor, a: float = 0.0, b: float = 1.0, generator=None) -> Tensor:
     """Fills with U(a, b)."""
+    all_of((real, "a", a), (real, "b", b))
     return _fill(tensor, lambda: _random._uniform(tensor.shape, a, b, tensor.dtype, generator))
 
 
 def normal_(tensor: Tensor, mean: float = 0.0, std: float = 1.0, generator=None) -> Tensor:
     """Fills with N(mean, std**2)."""
+    all_of((real, "mean", mean), (real, "std", std))
     return _fill(tensor, lambda: _random._normal(tensor.shape, mean, std, tensor.dtype, generator))
 
 
@@ -102,6 +105,7 @@ def trunc_normal_(tensor: Tensor, mean: float = 0.0, std: float = 1.0, a: float 
     >>> 0.029 < weight.abs().max().item() <= 0.03
     True
     """
+    all_of((real, "mean", mean), (real, "std", std), (real, "a", a), (real, "b", b))
     if not a < b or not 0 < std < math.inf or not math.isfinite(mean):
         raise ValueError(f"trunc_normal_() needs a below b, a positive std and a finite mean, got a={a}, b={b}, std={std}, mean={mean}")
     if mean < a - 2 * std or mean > b + 2 * std:

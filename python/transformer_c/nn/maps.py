@@ -50,6 +50,8 @@ def attention_maps(module: Module) -> AbstractContextManager[dict[str, np.ndarra
     >>> {name: map.shape for name, map in maps.items()}
     {'layers.0.self_attn': (4, 2, 5, 5), 'layers.1.self_attn': (4, 2, 5, 5)}
     """
+    if not isinstance(module, Module):
+        raise TypeError(f"module must be an nn.Module, got {module!r} ({type(module).__name__})")
     maps: dict[str, np.ndarray] = {}
     hooks = [(part, _collect(name, part, maps)) for name, part in module.named_modules() if getattr(part, "_attention_map", None)]
     if not hooks:

@@ -544,8 +544,12 @@ def _gradients(parameters) -> list[list[Tensor]]:
     """The gradients, in groups that one kernel takes."""
     if hasattr(parameters, "parameters"):
         raise TypeError("expected an iterable of parameters, not a module; pass its .parameters()")
+    if not isinstance(parameters, (Tensor, Iterable)):
+        raise TypeError(f"parameters must be an iterable of parameters, or one, got {parameters!r} ({type(parameters).__name__})")
     kinds: dict[tuple[np.dtype, str], list[Tensor]] = {}
     for p in [parameters] if isinstance(parameters, Tensor) else parameters:
+        if not isinstance(p, Tensor):
+            raise TypeError(f"parameters must be Tensors, got {p!r} ({type(p).__name__})")
         if (grad := p.grad) is not None:
             # the kernels of a GPU take halves and float32 together, and the norm stays there
             device = grad.device
@@ -630,7 +634,6 @@ def clip_grad_value_(parameters, clip_value: float) -> None:
     parameters : iterable of Parameter, or one
     clip_value : float
     """
-    if not clip_value >= 0:
-        raise ValueError(f"clip_value must not be negative, got {clip_value}")
+    not_negative("clip_value", clip_value)
     for gradients in _gradients(parameters):
         _in_place(_core.gradient_scale, gradients, 1.0, float(clip_value))

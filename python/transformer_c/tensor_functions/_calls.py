@@ -19,8 +19,10 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 METHODS: dict[str, Callable[..., Any]] = {}
 
 
-def _as_tensor(value: Any, is_first: bool, beside: Tensor | None) -> Any:
+def _as_tensor(value: Any, name: str, is_first: bool, beside: Tensor | None) -> Any:
     """An array as a Tensor, on the GPU of `beside`. A number other than the first argument stays one, since it must not change a dtype."""
+    if value is None and is_first:
+        raise TypeError(f"{name} is None; expected a Tensor, an ndarray, or what np.asarray takes")
     if value is None or isinstance(value, Tensor) or (not is_first and isinstance(value, (bool, int, float, np.generic))):
         return value
     return _core.as_argument(value, beside)
@@ -76,9 +78,9 @@ def takes_arrays(*names: str, method: bool | str = True) -> Callable[[Function],
                 if place and beside is not None:
                     break
                 if place < len(given):
-                    given[place] = _as_tensor(given[place], place == 0, beside)
+                    given[place] = _as_tensor(given[place], name, place == 0, beside)
                 elif name in kwargs:
-                    kwargs[name] = _as_tensor(kwargs[name], place == 0, beside)
+                    kwargs[name] = _as_tensor(kwargs[name], name, place == 0, beside)
             if beside is not None:
                 return function(*given, **kwargs)
             return to_arrays(function(*given, **kwargs))
@@ -104,7 +106,13 @@ def axis_of(name: str, ndim: int, axis: Any) -> int:
     """`axis` as an int from 0; a Tensor without axes has one, of length 1."""
     if isinstance(axis, (bool, np.bool_)) or not hasattr(axis, "__index__"):
         raise TypeError(f"{name} must be an int, not {type(axis).__name__}")
-    place, length = axis.__index__(), max(ndim, 1)
+    length = max(ndim, 1)
+    try:
+        place = axis.__index__()
+    except TypeError:
+        if not getattr(axis, "ndim", 0):
+            raise
+        raise TypeError(f"{name} must be an int, not {type(axis).__name__} of shape {tuple(axis.shape)}") from None
     if not -length <= place < length:
         raise IndexError(f"{name} {place} is out of range for a tensor of {ndim} axes")
     return place % length

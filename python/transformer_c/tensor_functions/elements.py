@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from .. import _core
-from .._arguments import not_negative, one_axis, one_of
+from .._arguments import integer, not_negative, one_axis, one_of
 from .._core import Tensor
 from .._promotion import cast, is_floating, is_half
 from .._tensor import is_grad_enabled
@@ -305,7 +305,7 @@ def round(input: Any, decimals: int = 0) -> Any:
     >>> tc.round(np.array([0.5, 1.5, 2.345])), tc.round(np.array([2.345]), decimals=1)
     (array([0., 2., 2.]), array([2.3]))
     """
-    if decimals == 0:
+    if (decimals := integer("decimals", decimals)) == 0:
         return _core.round(input)
     scale = 10.0 ** builtins.abs(decimals)
     if decimals > 0:

@@ -108,7 +108,7 @@ def min(input: Any, dim: Any = None, keepdim: bool = False, *, axis: Any = None,
 
 
 def _shared_extreme(reduce: Any, input: Tensor, dim: Any, keepdim: bool, axis: Any, keepdims: bool) -> Tensor:
-    axes = axes_of("dim", input.ndim, None if dim == () else dim, axis)
+    axes = axes_of("dim", input.ndim, None if isinstance(dim, tuple) and not dim else dim, axis)
     keep = kept(keepdim, keepdims)
     if axes is None:
         return reduce(input, None, keep)
@@ -415,7 +415,7 @@ def count_nonzero(input: Any, dim: Any = None, *, axis: Any = None) -> Any:
     >>> tc.count_nonzero(np.array([[0, 1], [2, 3]]), 1)
     array([1, 2])
     """
-    axes = axes_of("dim", input.ndim, None if dim == () else dim, axis)
+    axes = axes_of("dim", input.ndim, None if isinstance(dim, tuple) and not dim else dim, axis)
     return _core.sum(_core.ne(input.detach(), 0 if input._dtype_name != "bool" else False), axis=axes if input.ndim else None)
 
 

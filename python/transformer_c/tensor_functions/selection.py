@@ -110,6 +110,8 @@ def scatter(
     array([[0., 0., 1.],
            [1., 0., 0.]])
     """
+    if reduce is not None and not isinstance(reduce, str):
+        raise TypeError(f"reduce must be 'add', 'multiply' or None, got {reduce!r} ({type(reduce).__name__})")
     if reduce not in _REDUCTIONS:
         raise ValueError(f"reduce must be 'add', 'multiply' or None, got {reduce!r}")
     if src is not None and value is not None:

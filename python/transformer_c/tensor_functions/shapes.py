@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -263,14 +263,21 @@ def diag(input: Any, diagonal: int = 0) -> Any:
     return _core.scatter(whole, 0, places, input, "put").reshape(side, side)
 
 
+def _shape_of(taker: str, instead: str, other: Any) -> Any:
+    """The shape of an array; `taker` is the method that takes it, `instead` the one that takes a shape."""
+    if not isinstance(other, Tensor) and not hasattr(other, "shape"):
+        raise TypeError(f"{taker}() takes another Tensor, got {other!r} ({type(other).__name__}); {instead}() takes a shape")
+    return other.shape
+
+
 def expand_as(self: Tensor, other: Tensor) -> Tensor:
     """This Tensor spread to the shape of another, without a copy."""
-    return self.expand(other.shape)
+    return self.expand(_shape_of("expand_as", "expand", other))
 
 
 def view_as(self: Tensor, other: Tensor) -> Tensor:
     """This Tensor's memory under the shape of another."""
-    return self.view(other.shape)
+    return self.view(_shape_of("view_as", "view", other))
 
 
 METHODS |= {"expand_as": expand_as, "view_as": view_as}
@@ -283,6 +290,8 @@ def _at_least(tensors: Any, axes: int) -> list[Any]:
     """With new axes of length 1 at the front of those that have fewer."""
     if isinstance(tensors, (Tensor, np.ndarray)):
         raise TypeError("the arrays go into one list: hstack([a, b])")
+    if isinstance(tensors, str) or not isinstance(tensors, Iterable):
+        raise TypeError(f"tensors must be a sequence of tensors, not {type(tensors).__name__}")
     given = [x if isinstance(x, Tensor) else numbers_of(x) for x in tensors]
     return [x.reshape((1,) * (axes - x.ndim) + tuple(x.shape)) if x.ndim < axes else x for x in given]
 
