@@ -222,12 +222,6 @@ static bool may_change(const tc_tensor *value)
     return storage->is_argument || (!tc_dtype_is_float(value->dtype) && atomic_load_explicit(&storage->shared, memory_order_relaxed));
 }
 
-static bool is_same_view(const tc_tensor *a, const tc_tensor *b)
-{
-    return a->data == b->data && a->dtype == b->dtype && tc_tensor_same_shape(a, b) &&
-           memcmp(a->strides, b->strides, sizeof *a->strides * (size_t)a->ndim) == 0;
-}
-
 /* node->saved[i]: what the backward reads in place of `value`. A tensor that is saved twice is copied once. */
 static tc_status save(tc_node *node, const tc_record *record, int i, tc_error *err)
 {
@@ -236,7 +230,7 @@ static tc_status save(tc_node *node, const tc_record *record, int i, tc_error *e
         TC_TRY(tc_tensor_detach(saved, value, err));
     } else {
         int before = 0;
-        while (before < i && !(record->saved[before] && is_same_view(record->saved[before], value))) before++;
+        while (before < i && !(record->saved[before] && tc_tensor_same_view(record->saved[before], value))) before++;
         if (before < i)
             *saved = tc_tensor_retain(node->saved[before].tensor);
         else

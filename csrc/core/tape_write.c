@@ -40,11 +40,17 @@ static tc_status check_write(const tc_tensor *tensor, tc_error *err)
 /* Gives the write to `tensor` a new version. `tensor` stays up to date; others that share the memory do not. */
 static void raise_version(tc_tensor *tensor)
 {
+    const unsigned traced = atomic_load_explicit(&tensor->storage->traced, memory_order_acquire);
     const unsigned before = atomic_fetch_add_explicit(&tensor->storage->version, 1, memory_order_acq_rel);
-    if (tensor->node && tensor->version == before) {
-        tensor->version = before + 1;
-        tensor->written = true;
+    const bool goes_on = tensor->version == before;
+    if (!goes_on || !tensor->writes) {
+        tensor->traced_before = traced;
+        tensor->writes = 0;
     }
+    tensor->writes++;
+    if (!goes_on) return;
+    tensor->version = before + 1;
+    if (tensor->node) tensor->written = true;
 }
 
 static void replace_history(tc_tensor *target, tc_node *node, int output)
@@ -73,6 +79,33 @@ tc_status tc_tape_begin_write(tc_tensor *target, const tc_record *record, tc_err
         replace_history(target, node, 0);
         tc_node_release(node);
     }
+    return TC_OK;
+}
+
+/* A tensor without a history is up to date until a recorded write, one with a history until any write. */
+bool tc_tape_lacks_writes(const tc_tensor *target, const tc_tensor *part)
+{
+    const unsigned now = tc_current_version(part);
+    if (!part->writes || part->version != now || target->version == now) return false;
+    return target->node ? now - target->version <= part->writes : target->version >= part->traced_before;
+}
+
+tc_status tc_tape_take_writes(tc_tensor *target, const tc_record *record, tc_error *err)
+{
+    const unsigned before = target->version;
+    tc_node *node = NULL;
+    TC_TRY(check_write(target, err));
+    target->version = tc_current_version(target); /* the record accounts for what has been written */
+    if (record) {
+        const tc_status status = tc_node_make(&node, record, err);
+        if (status != TC_OK) {
+            target->version = before;
+            return status;
+        }
+        replace_history(target, node, 0);
+        tc_node_release(node);
+    }
+    if (target->node) target->written = true;
     return TC_OK;
 }
 

@@ -299,6 +299,8 @@ tc_status tc_tensor_hold(tc_tensor **out, tc_tensor *tensor, tc_error *err)
     TC_TRY(hold_memory(out, tensor, err));
     (*out)->requires_grad = tensor->requires_grad;
     (*out)->version = tensor->version;
+    (*out)->writes = tensor->writes;
+    (*out)->traced_before = tensor->traced_before;
     (*out)->output = tensor->output;
     if (tensor->node) (*out)->node = tc_node_retain(tensor->node);
     return TC_OK;
@@ -312,6 +314,8 @@ void tc_tensor_end_hold(tc_tensor *held)
     tensor->node = held->node;
     tensor->output = held->output;
     tensor->version = held->version;
+    tensor->writes = held->writes;
+    tensor->traced_before = held->traced_before;
     held->node = before;
 }
 
@@ -440,6 +444,12 @@ bool tc_tensor_on_cpu(const tc_tensor *tensor) { return tensor->storage->device.
 bool tc_tensor_same_shape(const tc_tensor *a, const tc_tensor *b)
 {
     return a->ndim == b->ndim && memcmp(a->shape, b->shape, sizeof(int64_t) * (size_t)a->ndim) == 0;
+}
+
+bool tc_tensor_same_view(const tc_tensor *a, const tc_tensor *b)
+{
+    return a->data == b->data && a->dtype == b->dtype && tc_tensor_same_shape(a, b) &&
+           memcmp(a->strides, b->strides, sizeof *a->strides * (size_t)a->ndim) == 0;
 }
 
 const char *tc_tensor_text(char buffer[TC_SHAPE_TEXT], const tc_tensor *tensor)

@@ -85,6 +85,8 @@ struct tc_tensor {
     bool contiguous;        /* C order without gaps */
     int output;             /* which output of `node` this is */
     unsigned version;       /* of the storage when this tensor was made, or got its node; TC_NEVER_STALE when it is detached on purpose */
+    unsigned writes;        /* so many writes led to this version, one after the other, all of them through this tensor */
+    unsigned traced_before; /* what `traced` of the storage was before the first of them */
     tc_node *node;          /* what computed it, when recorded; owned */
     tc_hook *_Atomic hooks; /* of a leaf; owned */
     tc_tensor *grad;        /* of a leaf; owned */
@@ -142,6 +144,7 @@ tc_status tc_fail_cast(tc_error *err);
 
 static inline bool tc_same_device(tc_device a, tc_device b) { return a.type == b.type && a.index == b.index; }
 bool tc_tensor_same_shape(const tc_tensor *a, const tc_tensor *b);
+bool tc_tensor_same_view(const tc_tensor *a, const tc_tensor *b); /* the same elements of the same memory, in the same order */
 bool tc_tensor_on_cpu(const tc_tensor *tensor);
 const char *tc_tensor_text(char buffer[TC_SHAPE_TEXT], const tc_tensor *tensor); /* "(2, 3)" */
 

@@ -1,7 +1,8 @@
 /* assign.c: writing in place.
  *
  * A write replaces the target's history: after y[...] = v the old value's gradient is zero where it was overwritten, and v gets the
- * gradient of what was written. Writing through a view of a recorded tensor is refused when the tensor is used again (tape.h). */
+ * gradient of what was written. Writing through a view of a recorded tensor is refused when the tensor is used again (tape.h), unless the
+ * view is then assigned to the place that it is a view of: so Python runs y[k] += v, as v = y[k]; v += ...; y[k] = v. */
 #include <string.h>
 
 #include "../core/reduction.h"
@@ -191,17 +192,19 @@ tc_status tc_index_set(tc_tensor *x, int count, const tc_index *indices, tc_tens
     const int surplus = surplus_axes(value->ndim, value->shape, w.place.selection_ndim);
     if (surplus) TC_TRY(tc_make_view(&s, &stripped, value, value->ndim - surplus, value->shape + surplus, value->strides + surplus, 0));
     TC_TRY(check_fits(stripped, &w.place, err));
-    TC_TRY(prepare_value(&s, &w.source, x, stripped, &w.place));
-    if (plan.advanced)
-        TC_TRY(prepare_offsets(&s, &w, x, &plan, recorded));
-    else
-        TC_TRY(tc_make_view(&s, &w.window, x, w.place.ndim, w.place.shape, w.place.strides, w.place.offset));
+    if (!plan.advanced) TC_TRY(tc_make_view(&s, &w.window, x, w.place.ndim, w.place.shape, w.place.strides, w.place.offset));
+    const bool is_there = !plan.advanced && (recorded || !value->node) && value->storage == x->storage &&
+                          tc_tensor_same_view(value, w.window) && tc_tape_lacks_writes(x, value);
+    if (!is_there) TC_TRY(prepare_value(&s, &w.source, x, stripped, &w.place));
+    if (plan.advanced) TC_TRY(prepare_offsets(&s, &w, x, &plan, recorded));
     if (recorded) TC_TRY(prepare_record(&w, x, &plan, value, err));
-    TC_TRY(tc_finish_write(&s, &(tc_record){.op = &assign_op,
-                                            .input_count = INPUTS,
-                                            .inputs = inputs,
-                                            TC_SAVED(w.offsets[PLAIN], w.offsets[LAST]),
-                                            .attributes = &w.attributes}));
+    const tc_record record = {.op = &assign_op,
+                              .input_count = INPUTS,
+                              .inputs = inputs,
+                              TC_SAVED(w.offsets[PLAIN], w.offsets[LAST]),
+                              .attributes = &w.attributes};
+    if (is_there) return tc_finish_written(&s, &record);
+    TC_TRY(tc_finish_write(&s, &record));
     if (plan.advanced) return tc_index_run(&tc_kernel_index_put, w.source, x, &w.place, w.offsets[HERE], err);
     return tc_tensor_copy(w.window, w.source, err);
 }

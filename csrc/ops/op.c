@@ -310,12 +310,26 @@ tc_status tc_finish_alone(tc_tensor **out, tc_tensor *result, tc_tensor *x, cons
     return TC_OK;
 }
 
+/* The record of a write to the first input, or NULL when it is not put on the tape. */
+static const tc_record *write_record(tc_record *full, tc_scope *s, const tc_record *record, tc_tensor *inputs[TC_MAX_INPUTS])
+{
+    if (!completed(full, s, record, inputs)) return NULL;
+    full->outputs = &s->in[0].given;
+    full->output_count = 1;
+    return full;
+}
+
 tc_status tc_finish_write(tc_scope *s, const tc_record *record)
 {
     tc_tensor *inputs[TC_MAX_INPUTS];
     tc_record full;
-    if (!completed(&full, s, record, inputs)) return tc_tensor_begin_write(s->in[0].given, s->err);
-    full.outputs = &s->in[0].given;
-    full.output_count = 1;
-    return tc_tape_begin_write(s->in[0].given, &full, s->err);
+    const tc_record *recorded = write_record(&full, s, record, inputs);
+    return recorded ? tc_tape_begin_write(s->in[0].given, recorded, s->err) : tc_tensor_begin_write(s->in[0].given, s->err);
+}
+
+tc_status tc_finish_written(tc_scope *s, const tc_record *record)
+{
+    tc_tensor *inputs[TC_MAX_INPUTS];
+    tc_record full;
+    return tc_tape_take_writes(s->in[0].given, write_record(&full, s, record, inputs), s->err);
 }

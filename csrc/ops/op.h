@@ -169,6 +169,8 @@ TC_CHECKED tc_status tc_finish_alone(tc_tensor **out, tc_tensor *result, tc_tens
 /* The same for an op that writes to in[0]. Refuses the write or puts it on the tape; nothing but the write itself follows, so all else that
  * can fail comes before. */
 TC_CHECKED tc_status tc_finish_write(tc_scope *s, const tc_record *record);
+/* The same where the values are there already, written through a view: tc_tape_take_writes. */
+TC_CHECKED tc_status tc_finish_written(tc_scope *s, const tc_record *record);
 
 /* In a backward of the tape: where the gradient of an input goes, or NULL when nobody asks for it. */
 static inline tc_tensor **tc_wanted(const tc_node *node, tc_tensor **grad_inputs, int input)

@@ -98,6 +98,120 @@ def test_a_write_through_a_view_leaves_the_base_unusable_not_wrong():
         out.sum()
 
 
+def parts_written_in_place(library):
+    """Values and gradients after y[k] op= v, which Python runs as v = y[k], v op= ..., y[k] = v."""
+    a = library.tensor([1.0, 2.0, 3.0], requires_grad=True)
+    y = a * 1
+    y[1:] *= 2
+    y[0] += y[1] + a.sum()
+    y[::2] -= a[:2]
+    y[[0, 2]] *= 3
+    y[..., None] /= 4
+    y[3:] += 1
+    y[()] += 1
+    view = y[:2]
+    for factor in (2, 3):
+        view *= factor
+        y[:2] = view
+    with library.no_grad():
+        y[2] *= 5  # the history stays
+    zeros = library.zeros(2, 3)
+    zeros[0] += 1
+    zeros[0, 1:] += a[1:] * y[0]
+    zeros[:, 0] -= a[0]
+    (zeros * zeros).sum().backward(retain_graph=True)
+    (y * y).sum().backward()
+    return y.tolist(), zeros.tolist(), a.grad.tolist()
+
+
+def test_a_part_written_in_place_takes_the_history_along():
+    a = tc.ones(3, requires_grad=True)
+    y = a * 1
+    y[1:] *= 2
+    y[0] += a.sum()
+    assert y.tolist() == [4.0, 2.0, 2.0]
+    (y * y).sum().backward()
+    assert a.grad.tolist() == [16.0, 16.0, 16.0]
+    parts_written_in_place(tc)
+
+
+def test_parts_written_in_place_are_pytorchs():
+    torch = pytest.importorskip("torch")
+    for ours, theirs in zip(parts_written_in_place(tc), parts_written_in_place(torch), strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-6)
+
+
+def test_the_gradients_of_parts_written_in_place():
+    def f(a, b):
+        y, zeros = a * b, tc.zeros(4, 5, dtype="float64")
+        y[1:, ::2] *= weights[0][1:, ::2]
+        y[0] -= b[1]
+        y[..., -1] += y[..., 0]
+        zeros[:, 1] += y[:, 1]
+        zeros[::-1] += b
+        return y, zeros
+
+    rng = np.random.default_rng(0)
+    a, b = (tc.tensor(rng.normal(size=(4, 5)), requires_grad=True) for _ in range(2))
+    weights = [tc.tensor(rng.normal(size=(4, 5))) for _ in range(2)]
+
+    def total(a, b):
+        return sum((w * r * r).sum() for w, r in zip(weights, f(a, b), strict=True))
+
+    assert tc.testing.gradcheck(total, [a, b])
+    large = tc.ones(200, 300, requires_grad=True)  # without the GIL
+    y = large * 1
+    y[:150] *= 2
+    y[50:] += large[:150]
+    y.sum().backward()
+    assert large.grad.numpy()[:150].min() == 3.0 and large.grad[199, 0].item() == 1.0
+
+
+def test_what_was_saved_before_a_part_was_written_is_refused():
+    a = tc.ones(3, requires_grad=True)
+    y = a * 2
+    z = y * y
+    y[1:] *= 2
+    with pytest.raises(RuntimeError, match="written in place after it was saved"):
+        z.sum().backward()
+    z = y * y  # what is saved now is true
+    z.sum().backward()
+    assert a.grad.tolist() == [8.0, 32.0, 32.0]
+
+
+def test_a_part_is_taken_back_only_without_other_writes():
+    for write in (lambda y: y[:1].zero_(), lambda y: y[:1].mul_(2), lambda y: y[1:].zero_()):
+        y = tc.ones(3, requires_grad=True) * 2
+        part = y[1:]
+        with tc.no_grad():
+            write(y)
+            part = y[1:]
+        part *= tc.ones(2, requires_grad=True)
+        with pytest.raises(RuntimeError, match="written in place"):
+            y[1:] = part
+    w, out = tc.ones(1, requires_grad=True), tc.zeros(3)
+    out[:1].mul_(w)  # this history is lost
+    with tc.no_grad():
+        part = out[1:]
+    part *= w
+    with pytest.raises(RuntimeError, match="written in place with values that have a gradient"):
+        out[1:] = part
+
+
+def test_a_refused_write_to_a_part_changes_nothing():
+    a = tc.ones(3, requires_grad=True)
+    y, number = a * 1, tc.zeros(2, dtype="int64")
+    with pytest.raises(ValueError, match=r"\(2,\)"):
+        y[0] += tc.ones(2)
+    with pytest.raises(TypeError, match=r"float32.*int64"):
+        number[0] += 1.5
+    with pytest.raises(RuntimeError, match="leaf tensor that requires a gradient"):
+        a[1:] *= 2
+    assert a.tolist() == y.tolist() == [1.0, 1.0, 1.0] and number.tolist() == [0, 0]
+    y.sum().backward()
+    assert a.grad.tolist() == [1.0, 1.0, 1.0]
+
+
 def test_a_view_from_before_a_write_is_unusable_not_wrong():
     w = tc.ones(2, requires_grad=True)
     out = tc.zeros(2, 2)
