@@ -92,7 +92,7 @@ static void release_owned(const tc_node *node, tc_node **list)
 tc_hook *tc_hook_find(tc_hook *_Atomic const *list, int output)
 {
     tc_hook *hook = atomic_load_explicit(list, memory_order_acquire);
-    while (hook && hook->output != output) hook = atomic_load_explicit(&hook->next, memory_order_acquire);
+    while (hook && (hook->output != output || hook->retained)) hook = atomic_load_explicit(&hook->next, memory_order_acquire);
     return hook;
 }
 
@@ -100,23 +100,70 @@ static tc_hook *_Atomic *hooks_of(tc_tensor *tensor) { return tensor->node ? &te
 
 tc_hook *tc_tensor_hook(tc_tensor *tensor) { return tc_hook_find(hooks_of(tensor), tensor->node ? tensor->output : 0); }
 
-tc_status tc_tensor_add_hook(tc_tensor *tensor, const tc_hook *hook, tc_error *err)
+static tc_status add_hook(tc_hook *_Atomic *list, int output, const tc_hook *hook, tc_error *err)
 {
     tc_hook *added = tc_allocate(sizeof *added);
     if (!added) return tc_fail(err, TC_ERROR_MEMORY, "out of memory: a hook");
-    *added = (tc_hook){.output = tensor->node ? tensor->output : 0, .call = hook->call, .release = hook->release, .context = hook->context};
-    tc_hook *_Atomic *list = hooks_of(tensor);
+    *added = (tc_hook){.output = output,
+                       .retained = hook->retained,
+                       .history = hook->history,
+                       .call = hook->call,
+                       .release = hook->release,
+                       .context = hook->context};
     tc_hook *first = atomic_load_explicit(list, memory_order_acquire);
     do atomic_store_explicit(&added->next, first, memory_order_relaxed);
     while (!atomic_compare_exchange_weak(list, &first, added));
     return TC_OK;
 }
 
+tc_status tc_tensor_add_hook(tc_tensor *tensor, const tc_hook *hook, tc_error *err)
+{
+    return add_hook(hooks_of(tensor), tensor->node ? tensor->output : 0, hook, err);
+}
+
+tc_status tc_node_retain_gradient(tc_node *node, int output, const tc_tensor *target, tc_error *err)
+{
+    tc_retained *retained = target->retained;
+    if (!retained) return TC_OK;
+    const tc_hook hook = {.retained = retained, .history = atomic_load(&retained->history) + 1};
+    TC_TRY(add_hook(&node->hooks, output, &hook, err));
+    tc_add_reference(&retained->references); /* of the hook */
+    atomic_store(&retained->history, hook.history);
+    return TC_OK;
+}
+
+tc_status tc_tensor_retain_gradient(tc_tensor *tensor, const tc_hook *function, tc_error *err)
+{
+    TC_ASSERT(tensor->node && !tensor->retained);
+    tc_retained *retained = tc_allocate(sizeof *retained);
+    if (!retained) return tc_fail(err, TC_ERROR_MEMORY, "out of memory: a hook");
+    *retained = (tc_retained){.call = function->call, .release = function->release, .context = function->context};
+    atomic_init(&retained->references, 1);
+    atomic_init(&retained->history, 0);
+    tensor->retained = retained;
+    const tc_status status = tc_node_retain_gradient(tensor->node, tensor->output, tensor, err);
+    if (status != TC_OK) { /* the context stays the caller's */
+        tensor->retained = NULL;
+        tc_free(retained, sizeof *retained);
+    }
+    return status;
+}
+
+void tc_retained_release(tc_retained *retained)
+{
+    if (!tc_drop_reference(&retained->references)) return;
+    retained->release(retained->context);
+    tc_free(retained, sizeof *retained);
+}
+
 void tc_hooks_release(tc_hook *list)
 {
     while (list) {
         tc_hook *next = list->next;
-        list->release(list->context);
+        if (list->retained)
+            tc_retained_release(list->retained);
+        else
+            list->release(list->context);
         tc_free(list, sizeof *list);
         list = next;
     }

@@ -29,6 +29,9 @@ void tc_node_free_saved(tc_node *node); /* frees the values it saved; a second b
 /* The values of `tensor` are this output of `node`. The node it had before is not released. */
 void tc_set_history(tc_tensor *tensor, tc_node *node, int output);
 
+/* Before `node` becomes the history of `target`: what retains its gradient goes along. */
+TC_CHECKED tc_status tc_node_retain_gradient(tc_node *node, int output, const tc_tensor *target, tc_error *err);
+
 /* Does the history of `input` match its values? A result is out of date when its memory was written through another tensor: a view of it,
  * or its base. `op`: for the message. */
 TC_CHECKED tc_status tc_check_history(const tc_tensor *input, const char *op, tc_error *err);

@@ -163,8 +163,14 @@ static tc_status check_shape(const tc_node *node, int input, const tc_tensor *gr
 
 static tc_status call_hooks(tc_node *node, tc_error *err)
 {
-    for (tc_hook *hook = atomic_load_explicit(&node->hooks, memory_order_acquire); hook; hook = hook->next)
-        if (node->gradients[hook->output]) TC_TRY(hook->call(hook->context, &node->gradients[hook->output], err));
+    tc_hook *first = atomic_load_explicit(&node->hooks, memory_order_acquire);
+    for (tc_hook *hook = first; hook; hook = hook->next)
+        if (!hook->retained && node->gradients[hook->output]) TC_TRY(hook->call(hook->context, &node->gradients[hook->output], err));
+    for (tc_hook *hook = first; hook; hook = hook->next) {
+        tc_retained *retained = hook->retained;
+        if (retained && node->gradients[hook->output] && atomic_load(&retained->history) == hook->history)
+            TC_TRY(retained->call(retained->context, &node->gradients[hook->output], err));
+    }
     return TC_OK;
 }
 

@@ -69,11 +69,24 @@ tc_status tc_tensor_begin_write(tc_tensor *tensor, tc_error *err)
     return TC_OK;
 }
 
+/* The node of a write to `target`, which is its output. */
+static tc_status make_history(tc_node **out, const tc_tensor *target, const tc_record *record, tc_error *err)
+{
+    tc_node *node = NULL;
+    TC_TRY(tc_node_make(&node, record, err));
+    const tc_status status = tc_node_retain_gradient(node, 0, target, err);
+    if (status == TC_OK)
+        *out = node;
+    else
+        tc_node_release(node);
+    return status;
+}
+
 tc_status tc_tape_begin_write(tc_tensor *target, const tc_record *record, tc_error *err)
 {
     tc_node *node = NULL;
     TC_TRY(check_write(target, err));
-    if (tc_tape_wants(record->input_count, record->inputs)) TC_TRY(tc_node_make(&node, record, err));
+    if (tc_tape_wants(record->input_count, record->inputs)) TC_TRY(make_history(&node, target, record, err));
     raise_version(target);
     if (node) {
         replace_history(target, node, 0);
@@ -97,7 +110,7 @@ tc_status tc_tape_take_writes(tc_tensor *target, const tc_record *record, tc_err
     TC_TRY(check_write(target, err));
     target->version = tc_current_version(target); /* the record accounts for what has been written */
     if (record) {
-        const tc_status status = tc_node_make(&node, record, err);
+        const tc_status status = make_history(&node, target, record, err);
         if (status != TC_OK) {
             target->version = before;
             return status;
@@ -112,6 +125,7 @@ tc_status tc_tape_take_writes(tc_tensor *target, const tc_record *record, tc_err
 tc_status tc_tape_begin_replace(tc_tensor *target, const tc_tensor *result, tc_error *err)
 {
     TC_TRY(check_write(target, err));
+    if (result->node) TC_TRY(tc_node_retain_gradient(result->node, result->output, target, err));
     raise_version(target);
     if (result->node) replace_history(target, result->node, result->output);
     return TC_OK;

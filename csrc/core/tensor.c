@@ -227,8 +227,10 @@ void tc_tensor_release(tc_tensor *tensor)
         if (tensor->of) tc_tensor_release(tensor->of);
         storage_release(tensor->storage);
         tc_hook *hooks = tensor->hooks;
+        tc_retained *retained = tensor->retained;
         tc_free(tensor, sizeof *tensor);
         if (hooks) tc_hooks_release(hooks);
+        if (retained) tc_retained_release(retained);
         if (node) tc_node_release(node);
         tensor = grad;
     }
@@ -303,6 +305,10 @@ tc_status tc_tensor_hold(tc_tensor **out, tc_tensor *tensor, tc_error *err)
     (*out)->traced_before = tensor->traced_before;
     (*out)->output = tensor->output;
     if (tensor->node) (*out)->node = tc_node_retain(tensor->node);
+    if (tensor->retained) {
+        tc_add_reference(&tensor->retained->references);
+        (*out)->retained = tensor->retained;
+    }
     return TC_OK;
 }
 

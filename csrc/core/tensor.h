@@ -60,13 +60,29 @@ void tc_attach(tc_storage *storage, tc_attachment *attachment);
  */
 typedef struct tc_hook {
     struct tc_hook *_Atomic next;
-    int output; /* which output of a node */
+    int output;                   /* which output of a node */
+    struct tc_retained *retained; /* owned; in place of the last three. NULL: an ordinary hook */
+    unsigned history;             /* of those of `retained` */
     tc_status (*call)(void *context, tc_tensor **gradient, tc_error *err);
     void (*release)(void *context);
     void *context;
 } tc_hook;
 
-/* The hook of this output in a list, or NULL. */
+/* A function that sees the gradient of the values that a result has in the end: an in-place write that changes the history of the tensor
+ * takes it along, while hooks stay with the values that they were added for. It is called after them. */
+typedef struct tc_retained {
+    atomic_int references;
+    atomic_uint history; /* how many the tensor has had since: the hook of the last one calls */
+    tc_status (*call)(void *context, tc_tensor **gradient, tc_error *err);
+    void (*release)(void *context);
+    void *context;
+} tc_retained;
+
+/* `function`: of a hook, which is copied. Its context belongs to the tensor, a result that has none yet, and to its history. */
+TC_CHECKED tc_status tc_tensor_retain_gradient(tc_tensor *tensor, const tc_hook *function, tc_error *err);
+void tc_retained_release(tc_retained *retained);
+
+/* The ordinary hook of this output in a list, or NULL. */
 tc_hook *tc_hook_find(tc_hook *_Atomic const *list, int output);
 /* Adds a hook to the list of the tensor: of its node, or its own where it is a leaf. `hook` is copied, its context is the list's from then
  * on. */
@@ -89,6 +105,7 @@ struct tc_tensor {
     unsigned traced_before; /* what `traced` of the storage was before the first of them */
     tc_node *node;          /* what computed it, when recorded; owned */
     tc_hook *_Atomic hooks; /* of a leaf; owned */
+    tc_retained *retained;  /* of a result; owned, or NULL */
     tc_tensor *grad;        /* of a leaf; owned */
     tc_tensor *grad_slot;   /* where an optimizer wants the gradient, or NULL; owned */
     void *wrapper;          /* the host language's object for this tensor, borrowed, or NULL */

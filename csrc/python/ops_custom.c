@@ -166,16 +166,19 @@ static tc_status hook_called(void *function, tc_tensor **gradient, tc_error *err
     return result == 0 ? TC_OK : tc_fail(err, TC_ERROR_CALLBACK, "a hook failed");
 }
 
-/* The function that sees the gradient of a tensor: the one it has, or from now on the one given. */
+/* The function that sees the gradient of a tensor: the one it has, or from now on the one given. `retained`: of a result, the gradient of
+ * the values that it has in the end. */
 static PyObject *run_gradient_hook(tcpy_call *call)
 {
     tc_tensor *tensor = tc_tensor_itself(call->v[0].t);
     PyObject *function = call->v[1].o;
     tc_error err;
-    const tc_hook *known = tc_tensor_hook(tensor);
+    const bool retained = call->v[2].b;
+    const tc_hook *known = retained ? NULL : tc_tensor_hook(tensor);
+    if (retained && tensor->retained) return Py_NewRef((PyObject *)tensor->retained->context);
     if (known) return Py_NewRef((PyObject *)known->context);
     const tc_hook hook = {.call = hook_called, .release = tcpy_release_object, .context = Py_NewRef(function)};
-    if (tc_tensor_add_hook(tensor, &hook, &err) != TC_OK) {
+    if ((retained ? tc_tensor_retain_gradient : tc_tensor_add_hook)(tensor, &hook, &err) != TC_OK) {
         Py_DECREF(function);
         return tcpy_raise(&err);
     }
@@ -286,8 +289,11 @@ static PyObject *run_take_array(tcpy_call *call)
 
 const tcpy_op tcpy_ops_custom[] = {
     {"record_custom", "inputs:T outputs:T backward:o", run_record_custom, "The outputs of a Python function as recorded Tensors.", 0},
-    {"gradient_hook", "tensor:t function:o", run_gradient_hook,
-     "The function that sees the gradient of a Tensor: the one it has, or from now on this one.", 0},
+    {"gradient_hook", "tensor:t function:o retained:b=False", run_gradient_hook,
+     "The function that sees the gradient of a Tensor: the one it has, or from now on this one. `retained`: of a result, the gradient of "
+     "the "
+     "values that it has in the end, after writes in place.",
+     0},
     {"backward_watched", "loss:t leaves:T function:o gradient:t=None retain_graph:b=False", run_backward_watched,
      "loss.backward(), which calls function(place, gradient) as soon as it has no more gradient for leaves[place]; None: it has none. "
      "False where another backward ran meanwhile, so that gradients may be others than those told.",

@@ -45,6 +45,55 @@ def test_hooks_are_pytorchs():
     assert ours == theirs
 
 
+def written_in_place(library):
+    """What is retained is the gradient of the last values; a hook stays with the values that it was added for, and comes first."""
+    seen = []
+    x = library.ones(3, requires_grad=True)
+    y = x * 2
+    y.retain_grad()
+    y.register_hook(lambda g: seen.append(g.tolist()))
+    before = (y * 3).sum()
+    y.add_(1).mul_(3)
+    y.register_hook(lambda g: g * 10)
+    y[1:] *= 2
+    y[0] = y[1]
+    y.retain_grad()
+    with library.no_grad():
+        y += 1
+    (before + (y * y).sum()).backward()
+    return y.grad.tolist(), x.grad.tolist(), seen
+
+
+def test_the_gradient_of_the_last_values_is_retained():
+    x = tc.ones(3, requires_grad=True)
+    y = x * 2
+    y.retain_grad()
+    y.add_(1).mul_(3)
+    (y * y).sum().backward()
+    assert y.grad.tolist() == [18.0] * 3 and x.grad.tolist() == [108.0] * 3
+    large = tc.ones(200, 300, requires_grad=True)  # without the GIL
+    y = large * 2
+    y.retain_grad()
+    y[:] = y * 3
+    y.fill_(5)
+    (y * y).sum().backward()
+    assert (y.grad == 10).all() and not large.grad.any()
+
+
+def test_a_result_written_in_place_is_pytorchs():
+    torch = pytest.importorskip("torch")
+    assert written_in_place(tc) == written_in_place(torch)
+
+
+def test_retained_gradients_come_after_the_hooks():
+    x = tc.ones(3, requires_grad=True)
+    y = x * 2
+    y.retain_grad()
+    y.register_hook(lambda g: g * 10)
+    y.sum().backward()
+    assert y.grad.tolist() == [10.0] * 3
+
+
 def test_a_result_of_several_and_a_parameter():
     x = tc.nn.Parameter(tc.ones(2, 3))
     values, _ = x.max(1)

@@ -78,7 +78,8 @@ def register_hook(self: Tensor, hook: Callable[[Tensor], Any]) -> GradientHook:
 
 
 def retain_grad(self: Tensor) -> None:
-    """Lets a backward leave the gradient of this result in ``.grad``, as it does for leaves.
+    """Lets a backward leave the gradient of this result in ``.grad``, as it does for leaves: that of the values it has in the end, where it is
+    written in place after this call.
 
     Examples
     --------
@@ -94,15 +95,14 @@ def retain_grad(self: Tensor) -> None:
         raise RuntimeError("a Tensor that requires no gradient has none to retain: x.requires_grad_()")
     if self.is_leaf:
         return
-    found = weakref.ref(self)  # the hook belongs to the history of this Tensor
+    found = weakref.ref(self)  # the history of this Tensor owns the function
 
     def keep(gradient: Tensor) -> None:
         tensor = found()
         if tensor is not None:
             tensor.grad = gradient if tensor.grad is None else tensor.grad + gradient
 
-    hooks = _core.gradient_hook(self, _Hooks())
-    hooks.functions.setdefault(-1, keep)
+    _core.gradient_hook(self, keep, retained=True)
 
 
 METHODS |= {"register_hook": register_hook, "retain_grad": retain_grad}
