@@ -20,8 +20,7 @@ tc_status tc_read_axes(tc_axis_set *set, const tc_tensor *x, int count, const in
     for (int i = 0; set->all && i < x->ndim; i++) set->reduced[i] = true;
     for (int i = 0; i < count; i++) {
         int axis;
-        TC_TRY(tc_normalize_axis(&axis, axes[i], x->ndim, "axis", err));
-        if (x->ndim == 0) continue; /* a single element can be reduced along its 0 axes */
+        TC_TRY(tc_normalize_axis(&axis, axes[i], x->ndim, "axis", err)); /* 0 of a single element, which has none */
         if (set->reduced[axis]) return tc_fail(err, TC_ERROR_VALUE, "axis %" PRId64 " is given twice", axes[i]);
         set->reduced[axis] = true;
     }

@@ -132,6 +132,9 @@ static PyObject *positive(PyObject *self) { return Py_NewRef(self); }
 /* ~t: logical not for bools, inverted bits for integers. */
 static PyObject *invert(PyObject *self)
 {
+    if (tc_dtype_is_float(tcpy_tensor_of(self)->dtype))
+        return PyErr_Format(PyExc_TypeError, "~ is for bools and integers, not %s; compare first, or use 1 - t",
+                            tc_dtype_name(tcpy_tensor_of(self)->dtype));
     PyObject *all = tcpy_tensor_of(self)->dtype == TC_BOOL ? Py_NewRef(Py_True) : PyLong_FromLong(-1);
     PyObject *result = all ? tcpy_binary(self, all, TC_BINARY_bitwise_xor) : NULL;
     Py_XDECREF(all);

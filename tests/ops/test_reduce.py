@@ -272,6 +272,14 @@ def test_no_axes():
         assert reduce(np.array(2.0)) == reduce(np.array(2.0), axis=()) == 2.0
 
 
+@pytest.mark.parametrize("shape", [(), (3,), (3, 2)])
+def test_an_axis_given_twice(shape):
+    for name in ("sum", "mean", "all", "var", "amax"):
+        with pytest.raises(ValueError, match="twice"):
+            getattr(tc.ones(shape), name)((0, 0))
+    assert tc.ones(()).sum(0).item() == tc.ones(()).sum((-1,)).item() == 1
+
+
 def test_axes_that_are_not_one_argument():
     """The second was taken for keepdims, without a word."""
     x = tc.arange(24.0).reshape(2, 3, 4)
