@@ -118,6 +118,7 @@ static tc_status add_hook(tc_hook *_Atomic *list, int output, const tc_hook *hoo
 
 tc_status tc_tensor_add_hook(tc_tensor *tensor, const tc_hook *hook, tc_error *err)
 {
+    TC_TRY(tc_check_history(tensor, "a hook", err));
     return add_hook(hooks_of(tensor), tensor->node ? tensor->output : 0, hook, err);
 }
 
@@ -135,6 +136,7 @@ tc_status tc_node_retain_gradient(tc_node *node, int output, const tc_tensor *ta
 tc_status tc_tensor_retain_gradient(tc_tensor *tensor, const tc_hook *function, tc_error *err)
 {
     TC_ASSERT(tensor->node && !tensor->retained);
+    TC_TRY(tc_check_history(tensor, "retain_grad", err));
     tc_retained *retained = tc_allocate(sizeof *retained);
     if (!retained) return tc_fail(err, TC_ERROR_MEMORY, "out of memory: a hook");
     *retained = (tc_retained){.call = function->call, .release = function->release, .context = function->context};

@@ -93,7 +93,7 @@ bool tc_tape_lacks_writes(const tc_tensor *target, const tc_tensor *part);
 TC_CHECKED tc_status tc_tape_take_writes(tc_tensor *target, const tc_record *record, tc_error *err);
 
 /* Before the values of `result` (same shape, dtype and device, nobody else's) are copied over those of `target`: target takes on the
- * history of result. */
+ * history of result, or, while gradients are recorded, has none where result has none. */
 TC_CHECKED tc_status tc_tape_begin_replace(tc_tensor *target, const tc_tensor *result, tc_error *err);
 
 #endif

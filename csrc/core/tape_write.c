@@ -62,6 +62,15 @@ static void replace_history(tc_tensor *target, tc_node *node, int output)
     if (before) tc_node_release(before);
 }
 
+static void end_history(tc_tensor *target)
+{
+    tc_node *before = target->node;
+    if (!before) return;
+    target->node = NULL;
+    target->written = true;
+    tc_node_release(before);
+}
+
 tc_status tc_tensor_begin_write(tc_tensor *tensor, tc_error *err)
 {
     TC_TRY(check_write(tensor, err));
@@ -127,6 +136,9 @@ tc_status tc_tape_begin_replace(tc_tensor *target, const tc_tensor *result, tc_e
     TC_TRY(check_write(target, err));
     if (result->node) TC_TRY(tc_node_retain_gradient(result->node, result->output, target, err));
     raise_version(target);
-    if (result->node) replace_history(target, result->node, result->output);
+    if (result->node)
+        replace_history(target, result->node, result->output);
+    else if (tc_grad_enabled())
+        end_history(target); /* of an op without a gradient */
     return TC_OK;
 }

@@ -288,6 +288,24 @@ def test_gradients_of_what_is_written_over_its_own_operand(changed, computed):
     assert gradients[0] == gradients[1]
 
 
+@pytest.mark.parametrize("write", [lambda y: y.__ifloordiv__(2), lambda y: y.div_(2, rounding_mode="floor")], ids=["//=", "div_"])
+def test_what_is_rounded_in_place_has_no_gradient(write):
+    x = tc.tensor([1.0, 2.0, 3.0], requires_grad=True)
+    y = x * 1.5
+    write(y)
+    (y * y + x).sum().backward()
+    assert y.tolist() == [0, 1, 2] and x.grad.tolist() == [1, 1, 1]
+    y = x * 1.5
+    with tc.no_grad():
+        y //= 2  # such a write counts as a correction of the values
+    assert y.requires_grad
+
+
+def test_numbers_times_alpha_are_float64():
+    x = tc.tensor(np.zeros(1))
+    assert x.add(0.6, alpha=2).item() == tc.sub(x, -0.6, alpha=2).item() == x.add_(0.6, alpha=2).item() == 1.2
+
+
 def test_index_put(rng):
     indices = np.array([2, 0, 2, 2]), np.array([1, 1, 1, 3])
     values = rng.standard_normal(4)

@@ -169,7 +169,9 @@ def allclose(input: Any, other: Any, rtol: float = 1e-05, atol: float = 1e-08, e
 
 
 def _scaled(other: Any, alpha: Any) -> Any:
-    return other if isinstance(alpha, int) and alpha == 1 else _core.mul(other, alpha)
+    if isinstance(alpha, int) and alpha == 1:
+        return other
+    return other * alpha if isinstance(other, (int, float)) and isinstance(alpha, (int, float)) else _core.mul(other, alpha)
 
 
 def add(input: Any, other: Any, *, alpha: float = _ONE) -> Any:
