@@ -1,7 +1,7 @@
 /* allocator.c: a caching allocator of two levels.
  *
  * Sizes are rounded up to classes, four per power of two (at most a quarter is lost), and a free block stores the link to
- * the next one in its own first bytes. Small blocks come from lists of the calling thread, which need no lock and
+ * the next one in its own first bytes, or in front of them. Small blocks come from lists of the calling thread, which need no lock and
  * exchange blocks with the shared lists in batches. Large blocks use the shared lists directly: compared with the work
  * done on them, a lock costs nothing, but the page faults of fresh memory cost a lot.
  *
@@ -140,15 +140,18 @@ static void *pop(free_list *list)
 #define HUGE_PAGE ((size_t)2 << 20)
 
 #ifdef MADV_HUGEPAGE
+#define FRONT ((size_t)64 << 10) /* in front of such a block, in small pages: a multiple of their size everywhere */
+
 static void *huge_block(size_t bytes)
 {
-    char *const memory = mmap(NULL, bytes + HUGE_PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    char *const memory = mmap(NULL, bytes + HUGE_PAGE + FRONT, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (memory == MAP_FAILED) return NULL;
-    const size_t before = (HUGE_PAGE - (uintptr_t)memory % HUGE_PAGE) % HUGE_PAGE;
+    const size_t before = (2 * HUGE_PAGE - FRONT - (uintptr_t)memory % HUGE_PAGE) % HUGE_PAGE;
+    char *const block = memory + before + FRONT;
     if (before) munmap(memory, before);
-    munmap(memory + before + bytes, HUGE_PAGE - before);
-    madvise(memory + before, bytes, MADV_HUGEPAGE); /* where it is refused, pages are small */
-    return memory + before;
+    if (before < HUGE_PAGE) munmap(block + bytes, HUGE_PAGE - before);
+    madvise(block, bytes, MADV_HUGEPAGE); /* where it is refused, pages are small */
+    return block;
 }
 
 static void *system_allocate(size_t bytes) { return bytes < HUGE_PAGE ? aligned_block(bytes) : huge_block(bytes); }
@@ -158,8 +161,11 @@ static void system_free(void *block, size_t bytes)
     if (bytes < HUGE_PAGE)
         free(block);
     else
-        munmap(block, bytes);
+        munmap((char *)block - FRONT, FRONT + bytes);
 }
+
+/* A free block's link is in front of a huge page: in the first one it would make two megabytes of a block that nobody has used. */
+static size_t link_offset(int class) { return class_bytes(class) < HUGE_PAGE ? 0 : FRONT; }
 #else
 static void *system_allocate(size_t bytes) { return aligned_block(bytes); }
 
@@ -167,6 +173,12 @@ static void system_free(void *block, size_t bytes)
 {
     (void)bytes;
     free(block);
+}
+
+static size_t link_offset(int class)
+{
+    (void)class;
+    return 0;
 }
 #endif
 
@@ -200,11 +212,22 @@ static void note_peak(void)
     if (shared.in_use > shared.high_water) shared.high_water = shared.in_use;
 }
 
-static void drop_one(int class)
+static void shared_put(int class, void *block)
 {
-    shared.cached -= class_bytes(class);
-    system_free(pop(&shared.lists[class]), class_bytes(class));
+    push(&shared.lists[class], (char *)block - link_offset(class));
+    shared.cached += class_bytes(class);
 }
+
+/* NULL: the list is empty. */
+static void *shared_pop(int class)
+{
+    char *const link = pop(&shared.lists[class]);
+    if (!link) return NULL;
+    shared.cached -= class_bytes(class);
+    return link + link_offset(class);
+}
+
+static void drop_one(int class) { system_free(shared_pop(class), class_bytes(class)); }
 
 /* Frees cached blocks, starting with the class that has been unused for longest, until a block of `bytes` is allowed. */
 static void make_room(size_t bytes)
@@ -245,16 +268,8 @@ static void *fresh_block(int class)
 static void *shared_take(int class)
 {
     shared.last_asked[class] = ++shared.clock;
-    void *block = pop(&shared.lists[class]);
-    if (!block) return fresh_block(class);
-    shared.cached -= class_bytes(class);
-    return block;
-}
-
-static void shared_put(int class, void *block)
-{
-    push(&shared.lists[class], block);
-    shared.cached += class_bytes(class);
+    void *block = shared_pop(class);
+    return block ? block : fresh_block(class);
 }
 
 /* ---- a thread's own lists ------------------------------------------------------------------------------------------------ */

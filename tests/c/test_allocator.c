@@ -225,6 +225,32 @@ static void large_blocks_ask_for_huge_pages(void)
     }
 }
 
+/* Bytes of this process that are in memory. */
+static size_t resident(void)
+{
+    FILE *file = fopen("/proc/self/statm", "r");
+    unsigned long pages = 0;
+    if (!file) return 0;
+    if (fscanf(file, "%*u %lu", &pages) != 1) pages = 0;
+    fclose(file);
+    return pages * (size_t)sysconf(_SC_PAGESIZE);
+}
+
+/* Also while it is free: its link is elsewhere. */
+static void what_nobody_uses_takes_no_memory(void)
+{
+    enum { BLOCKS = 20 };
+    void *blocks[BLOCKS];
+    tc_allocator_empty_cache();
+    const size_t before = resident();
+    for (int turn = 0; turn < 2; turn++) {
+        for (int i = 0; i < BLOCKS; i++) blocks[i] = tc_allocate(5 * MIB / 2);
+        for (int i = 0; i < BLOCKS; i++) tc_free(blocks[i], 5 * MIB / 2);
+    }
+    CHECK(resident() <= before + 4 * MIB);
+    tc_allocator_empty_cache();
+}
+
 #if !THREAD_SANITIZED /* which needs the address space itself */
 /* When the system has no more memory, the cache is freed and the allocation continues. */
 static void gives_up_the_cache_when_memory_is_out(void)
@@ -461,6 +487,7 @@ int main(void)
     the_cache_is_emptied();
     the_cache_is_bounded();
     large_blocks_ask_for_huge_pages();
+    what_nobody_uses_takes_no_memory();
     lists_of_ended_threads_are_drained();
 #if !THREAD_SANITIZED
     CHECK_IN_CHILD(gives_up_the_cache_when_memory_is_out);
