@@ -129,7 +129,7 @@ static void zero_rows(real *p, int64_t row, int64_t rows, int64_t columns)
 }
 
 /* Keys [first, last), to which no query of the block may attend. */
-static void skip_keys(const tc_attention_problem *p, const key_gradients *to, int64_t first, int64_t last)
+static __attribute__((noinline)) void skip_keys(const tc_attention_problem *p, const key_gradients *to, int64_t first, int64_t last)
 {
     if (to->written) return;
     zero_rows(to->dk + first * to->dk_row, to->dk_row, last - first, p->D);
