@@ -10,8 +10,9 @@ from transformer_c import _core
 from transformer_c import functional as F
 from transformer_c.testing import reference as R
 
-# rows and features: nothing, one, primes, around the widths, several chunks of rows
+# rows and features: nothing, one, primes, around the widths, several chunks of rows; short rows of whole vectors, and blocks of rows
 SHAPES = [(0, 4), (1, 1), (3, 2), (5, 7), (2, 15), (7, 16), (4, 17), (67, 31), (130, 33), (3, 257), (2, 1031)]
+SHAPES += [(n, c) for n in (1, 6, 9, 48, 67) for c in (32, 64, 128)]
 
 
 def operands(rng, shape, dtype):
@@ -41,6 +42,21 @@ def test_forward_and_backward(isa, shape, dtype, rng):
         for name, got, want in zip(("dx", "dgamma", "dbeta"), (dx, dgamma, dbeta), wanted, strict=True):
             size = np.abs(dy).max(initial=0) * (1 + np.abs(R.f64(gamma)).max(initial=0)) * (1 + np.abs(rstd).max(initial=0))
             assert_close(got, want, dtype, gradient=True, scale=max(size, np.abs(want).max(initial=0)), name=name)
+
+
+@pytest.mark.parametrize("shape", [(37, 16), (37, 32), (21, 40), (37, 64), (37, 128), (5, 700)], ids=str)
+def test_a_row_does_not_depend_on_its_neighbours(isa, shape, rng):
+    """Rows are taken together: each has the bits that it has alone, NaN and infinities stay where they are, and nothing is read of others."""
+    x, _, gamma, beta, dy = operands(rng, shape, "float32")
+    x[3], x[17 % len(x)] = np.inf, np.nan
+    together = _core.layer_norm_forward(x, gamma, beta)
+    dx = _core.layer_norm_backward(dy, x, gamma, *together[1:])[0]
+    for n in range(len(x)):
+        alone = _core.layer_norm_forward(x[n : n + 1], gamma, beta)
+        assert all(a[0].tobytes() == t[n].tobytes() for a, t in zip(alone, together, strict=True)), n
+        assert _core.layer_norm_backward(dy[n : n + 1], x[n : n + 1], gamma, *alone[1:])[0].tobytes() == dx[n].tobytes(), n
+    finite = np.isfinite(x).all(1)
+    assert np.isfinite(together[0][finite]).all() and np.isfinite(dx[finite]).all() and np.isnan(together[0][~finite]).all()
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "bfloat16"])

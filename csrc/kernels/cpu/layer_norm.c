@@ -1,5 +1,8 @@
 /* layer_norm.c: y = (x - mean) * rstd * gamma + beta over rows (Ba et al. 2016, eq. 4). */
-#include "norm_backward.h"
+#include "../layer_norm.h"
+#include "ahead.h"
+#include "dropout.h"
+#include "rows.h"
 
 /* A row of x, or of x + residual, which is then written to `total`. */
 typedef struct total_row {
@@ -71,23 +74,31 @@ TC_INLINE void drop_rows(const tc_layer_norm_forward_args *a, const tc_stored st
 }
 
 /* Rows [first, first + rows), ROWS_TOGETHER at most. */
-TC_INLINE void normalise_rows(const tc_layer_norm_forward_args *a, const tc_stored stored, bool with_residual, int64_t first, int rows)
+TC_INLINE void normalise_rows(const tc_layer_norm_forward_args *a, const int64_t C, const tc_stored stored, bool with_residual,
+                              int64_t first, int rows)
 {
-    const int64_t C = a->C;
     const void *const added = with_residual && a->mask.p > 0.0 ? a->y : a->x;  /* to the residual */
     const tc_stored x_stored = with_residual ? TC_STORED_AS_COMPUTED : stored; /* of the rows that are normalised */
     const void *x = with_residual ? stored_at(a->sum, x_stored, first * C) : stored_at(a->x, stored, first * C);
     real *mean = (real *)a->mean + first, *rstd = (real *)a->rstd + first;
+    vreal partial[ROWS_TOGETHER];
     for (int n = 0; n < rows; n++) {
         const int64_t at = (first + n) * C;
         const total_row row = {with_residual ? (real *)a->sum + at : NULL, stored_at(added, stored, at),
                                with_residual ? stored_at(a->residual, stored, at) : NULL, stored};
-        mean[n] = row_sum(add_total, &row, C) / (real)C;
+        partial[n] = row_partial_sums(add_total, &row, C);
     }
+    means_of_rows(mean, partial, rows, C);
     for (int n = 0; n < rows; n++) {
         const centred_row row = {v_set1(mean[n]), stored_at(x, x_stored, n * C), x_stored};
-        const real variance = row_sum(add_squared_difference, &row, C) / (real)C + (real)a->eps;
-        rstd[n] = variance == (real)INFINITY ? (real)NAN : R(1.0) / real_sqrt(variance); /* 0 would hide that the squares overflow */
+        partial[n] = row_partial_sums(add_squared_difference, &row, C);
+    }
+    means_of_rows(rstd, partial, rows, C);
+    for (int n = 0; n < rows; n += TC_LANES) {
+        const int lanes = v_left(rows, n);
+        const vreal variance = v_load_some(rstd + n, lanes) + v_set1((real)a->eps);
+        const vmask overflows = v_eq(variance, v_set1((real)INFINITY)); /* 0 would hide that the squares do */
+        v_store_some(rstd + n, v_select(overflows, v_set1((real)NAN), v_set1(R(1.0)) / v_sqrt(variance)), lanes);
     }
     for (int n = 0; n < rows; n++) {
         normalised_row row = {.y = stored_to(a->y, stored, (first + n) * C),
@@ -102,31 +113,35 @@ TC_INLINE void normalise_rows(const tc_layer_norm_forward_args *a, const tc_stor
     }
 }
 
-TC_INLINE void forward_rows(const tc_stored stored, const tc_layer_norm_forward_args *a, int64_t begin, int64_t end)
+TC_INLINE void forward_rows(const int64_t C, const tc_stored stored, const tc_layer_norm_forward_args *a, int64_t begin, int64_t end)
 {
-    const int64_t block = rows_of_block(a->C), most = rows_to_drop(a->C);
+    const int64_t block = rows_of_block(C), most = rows_to_drop(C);
     int64_t dropped = a->residual && a->mask.p > 0.0 ? begin : end; /* the rows before it are */
     for (int64_t n = begin; n < end; n += block) {
         const int rows = (int)(end - n < block ? end - n : block);
         if (n == dropped) {
             dropped = end - n < most ? end : n + most;
-            drop_rows(a, stored, n * a->C, dropped * a->C);
+            drop_rows(a, stored, n * C, dropped * C);
         }
         if (a->residual)
-            normalise_rows(a, stored, true, n, rows);
+            normalise_rows(a, C, stored, true, n, rows);
         else
-            normalise_rows(a, stored, false, n, rows);
+            normalise_rows(a, C, stored, false, n, rows);
     }
+}
+
+TC_INLINE void forward_rows_of_any_size(const tc_stored stored, const tc_layer_norm_forward_args *a, int64_t begin, int64_t end)
+{
+    forward_rows(a->C, stored, a, begin, end);
 }
 
 TC_DEFINE_KERNEL(layer_norm_forward)(const void *args, int64_t begin, int64_t end, void *scratch)
 {
+    const tc_layer_norm_forward_args *const a = args;
     (void)scratch;
-    WITH_STORED(((const tc_layer_norm_forward_args *)args)->stored, forward_rows, args, begin, end);
-}
-
-TC_DEFINE_KERNEL(layer_norm_backward)(const void *args, int64_t begin, int64_t end, void *scratch)
-{
-    (void)scratch;
-    norm_backward(args, begin, end, true);
+    if (a->stored == TC_STORED_AS_COMPUTED && is_short_row(a->C)) {
+        WITH_SHORT_ROW(a->C, forward_rows, TC_STORED_AS_COMPUTED, a, begin, end);
+    } else {
+        WITH_STORED(a->stored, forward_rows_of_any_size, a, begin, end);
+    }
 }

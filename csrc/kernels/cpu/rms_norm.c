@@ -1,6 +1,7 @@
 /* rms_norm.c: y = x * rstd * gamma, rstd = 1 / sqrt(mean(x^2) + eps), over rows (Zhang and Sennrich 2019, eq. 4). */
 #include "../rms_norm.h"
-#include "norm_backward.h"
+#include "ahead.h"
+#include "rows.h"
 
 typedef struct stored_row {
     const void *x;
@@ -44,10 +45,4 @@ TC_DEFINE_KERNEL(rms_norm_forward)(const void *args, int64_t begin, int64_t end,
 {
     (void)scratch;
     WITH_STORED(((const tc_rms_norm_forward_args *)args)->stored, forward_rows, args, begin, end);
-}
-
-TC_DEFINE_KERNEL(rms_norm_backward)(const void *args, int64_t begin, int64_t end, void *scratch)
-{
-    (void)scratch;
-    norm_backward(args, begin, end, false);
 }

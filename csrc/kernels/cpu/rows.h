@@ -7,6 +7,7 @@
 #ifndef TC_KERNELS_CPU_ROWS_H
 #define TC_KERNELS_CPU_ROWS_H
 
+#include "lane_sums.h"
 #include "stored.h"
 
 #define ROW_CHAINS 4
@@ -17,8 +18,8 @@ typedef vreal (*row_term)(vreal sum, const void *row, int64_t i, int lanes);
 
 TC_INLINE vreal row_join(const vreal chain[ROW_CHAINS]) { return (chain[0] + chain[1]) + (chain[2] + chain[3]); }
 
-/* The sum over i < C: elements after the last whole stride are added to the combined chains. */
-TC_INLINE real row_sum(row_term add, const void *row, int64_t C)
+/* A vector whose v_sum() is the sum over i < C: elements after the last whole stride are added to the combined chains. */
+TC_INLINE vreal row_partial_sums(row_term add, const void *row, int64_t C)
 {
     vreal sum = v_zero();
     int64_t i = 0;
@@ -29,8 +30,9 @@ TC_INLINE real row_sum(row_term add, const void *row, int64_t C)
         sum = row_join(chain);
     }
     for (; i < C; i += TC_LANES) sum = add(sum, row, i, v_left(C, i));
-    return v_sum(sum);
+    return sum;
 }
+TC_INLINE real row_sum(row_term add, const void *row, int64_t C) { return v_sum(row_partial_sums(add, row, C)); }
 
 /* The same in blocks, which stays precise for very long rows. */
 TC_INLINE real row_sum_in_blocks(row_term add, const void *row, int64_t C)
@@ -78,6 +80,30 @@ TC_INLINE int64_t rows_of_block(int64_t C)
     const int64_t fit = C > 0 ? ROWS_BYTES / (C * (int64_t)sizeof(real)) : 1;
     return fit < 1 ? 1 : fit < ROWS_TOGETHER ? fit : ROWS_TOGETHER;
 }
+
+/* mean[n] = v_sum(sums[n]) / C. */
+static __attribute__((noinline, unused)) void means_of_rows(real *mean, vreal sums[ROWS_TOGETHER], int rows, int64_t C)
+{
+    sum_lanes(mean, sums, rows);
+    for (int n = 0; n < rows; n += TC_LANES) {
+        const int lanes = v_left(rows, n);
+        v_store_some(mean + n, v_load_some(mean + n, lanes) / v_set1((real)C), lanes);
+    }
+}
+
+/* Rows of two, four or eight vectors: loops over them are unrolled, where their number is a constant. Loops over other rows take longer to
+ * begin and end than what they do to so few vectors. */
+TC_INLINE bool is_short_row(int64_t C)
+{
+    return TC_PRECISION == 32 && TC_LANES >= 8 && (C == 2 * TC_LANES || C == 4 * TC_LANES || C == 8 * TC_LANES);
+}
+#define SHORT_ROW_VECTORS 8
+#define WITH_SHORT_ROW(C, function, ...)                                                                                                   \
+    switch ((C) / TC_LANES) {                                                                                                              \
+    case 2: function(2 * TC_LANES, __VA_ARGS__); break;                                                                                    \
+    case 4: function(4 * TC_LANES, __VA_ARGS__); break;                                                                                    \
+    default: function(8 * TC_LANES, __VA_ARGS__);                                                                                          \
+    }
 
 /* Rows that dropout takes together: several blocks of narrow ones, since each call costs as much as some hundred elements. */
 TC_INLINE int64_t rows_to_drop(int64_t C)

@@ -18,12 +18,14 @@
 #define TC_ZIP_HIGH 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31
 #endif
 
-#if defined(__clang__)
-#define TC_SHUFFLE(a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
-#else
+/* The lanes of a and b with these numbers, b's after a's. INDICES: a type of as many lanes, which are integers as wide. */
 typedef ireal tc_lane_index __attribute__((vector_size(sizeof(vreal))));
-#define TC_SHUFFLE(a, b, ...) __builtin_shuffle(a, b, (tc_lane_index){__VA_ARGS__})
+#if defined(__clang__)
+#define TC_SHUFFLE_BY(INDICES, a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
+#else
+#define TC_SHUFFLE_BY(INDICES, a, b, ...) __builtin_shuffle(a, b, (INDICES){__VA_ARGS__})
 #endif
+#define TC_SHUFFLE(a, b, ...) TC_SHUFFLE_BY(tc_lane_index, a, b, __VA_ARGS__)
 
 /* a0 b0 a1 b1 ... from the first and from the second halves of a and b */
 TC_INLINE vreal v_zip_low(vreal a, vreal b) { return TC_SHUFFLE(a, b, TC_ZIP_LOW); }
