@@ -56,34 +56,43 @@ TC_INLINE void visit_lines(const tc_lines_args *a, int64_t begin, int64_t end, r
 }
 
 /* A run_visitor `name`: INSIDE is done with the elements `*whole` and `*taken`, OUTSIDE where there is no element of the whole. The steps
- * of elements that lie side by side are constants. */
+ * of elements that lie side by side are constants. Places of one line, the common case, are visited some in a row, as most of the
+ * instructions for one are those of a loop. */
+#define IN_A_ROW 4
 #define VISITOR(name, TYPE, INSIDE, OUTSIDE)                                                                                               \
-    TC_INLINE bool name##_by(const tc_lines_args *a, const run *r, int64_t index_step, int64_t taken_step, int64_t place_step,             \
-                             int64_t whole_step)                                                                                           \
+    TC_INLINE bool name##_one(const int64_t *index, int64_t length, TYPE *taken, TYPE *first_whole, int64_t place_step)                    \
+    {                                                                                                                                      \
+        const int64_t place = tc_read_index_below(index, length);                                                                          \
+        if (place != TC_NO_INDEX) {                                                                                                        \
+            TYPE *const whole = first_whole + place * place_step;                                                                          \
+            INSIDE;                                                                                                                        \
+            return true;                                                                                                                   \
+        }                                                                                                                                  \
+        (void)taken;                                                                                                                       \
+        OUTSIDE;                                                                                                                           \
+        return false;                                                                                                                      \
+    }                                                                                                                                      \
+    TC_INLINE bool name##_by(const tc_lines_args *a, const run *r, const bool line, int64_t index_step, int64_t taken_step,                \
+                             int64_t place_step, int64_t whole_step)                                                                       \
     {                                                                                                                                      \
         const int64_t *const index = a->index + r->index, count = r->count, length = a->L;                                                 \
-        TYPE *const first_taken = (TYPE *)a->taken + r->taken, *const first_whole = (TYPE *)a->whole + r->whole;                           \
+        TYPE *const taken = (TYPE *)a->taken + r->taken, *const whole = (TYPE *)a->whole + r->whole;                                       \
         bool inside = true;                                                                                                                \
-        for (int64_t i = 0; i < count; i++) {                                                                                              \
-            const int64_t place = tc_read_index_below(index + i * index_step, length);                                                     \
-            TYPE *const taken = first_taken + i * taken_step;                                                                              \
-            if (place != TC_NO_INDEX) {                                                                                                    \
-                TYPE *const whole = first_whole + place * place_step + i * whole_step;                                                     \
-                INSIDE;                                                                                                                    \
-            } else {                                                                                                                       \
-                (void)taken;                                                                                                               \
-                inside = false;                                                                                                            \
-                OUTSIDE;                                                                                                                   \
-            }                                                                                                                              \
+        int64_t i = 0;                                                                                                                     \
+        for (; line && i + IN_A_ROW <= count; i += IN_A_ROW) {                                                                             \
+            TC_UNROLL                                                                                                                      \
+            for (int k = 0; k < IN_A_ROW; k++) inside &= name##_one(index + i + k, length, taken + i + k, whole, 1);                       \
         }                                                                                                                                  \
+        for (; i < count; i++)                                                                                                             \
+            inside &= name##_one(index + i * index_step, length, taken + i * taken_step, whole + i * whole_step, place_step);              \
         return inside;                                                                                                                     \
     }                                                                                                                                      \
     static bool name(const tc_lines_args *a, const run *r)                                                                                 \
     {                                                                                                                                      \
         const bool dense = r->index_step == 1 && r->taken_step == 1;                                                                       \
-        if (dense && r->whole_step == 0 && a->whole_step == 1) return name##_by(a, r, 1, 1, 1, 0);                                         \
-        if (dense && r->whole_step == 1) return name##_by(a, r, 1, 1, a->whole_step, 1);                                                   \
-        return name##_by(a, r, r->index_step, r->taken_step, a->whole_step, r->whole_step);                                                \
+        if (dense && r->whole_step == 0 && a->whole_step == 1) return name##_by(a, r, true, 1, 1, 1, 0);                                   \
+        if (dense && r->whole_step == 1) return name##_by(a, r, false, 1, 1, a->whole_step, 1);                                            \
+        return name##_by(a, r, false, r->index_step, r->taken_step, a->whole_step, r->whole_step);                                         \
     }
 
 #if TC_PRECISION == 64 /* moving elements does not depend on the compute dtype */
