@@ -24,7 +24,7 @@ TC_INLINE vreal column_largest(const real *s, int nk)
 }
 
 /* Adds the scores of a block to the running sums; they become weights. True: the values summed so far must be multiplied by rescale. */
-static inline bool weigh(const query_block *x, int nk, running_softmax *run)
+static inline bool weigh(const query_block *x, int nk, bool first, running_softmax *run)
 {
     bool rescaled = false;
     for (int g = 0; g < x->groups; g++) {
@@ -32,7 +32,9 @@ static inline bool weigh(const query_block *x, int nk, running_softmax *run)
         const vreal largest = column_largest(s, nk);
         vreal shift = v_load(run->shift + g * TC_LANES), sum = v_load(run->sum + g * TC_LANES);
         const vmask grows = v_lt(shift + v_set1(LAZINESS), largest);
-        if (v_any(grows)) {
+        if (first) {
+            shift = largest;
+        } else if (v_any(grows)) {
             const vreal factor = v_select(grows, v_exp_weight(shift - largest), v_set1(R(1.0)));
             shift = v_select(grows, largest, shift);
             sum = sum * factor;
@@ -188,7 +190,7 @@ static void sum_values(const query_block *x, running_softmax *run, real *values,
         key_block y;
         const bool any = look_at_keys(x, k0, &y);
         if (any) make_scores(x, &y);
-        if (any && weigh(x, y.nk, run) && !first) {
+        if (any && weigh(x, y.nk, first, run)) {
             scale_rows(values, row, x->nq, p->Dv, run->rescale);
             scale_map(x, map, k0, run->rescale);
         }
@@ -369,8 +371,11 @@ static void forward_block(const tc_attention_forward_args *a, const query_block 
     if (halves) round_values(a, x);
 
     const int64_t row = statistic_at(x);
-    memcpy((real *)a->shift + row, run.shift, sizeof(real) * (size_t)x->nq);
-    memcpy((real *)a->sum + row, run.sum, sizeof(real) * (size_t)x->nq);
+    for (int i = 0; i < x->nq; i += TC_LANES) { /* of few elements: faster than memcpy() */
+        const int lanes = v_left(x->nq, i);
+        v_store_some((real *)a->shift + row + i, v_load(run.shift + i), lanes);
+        v_store_some((real *)a->sum + row + i, v_load(run.sum + i), lanes);
+    }
     for (int i = 0; a->lse && i < x->nq; i++) ((real *)a->lse)[row + i] = run.shift[i] + real_log(run.sum[i]);
     scale_map(x, map, x->last_key, inverse);
     if (map) complete_map(x, &run, map);
