@@ -128,8 +128,9 @@ def cpu_model():
         lines = pathlib.Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:
         lines = []
-    named = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return named[0] if named else platform.processor() or platform.machine()
+    found = {name.strip(): value.strip() for name, _, value in reversed([line.partition(":") for line in lines])}
+    named = found.get("model name") or platform.processor() or platform.machine()
+    return f"{named}, family {found['cpu family']}" if "cpu family" in found else named  # names of virtual machines leave out the generation
 
 
 def versions():

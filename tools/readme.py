@@ -70,10 +70,7 @@ def benchmark_table() -> str:
 
 
 def instruction_sets_table() -> str:
-    """The newest run of `python -m benchmarks --isa all` on each processor: of every workload and instruction set the ratio, and the share of the bound.
-
-    Generations have one name: where a run of another one becomes the newest, the text around the table changes with it.
-    """
+    """The newest run of `python -m benchmarks --isa all` on each processor: of every workload and instruction set the ratio, and the share of the bound."""
     results = {path: json.loads(path.read_text()) for path in (ROOT / "benchmarks/results").glob("*-instruction-sets*.json")}
     newest = {result["cpu"]: (path, result) for path, result in sorted(results.items(), key=lambda item: item[1]["date"])}
     runs = [newest[cpu] for cpu in sorted(newest)]
@@ -101,8 +98,10 @@ def instruction_sets_table() -> str:
 
 
 def short_name(result: dict) -> str:
-    """Of the processor of a run."""
-    return next((name for name in ("EPYC", "Xeon") if name in result["cpu"]), result["cpu"])
+    """Of the processor of a run: runs before 28 November 2026 do not tell its family."""
+    name, _, family = result["cpu"].partition(", family ")
+    short = next((known for known in ("EPYC", "Xeon") if known in name), name)
+    return f"{short} (family {family})" if family else short
 
 
 def tasks_table() -> str:
