@@ -84,6 +84,24 @@ def test_cross_entropy_of_probabilities(isa, dtype, reduction, smoothing, rng):
             check_cross_entropy(x, target, dtype, rng, weight=w, reduction=reduction, label_smoothing=smoothing)
 
 
+@pytest.mark.parametrize("classes", [1, 10, 16, 17, 32, 33])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_a_row_has_the_bits_that_it_has_alone(isa, dtype, classes, rng):
+    """Rows of up to 32 classes are taken side by side, one per lane; what is in another lane changes nothing."""
+    x, target = (3 * rng.standard_normal((21, classes))).astype(dtype), rng.integers(0, classes, 21)
+    x[4], x[9, 0], target[[2, 9]] = np.inf, np.nan, -100
+    options = {"weight": rng.random(classes).astype(dtype), "label_smoothing": 0.1, "reduction": "none"}
+
+    def run(rows):
+        return recorded(lambda t: _core.cross_entropy(t, target[rows], **options), np.ones(len(target[rows]), dtype), x[rows])
+
+    loss, (dx,) = run(slice(None))
+    assert not dx[[2, 9]].any() and not loss[[2, 9]].any() and np.isnan(dx[4]).all()
+    for n in range(21):
+        one_loss, (one_dx,) = run(slice(n, n + 1))
+        assert one_loss.tobytes() == loss[n : n + 1].tobytes() and one_dx.tobytes() == dx[n : n + 1].tobytes(), n
+
+
 @floats
 def test_large_logits_keep_their_digits(isa, dtype, rng):
     for length in (7, 100):

@@ -99,6 +99,19 @@ def test_nan_and_infinity(isa):
         assert np.isnan(_core.var(x[:1, :1]))
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_where_the_extreme_of_narrow_rows_is(isa, dtype, rng):
+    """Rows of up to 32 elements are taken side by side: ties, NaN, infinities, rows that lie apart, and numbers of rows around the widths."""
+    for rows, length in itertools.product((1, 3, 8, 17, 40), (1, 2, 7, 16, 31, 32, 33)):
+        whole = rng.integers(-3, 4, (rows, length + 3)).astype(dtype)
+        whole[rng.random(whole.shape) < 0.05] = np.nan
+        whole[rng.random(whole.shape) < 0.1] = -np.inf
+        whole[0] = -np.inf
+        for x in (whole[:, :length].copy(), whole[:, 2 : 2 + length], whole[::-1, 1 : 1 + length], whole[::2, :length]):
+            np.testing.assert_array_equal(_core.argmax(x, -1), x.argmax(-1))
+            np.testing.assert_array_equal(_core.argmin(x, -1), x.argmin(-1))
+
+
 def test_strides(isa, rng):
     base = rng.standard_normal((30, 20, 34)).astype(np.float32)
     for x in (base.T, base[::-1, ::2, ::-3], base.transpose(1, 0, 2), np.broadcast_to(base[:1], (5, 20, 34)), base.astype(">f4")):

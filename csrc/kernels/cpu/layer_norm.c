@@ -139,8 +139,8 @@ TC_DEFINE_KERNEL(layer_norm_forward)(const void *args, int64_t begin, int64_t en
 {
     const tc_layer_norm_forward_args *const a = args;
     (void)scratch;
-    if (a->stored == TC_STORED_AS_COMPUTED && is_short_row(a->C)) {
-        WITH_SHORT_ROW(a->C, forward_rows, TC_STORED_AS_COMPUTED, a, begin, end);
+    if (a->stored == TC_STORED_AS_COMPUTED && is_unrolled_row(a->C)) {
+        WITH_UNROLLED_ROW(a->C, forward_rows, TC_STORED_AS_COMPUTED, a, begin, end);
     } else {
         WITH_STORED(a->stored, forward_rows_of_any_size, a, begin, end);
     }

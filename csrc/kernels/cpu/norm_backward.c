@@ -76,7 +76,7 @@ TC_INLINE void backward_short_rows(const int64_t C, const tc_layer_norm_backward
     const real *const rstd = (const real *)a->rstd + first,
                       none[ROWS_TOGETHER] = {0}, *const mean = a->mean ? (const real *)a->mean + first : none;
     real *const dx = row_or_null(dx_rows, first, C);
-    vreal gamma[SHORT_ROW_VECTORS], gamma_sums[SHORT_ROW_VECTORS], beta_sums[SHORT_ROW_VECTORS];
+    vreal gamma[UNROLLED_VECTORS], gamma_sums[UNROLLED_VECTORS], beta_sums[UNROLLED_VECTORS];
     TC_UNROLL
     for (int v = 0; v < vectors; v++) {
         gamma[v] = a->gamma ? v_load((const real *)a->gamma + v * TC_LANES) : v_set1(R(1.0));
@@ -123,10 +123,10 @@ TC_INLINE void backward_short_rows(const int64_t C, const tc_layer_norm_backward
 TC_INLINE void backward_rows(const tc_layer_norm_backward_args *a, real *dgamma, real *dbeta, bool centred, int64_t begin, int64_t end)
 {
     real *const dx = a->dx || !centred ? a->dx : a->ddropped;
-    if (is_short_row(a->C))
+    if (is_unrolled_row(a->C))
         for (int64_t n = begin; n < end; n += ROWS_TOGETHER) {
             const int rows = (int)(end - n < ROWS_TOGETHER ? end - n : ROWS_TOGETHER);
-            WITH_SHORT_ROW(a->C, backward_short_rows, a, dx, dgamma, dbeta, n, rows);
+            WITH_UNROLLED_ROW(a->C, backward_short_rows, a, dx, dgamma, dbeta, n, rows);
         }
     else
         for (int64_t n = begin; n < end; n++) backward_row(a, n, dx, dgamma, dbeta, centred);

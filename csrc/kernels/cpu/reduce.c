@@ -4,6 +4,7 @@
 
 typedef real element;
 #include "../reduce.h"
+#include "columns.h"
 #include "simd_math.h"
 #include "strided.h"
 
@@ -346,30 +347,67 @@ TC_INLINE int64_t arg_of_row(int step, const tc_reduce_args *a, const char *x, r
     return best_chunk + find_first(chunk, n, value);
 }
 
+/* Looks at one more element of each row, number `here`: it replaces `best` where it is larger (smaller, for step min), or the first NaN. */
+TC_INLINE void arg_step(int step, vreal x, vreal here, vreal *best, vreal *index)
+{
+    const vmask beats = step == TC_STEP_max ? v_lt(*best, x) : v_lt(x, *best);
+    const vmask wins = v_and(v_or(beats, v_isnan(x)), v_not(v_isnan(*best)));
+    *best = v_select(wins, x, *best);
+    *index = v_select(wins, here, *index);
+}
+
+/* The results of `lanes` rows of `length` <= NARROW_ROW elements, `stride` apart. */
+TC_INLINE void arg_of_narrow_rows(int step, int64_t *out, const real *x, int64_t stride, int64_t length, int lanes)
+{
+    real side[NARROW_ROW * TC_LANES], at[TC_LANES];
+    rows_to_columns(side, x, stride, length, lanes);
+    vreal best = v_load(side), index = v_zero();
+    for (int64_t r = 1; r < length; r++) arg_step(step, v_load(side + r * TC_LANES), v_set1((real)r), &best, &index);
+    v_store(at, index);
+    for (int lane = 0; lane < lanes; lane++) out[lane] = (int64_t)at[lane];
+}
+
+TC_INLINE bool has_narrow_rows(const tc_reduce_args *a)
+{
+    return a->x_dtype == ELEMENT_DTYPE && a->kept_ndim == 1 && a->reduced_ndim == 1 && a->reduced_strides[0] == 1 &&
+           a->reduced <= NARROW_ROW;
+}
+
 TC_DEFINE_KERNEL(reduce_arg)(const void *args, int64_t begin, int64_t end, void *scratch)
 {
     const tc_reduce_args *a = args;
     real buffer[REDUCE_BLOCK] __attribute__((aligned(64)));
+    int64_t *const out = a->out;
     (void)scratch;
+    if (has_narrow_rows(a)) {
+        const int64_t stride = a->kept_strides[0];
+        for (int64_t k = begin; k < end; k += TC_LANES) {
+            const real *x = (const real *)a->x + k * stride;
+            if (a->step == TC_STEP_max)
+                arg_of_narrow_rows(TC_STEP_max, out + k, x, stride, a->reduced, v_left(end, k));
+            else
+                arg_of_narrow_rows(TC_STEP_min, out + k, x, stride, a->reduced, v_left(end, k));
+        }
+        return;
+    }
     position kept = position_of(begin, a->kept_ndim, a->kept_shape);
     for (int64_t k = begin; k < end; k++) {
         const char *x = (const char *)a->x + position_offset(&kept, a->kept_ndim, a->kept_strides) * element_bytes[a->x_dtype];
         position_advance(&kept, 1, a->kept_ndim, a->kept_shape);
-        ((int64_t *)a->out)[k] = a->step == TC_STEP_max ? arg_of_row(TC_STEP_max, a, x, buffer) : arg_of_row(TC_STEP_min, a, x, buffer);
+        out[k] = a->step == TC_STEP_max ? arg_of_row(TC_STEP_max, a, x, buffer) : arg_of_row(TC_STEP_min, a, x, buffer);
     }
 }
 
-/* Adds row r of a tile: it replaces `best` where it is larger (smaller, for step min), or the first NaN. */
+/* Adds row r of a tile. */
 TC_INLINE void arg_row(int step, const real *row, int64_t r, int64_t n, real *best, real *index)
 {
-    const vreal here = v_set1((real)r);
     for (int64_t j = 0; j < n; j += TC_LANES) {
         const int lanes = v_left(n, j);
-        const vreal x = v_load_some(row + j, lanes), b = v_load_some(best + j, lanes);
-        const vmask beats = step == TC_STEP_max ? v_lt(b, x) : v_lt(x, b);
-        const vmask wins = r == 0 ? v_first(TC_LANES) : v_and(v_or(beats, v_isnan(x)), v_not(v_isnan(b)));
-        v_store_some(best + j, v_select(wins, x, b), lanes);
-        v_store_some(index + j, v_select(wins, here, v_load_some(index + j, lanes)), lanes);
+        const vreal x = v_load_some(row + j, lanes);
+        vreal b = r == 0 ? x : v_load_some(best + j, lanes), i = r == 0 ? v_zero() : v_load_some(index + j, lanes);
+        arg_step(step, x, v_set1((real)r), &b, &i);
+        v_store_some(best + j, b, lanes);
+        v_store_some(index + j, i, lanes);
     }
 }
 

@@ -93,12 +93,12 @@ static __attribute__((noinline, unused)) void means_of_rows(real *mean, vreal su
 
 /* Rows of two, four or eight vectors: loops over them are unrolled, where their number is a constant. Loops over other rows take longer to
  * begin and end than what they do to so few vectors. */
-TC_INLINE bool is_short_row(int64_t C)
+TC_INLINE bool is_unrolled_row(int64_t C)
 {
     return TC_PRECISION == 32 && TC_LANES >= 8 && (C == 2 * TC_LANES || C == 4 * TC_LANES || C == 8 * TC_LANES);
 }
-#define SHORT_ROW_VECTORS 8
-#define WITH_SHORT_ROW(C, function, ...)                                                                                                   \
+#define UNROLLED_VECTORS 8
+#define WITH_UNROLLED_ROW(C, function, ...)                                                                                                \
     switch ((C) / TC_LANES) {                                                                                                              \
     case 2: function(2 * TC_LANES, __VA_ARGS__); break;                                                                                    \
     case 4: function(4 * TC_LANES, __VA_ARGS__); break;                                                                                    \

@@ -109,16 +109,16 @@ static void forward_rows(const tc_softmax_forward_args *a, int64_t first, int64_
     const real *x = a->x;
     real *y = a->y;
     const int64_t C = a->C;
-    if (C > SHORT_ROW) {
+    if (C > NARROW_ROW) {
         for (int64_t n = first; n < last; n++) forward_row(y + n * C, x + n * C, C, a->logarithm);
         return;
     }
-    real side[SHORT_ROW * TC_LANES];
+    real side[NARROW_ROW * TC_LANES];
     for (int64_t n = first; n < last; n += TC_LANES) {
         const int lanes = v_left(last, n);
-        rows_to_columns(side, x + n * C, C, lanes);
+        rows_to_columns(side, x + n * C, C, C, lanes);
         forward_columns(side, side, C, TC_LANES, TC_LANES, a->logarithm);
-        columns_to_rows(y + n * C, side, C, lanes);
+        columns_to_rows(y + n * C, side, C, C, lanes);
     }
 }
 
@@ -127,17 +127,17 @@ static void backward_rows(const tc_softmax_backward_args *a, int64_t first, int6
     const real *dy = a->dy, *y = a->y;
     real *dx = a->dx;
     const int64_t C = a->C;
-    if (C > SHORT_ROW) {
+    if (C > NARROW_ROW) {
         for (int64_t n = first; n < last; n++) backward_row(dx + n * C, dy + n * C, y + n * C, C, a->logarithm);
         return;
     }
-    real side_dy[SHORT_ROW * TC_LANES], side_y[SHORT_ROW * TC_LANES];
+    real side_dy[NARROW_ROW * TC_LANES], side_y[NARROW_ROW * TC_LANES];
     for (int64_t n = first; n < last; n += TC_LANES) {
         const int lanes = v_left(last, n);
-        rows_to_columns(side_dy, dy + n * C, C, lanes);
-        rows_to_columns(side_y, y + n * C, C, lanes);
+        rows_to_columns(side_dy, dy + n * C, C, C, lanes);
+        rows_to_columns(side_y, y + n * C, C, C, lanes);
         backward_columns(side_dy, side_dy, side_y, C, TC_LANES, TC_LANES, a->logarithm);
-        columns_to_rows(dx + n * C, side_dy, C, lanes);
+        columns_to_rows(dx + n * C, side_dy, C, C, lanes);
     }
 }
 
@@ -193,6 +193,17 @@ static void normalise_rows(const tc_cross_entropy_forward_args *a, int64_t first
     const real *x = a->x;
     real *top = a->top, *log_sum = a->log_sum;
     const int64_t C = a->C;
+    if (C <= NARROW_ROW) {
+        real side[NARROW_ROW * TC_LANES];
+        for (int64_t n = first; n < last; n += TC_LANES) {
+            const int lanes = v_left(last, n);
+            rows_to_columns(side, x + n * C, C, C, lanes);
+            const vreal tops = column_top(side, C, TC_LANES, TC_LANES);
+            v_store_some(top + n, tops, lanes);
+            v_store_some(log_sum + n, v_log(column_exp_sum(NULL, side, C, TC_LANES, TC_LANES, tops)), lanes);
+        }
+        return;
+    }
     for (int64_t n = first; n < last; n++) top[n] = row_top(x + n * C, C);
     for (int64_t n = first; n < last; n++) log_sum[n] = row_exp_sum(NULL, x + n * C, C, top[n]);
     for (int64_t n = first; n < last; n++) log_sum[n] = real_log(log_sum[n]);
@@ -227,7 +238,22 @@ TC_DEFINE_KERNEL(cross_entropy_forward)(const void *args, int64_t begin, int64_t
     }
 }
 
-/* p scale - even w with p = e^((x - top) - log_sum), or 0 of a row that does not count. */
+/* p scale - even w with p = e^((x - top) - log_sum), less at_target for the class of the row; 0 of a row that does not count. */
+typedef struct class_factors {
+    int64_t target; /* or TC_NO_INDEX */
+    real at_target, scale, even;
+} class_factors;
+
+/* `weights`: the sum of those of all classes. */
+TC_INLINE class_factors class_factors_of(const tc_cross_entropy_backward_args *a, int64_t n, real weights)
+{
+    const int64_t t = read_class(a->target + n, a->C, a->ignore_index);
+    if (t == TC_NO_INDEX) return (class_factors){t, R(0.0), R(0.0), R(0.0)};
+    const real *weight = a->weight, dloss = ((const real *)a->dloss)[n], smoothing = (real)a->smoothing;
+    const real at_target = dloss * (R(1.0) - smoothing) * (weight ? weight[t] : R(1.0)), even = dloss * smoothing / (real)a->C;
+    return (class_factors){t, at_target, at_target + even * weights, even};
+}
+
 typedef struct class_gradient_row {
     vreal top, log_sum, scale, even;
     real *dx;
@@ -243,32 +269,57 @@ TC_INLINE void write_class_gradient(void *row, int64_t i, int lanes)
     v_store_some(r->dx + i, r->ignored ? v_zero() : v_fnma(r->even, w, p * r->scale), lanes);
 }
 
+static void class_gradient(const tc_cross_entropy_backward_args *a, int64_t n, real weights)
+{
+    const int64_t C = a->C;
+    const class_factors f = class_factors_of(a, n, weights);
+    real *dx = (real *)a->dx + n * C;
+    class_gradient_row row = {.dx = dx,
+                              .x = (const real *)a->x + n * C,
+                              .weight = a->weight,
+                              .top = v_set1(a->logarithms ? R(0.0) : ((const real *)a->top)[n]),
+                              .log_sum = v_set1(a->logarithms ? R(0.0) : ((const real *)a->log_sum)[n]),
+                              .scale = v_set1(f.scale),
+                              .even = v_set1(f.even),
+                              .logarithms = a->logarithms,
+                              .ignored = f.target == TC_NO_INDEX};
+    each_vector(write_class_gradient, &row, &(vectors_ahead){sizeof(real), array_ahead(), {row.x}, dx}, 0, C);
+    if (!row.ignored) dx[f.target] -= f.at_target;
+}
+
+/* The same of `lanes` narrow rows, one per lane. */
+static void class_gradient_columns(const tc_cross_entropy_backward_args *a, int64_t n, int lanes, real weights)
+{
+    const int64_t C = a->C;
+    const real *weight = a->weight;
+    real side[NARROW_ROW * TC_LANES], target[TC_LANES] = {0}, at_target[TC_LANES] = {0}, scale[TC_LANES] = {0}, even[TC_LANES] = {0};
+    for (int lane = 0; lane < lanes; lane++) {
+        const class_factors f = class_factors_of(a, n + lane, weights);
+        target[lane] = (real)f.target, at_target[lane] = f.at_target, scale[lane] = f.scale, even[lane] = f.even;
+    }
+    rows_to_columns(side, (const real *)a->x + n * C, C, C, lanes);
+    const vreal top = v_load_some((const real *)a->top + n, lanes), log_sum = v_load_some((const real *)a->log_sum + n, lanes);
+    const vreal targets = v_load(target);
+    const vmask ignored = v_eq(targets, v_set1((real)TC_NO_INDEX));
+    for (int64_t c = 0; c < C; c++) {
+        const vreal p = v_exp_weight((v_load(side + c * TC_LANES) - top) - log_sum), w = v_set1(weight ? weight[c] : R(1.0));
+        const vreal others = v_fnma(v_load(even), w, p * v_load(scale));
+        const vreal gradient = v_select(v_eq(targets, v_set1((real)c)), others - v_load(at_target), others);
+        v_store(side + c * TC_LANES, v_select(ignored, v_zero(), gradient));
+    }
+    columns_to_rows((real *)a->dx + n * C, side, C, C, lanes);
+}
+
 /* dx[c] = dloss ((1 - s) w[t] (p[c] - [c = t]) + s / C (p[c] sum(w) - w[c])),  p = e^((x - top) - log_sum). */
 TC_DEFINE_KERNEL(cross_entropy_backward)(const void *args, int64_t begin, int64_t end, void *scratch)
 {
     const tc_cross_entropy_backward_args *a = args;
-    const int64_t C = a->C;
-    const real *weight = a->weight, smoothing = (real)a->smoothing;
-    real weights = weight ? R(0.0) : (real)C;
+    const real *weight = a->weight;
+    real weights = weight ? R(0.0) : (real)a->C;
     (void)scratch;
-    for (int64_t c = 0; weight && c < C; c++) weights += weight[c];
-    for (int64_t n = begin; n < end; n++) {
-        real *dx = (real *)a->dx + n * C;
-        const int64_t t = read_class(a->target + n, C, a->ignore_index);
-        const bool ignored = t == TC_NO_INDEX;
-        const real dloss = ignored ? R(0.0) : ((const real *)a->dloss)[n];
-        const real at_target = ignored ? R(0.0) : dloss * (R(1.0) - smoothing) * (weight ? weight[t] : R(1.0));
-        const real even = dloss * smoothing / (real)C;
-        class_gradient_row row = {.dx = dx,
-                                  .x = (const real *)a->x + n * C,
-                                  .weight = weight,
-                                  .top = v_set1(a->logarithms ? R(0.0) : ((const real *)a->top)[n]),
-                                  .log_sum = v_set1(a->logarithms ? R(0.0) : ((const real *)a->log_sum)[n]),
-                                  .scale = v_set1(at_target + even * weights),
-                                  .even = v_set1(even),
-                                  .logarithms = a->logarithms,
-                                  .ignored = ignored};
-        each_vector(write_class_gradient, &row, &(vectors_ahead){sizeof(real), array_ahead(), {row.x}, dx}, 0, C);
-        if (!ignored) dx[t] -= at_target;
-    }
+    for (int64_t c = 0; weight && c < a->C; c++) weights += weight[c];
+    if (a->C <= NARROW_ROW && !a->logarithms)
+        for (int64_t n = begin; n < end; n += TC_LANES) class_gradient_columns(a, n, v_left(end, n), weights);
+    else
+        for (int64_t n = begin; n < end; n++) class_gradient(a, n, weights);
 }

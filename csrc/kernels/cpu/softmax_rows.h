@@ -7,13 +7,11 @@
 #define TC_KERNELS_CPU_SOFTMAX_ROWS_H
 
 #include "ahead.h"
+#include "columns.h"
 #include "rows.h"
 #include "simd_math.h"
 
 #define COLUMN_BLOCK 64 /* elements of neighbouring rows added up before they are added to the total */
-
-/* Up to this length rows are transposed, one per lane: a vector along them would be mostly empty, and adding up its lanes costs as much. */
-#define SHORT_ROW 32
 
 TC_INLINE vreal v_lowest(void) { return v_set1(-(real)INFINITY); }
 
@@ -82,21 +80,6 @@ TC_INLINE vreal column_exp_sum(real *y, const real *x, int64_t C, int64_t stride
         total = total + sum;
     }
     return total;
-}
-
-/* side (C, TC_LANES): `lanes` rows of C <= SHORT_ROW elements, one per lane; the other lanes are 0. */
-TC_INLINE void rows_to_columns(real *side, const real *rows, int64_t C, int lanes)
-{
-    if (lanes < TC_LANES)
-        for (int64_t i = 0; i < C * TC_LANES; i++) side[i] = R(0.0);
-    for (int64_t c = 0; c < C; c++)
-        for (int lane = 0; lane < lanes; lane++) side[c * TC_LANES + lane] = rows[lane * C + c];
-}
-
-TC_INLINE void columns_to_rows(real *rows, const real *side, int64_t C, int lanes)
-{
-    for (int lane = 0; lane < lanes; lane++)
-        for (int64_t c = 0; c < C; c++) rows[lane * C + c] = side[c * TC_LANES + lane];
 }
 
 #endif
