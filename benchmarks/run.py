@@ -130,7 +130,8 @@ def cpu_model():
         lines = []
     found = {name.strip(): value.strip() for name, _, value in reversed([line.partition(":") for line in lines])}
     named = found.get("model name") or platform.processor() or platform.machine()
-    return f"{named}, family {found['cpu family']}" if "cpu family" in found else named  # names of virtual machines leave out the generation
+    family = found.get("cpu family")  # names of virtual machines leave out the generation
+    return f"{named}, family {family}" if family else named
 
 
 def versions():

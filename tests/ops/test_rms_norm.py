@@ -9,7 +9,7 @@ from transformer_c import _core
 from transformer_c.testing import reference as R
 
 # rows and features: nothing, one, primes, around the widths, several chunks of rows
-SHAPES = [(0, 4), (3, 0), (1, 1), (5, 7), (2, 15), (7, 16), (4, 17), (67, 31), (130, 33), (3, 257), (2, 1031), (67, 32), (37, 64), (50, 128)]
+SHAPES = [(0, 4), (3, 0), (1, 1), (5, 7), (2, 15), (7, 16), (4, 17), (67, 31), (130, 33), (3, 257), (2, 1031), (67, 32), (50, 128)]
 DTYPES = {"float32": np.float32, "float64": np.float64, "float16": np.float16, "bfloat16": ml_dtypes.bfloat16}
 
 GRADCHECK = {
