@@ -50,7 +50,15 @@ def test_what_comes_later_comes(name):
     module = f"transformer_c.{tc._LATER[name] or name}"
     assert module not in _modules_after("import transformer_c")
     assert module in _modules_after(f"import transformer_c as tc; tc.{name}")
-    assert name in dir(tc) and name in tc.__all__
+    assert name in dir(tc) and (name in tc.__all__ or name == "sklearn")
+
+
+def test_a_star_import_needs_no_extra():
+    """All names but those of modules that need a package that is not installed with this one."""
+    hidden = "import sys; sys.modules.update(dict.fromkeys(['sklearn', 'matplotlib', 'torch', 'onnx', 'mpi4py', 'h5py', 'scipy', 'PIL']))"
+    code = f"{hidden}; from transformer_c import *; print(Trainer.__name__, plot.__name__, export_onnx.__name__, 'sklearn' in globals())"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.stdout.split() == ["Trainer", "transformer_c.plot", "export_onnx", "False"], done.stderr
 
 
 def test_the_float32_precision_reaches_the_plan_of_products_and_small_ones_do_not_use_it():

@@ -56,9 +56,10 @@ TITLES = {  # of the modules, in the reference's order; another public module co
 
 
 def public_names(module: types.ModuleType) -> list[str]:
-    """Those of `__all__`; without it, the functions and classes that the module defines."""
+    """Those of `__all__`, and tc.sklearn, which needs an extra; without `__all__` the functions and classes that the module defines."""
     if hasattr(module, "__all__"):
-        return sorted(n for n in module.__all__ if not n.startswith("_"))
+        more = ["sklearn"] if module is tc else []
+        return sorted(n for n in [*module.__all__, *more] if not n.startswith("_"))
     own = (module.__name__, "transformer_c._core")
     return sorted(n for n, v in vars(module).items() if not n.startswith("_") and getattr(v, "__module__", None) in own)
 
