@@ -237,3 +237,20 @@ def test_running_sums_along_memory(isa, shape, rng):
         for step in (1, -1):
             expected = np.cumsum(x[:, ::step].astype(np.float64), 1)[:, ::step].astype(dtype)
             np.testing.assert_array_equal(_core.cumsum(x, 1, step < 0), expected)
+
+
+def test_an_index_outside_is_found_at_any_place_of_a_line(isa):
+    """Places are taken some in a row: not only the last of them counts."""
+    for bad in (-1, 11):
+        for place in range(11):
+            index = np.arange(22).reshape(2, 11) % 11
+            index[1, place] = bad
+            for call in (
+                lambda index=index: tc.gather(np.ones((2, 11)), 1, index),
+                lambda index=index: tc.scatter(np.ones((2, 11)), 1, index, np.ones((2, 11))),
+                lambda index=index: tc.scatter_add(np.ones((2, 11)), 1, index, np.ones((2, 11))),
+            ):
+                with pytest.raises(
+                    IndexError, match=f"index {bad} .element {11 + place} of index, shape .2, 11.. is out of range for axis 1"
+                ):
+                    call()

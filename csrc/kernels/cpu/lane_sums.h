@@ -59,7 +59,8 @@ TC_INLINE vreal v_sums(const vreal r[TC_LANES])
 #endif
 }
 
-/* sums[i] = v_sum(r[i]), i < n. r has room for whole vectors of sums. */
+/* sums[i] = v_sum(r[i]), i < n. r has room for as many as whole vectors of sums have lanes; the ones beyond n become 0, so that nothing is
+ * read that nobody wrote. */
 TC_INLINE void sum_lanes(real *sums, vreal *r, int n)
 {
     int i = 0;

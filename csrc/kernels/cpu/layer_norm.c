@@ -81,23 +81,28 @@ TC_INLINE void normalise_rows(const tc_layer_norm_forward_args *a, const int64_t
     const tc_stored x_stored = with_residual ? TC_STORED_AS_COMPUTED : stored; /* of the rows that are normalised */
     const void *x = with_residual ? stored_at(a->sum, x_stored, first * C) : stored_at(a->x, stored, first * C);
     real *mean = (real *)a->mean + first, *rstd = (real *)a->rstd + first;
-    vreal partial[ROWS_TOGETHER];
+    const bool together = C <= MOST_ADDED_TOGETHER;
+    vreal sums[ROWS_TOGETHER];
     for (int n = 0; n < rows; n++) {
         const int64_t at = (first + n) * C;
         const total_row row = {with_residual ? (real *)a->sum + at : NULL, stored_at(added, stored, at),
                                with_residual ? stored_at(a->residual, stored, at) : NULL, stored};
-        partial[n] = row_partial_sums(add_total, &row, C);
+        sums[n] = row_partial_sums(add_total, &row, C);
+        if (!together) mean[n] = v_sum(sums[n]) / (real)C;
     }
-    means_of_rows(mean, partial, rows, C);
+    if (together) means_of_rows(mean, sums, rows, C);
     for (int n = 0; n < rows; n++) {
         const centred_row row = {v_set1(mean[n]), stored_at(x, x_stored, n * C), x_stored};
-        partial[n] = row_partial_sums(add_squared_difference, &row, C);
+        sums[n] = row_partial_sums(add_squared_difference, &row, C);
+        if (together) continue;
+        const real variance = v_sum(sums[n]) / (real)C + (real)a->eps;
+        rstd[n] = variance == (real)INFINITY ? (real)NAN : R(1.0) / real_sqrt(variance); /* 0 would hide that the squares overflow */
     }
-    means_of_rows(rstd, partial, rows, C);
-    for (int n = 0; n < rows; n += TC_LANES) {
+    if (together) means_of_rows(rstd, sums, rows, C);
+    for (int n = 0; together && n < rows; n += TC_LANES) {
         const int lanes = v_left(rows, n);
         const vreal variance = v_load_some(rstd + n, lanes) + v_set1((real)a->eps);
-        const vmask overflows = v_eq(variance, v_set1((real)INFINITY)); /* 0 would hide that the squares do */
+        const vmask overflows = v_eq(variance, v_set1((real)INFINITY)); /* as above */
         v_store_some(rstd + n, v_select(overflows, v_set1((real)NAN), v_set1(R(1.0)) / v_sqrt(variance)), lanes);
     }
     for (int n = 0; n < rows; n++) {

@@ -76,15 +76,15 @@ TC_INLINE void visit_lines(const tc_lines_args *a, int64_t begin, int64_t end, r
                              int64_t place_step, int64_t whole_step)                                                                       \
     {                                                                                                                                      \
         const int64_t *const index = a->index + r->index, count = r->count, length = a->L;                                                 \
-        TYPE *const taken = (TYPE *)a->taken + r->taken, *const whole = (TYPE *)a->whole + r->whole;                                       \
+        TYPE *const first_taken = (TYPE *)a->taken + r->taken, *const first_whole = (TYPE *)a->whole + r->whole;                           \
         bool inside = true;                                                                                                                \
         int64_t i = 0;                                                                                                                     \
         for (; line && i + IN_A_ROW <= count; i += IN_A_ROW) {                                                                             \
             TC_UNROLL                                                                                                                      \
-            for (int k = 0; k < IN_A_ROW; k++) inside &= name##_one(index + i + k, length, taken + i + k, whole, 1);                       \
+            for (int k = 0; k < IN_A_ROW; k++) inside &= name##_one(index + i + k, length, first_taken + i + k, first_whole, 1);           \
         }                                                                                                                                  \
         for (; i < count; i++)                                                                                                             \
-            inside &= name##_one(index + i * index_step, length, taken + i * taken_step, whole + i * whole_step, place_step);              \
+            inside &= name##_one(index + i * index_step, length, first_taken + i * taken_step, first_whole + i * whole_step, place_step);  \
         return inside;                                                                                                                     \
     }                                                                                                                                      \
     static bool name(const tc_lines_args *a, const run *r)                                                                                 \

@@ -67,14 +67,14 @@ TC_INLINE void backward_row(const tc_layer_norm_backward_args *a, int64_t n, rea
 }
 
 /* Short rows [first, first + rows), ROWS_TOGETHER at most: each step for all of them before the next, and the sums of columns stay in
- * registers meanwhile. Rows that were not centred have means of 0, which change nothing. */
+ * registers meanwhile, as far as there are enough. Rows that were not centred have means of 0, which change nothing. */
 TC_INLINE void backward_short_rows(const int64_t C, const tc_layer_norm_backward_args *a, real *dx_rows, real *dgamma, real *dbeta,
                                    int64_t first, int rows)
 {
     const int vectors = (int)(C / TC_LANES);
     const real *const x = (const real *)a->x + first * C, *const dy = (const real *)a->dy + first * C;
-    const real *const rstd = (const real *)a->rstd + first,
-                      none[ROWS_TOGETHER] = {0}, *const mean = a->mean ? (const real *)a->mean + first : none;
+    const real none[ROWS_TOGETHER] = {0}, *const rstd = (const real *)a->rstd + first;
+    const real *const mean = a->mean ? (const real *)a->mean + first : none;
     real *const dx = row_or_null(dx_rows, first, C);
     vreal gamma[UNROLLED_VECTORS], gamma_sums[UNROLLED_VECTORS], beta_sums[UNROLLED_VECTORS];
     TC_UNROLL

@@ -370,7 +370,7 @@ TC_INLINE void arg_of_narrow_rows(int step, int64_t *out, const real *x, int64_t
 TC_INLINE bool has_narrow_rows(const tc_reduce_args *a)
 {
     return a->x_dtype == ELEMENT_DTYPE && a->kept_ndim == 1 && a->reduced_ndim == 1 && a->reduced_strides[0] == 1 &&
-           a->reduced <= NARROW_ROW;
+           is_narrow_row(a->reduced) && a->reduced <= 4 * TC_LANES;
 }
 
 TC_DEFINE_KERNEL(reduce_arg)(const void *args, int64_t begin, int64_t end, void *scratch)

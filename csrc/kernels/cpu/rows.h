@@ -81,7 +81,9 @@ TC_INLINE int64_t rows_of_block(int64_t C)
     return fit < 1 ? 1 : fit < ROWS_TOGETHER ? fit : ROWS_TOGETHER;
 }
 
-/* mean[n] = v_sum(sums[n]) / C. */
+/* mean[n] = v_sum(sums[n]) / C, for all rows of a block at once, which pays up to this length: adding up the lanes of longer rows is little
+ * beside the rest. */
+#define MOST_ADDED_TOGETHER (8 * TC_LANES)
 static __attribute__((noinline, unused)) void means_of_rows(real *mean, vreal sums[ROWS_TOGETHER], int rows, int64_t C)
 {
     sum_lanes(mean, sums, rows);
@@ -92,7 +94,7 @@ static __attribute__((noinline, unused)) void means_of_rows(real *mean, vreal su
 }
 
 /* Rows of two, four or eight vectors: loops over them are unrolled, where their number is a constant. Loops over other rows take longer to
- * begin and end than what they do to so few vectors. */
+ * begin and end than what they do to so few vectors. Of floats and wide vectors alone: each length is code of its own. */
 TC_INLINE bool is_unrolled_row(int64_t C)
 {
     return TC_PRECISION == 32 && TC_LANES >= 8 && (C == 2 * TC_LANES || C == 4 * TC_LANES || C == 8 * TC_LANES);

@@ -193,7 +193,7 @@ static void normalise_rows(const tc_cross_entropy_forward_args *a, int64_t first
     const real *x = a->x;
     real *top = a->top, *log_sum = a->log_sum;
     const int64_t C = a->C;
-    if (C <= NARROW_ROW) {
+    if (is_narrow_row(C)) {
         real side[NARROW_ROW * TC_LANES];
         for (int64_t n = first; n < last; n += TC_LANES) {
             const int lanes = v_left(last, n);
@@ -287,12 +287,12 @@ static void class_gradient(const tc_cross_entropy_backward_args *a, int64_t n, r
     if (!row.ignored) dx[f.target] -= f.at_target;
 }
 
-/* The same of `lanes` narrow rows, one per lane. */
+/* The same of `lanes` rows that do not fill a vector, one per lane. */
 static void class_gradient_columns(const tc_cross_entropy_backward_args *a, int64_t n, int lanes, real weights)
 {
     const int64_t C = a->C;
     const real *weight = a->weight;
-    real side[NARROW_ROW * TC_LANES], target[TC_LANES] = {0}, at_target[TC_LANES] = {0}, scale[TC_LANES] = {0}, even[TC_LANES] = {0};
+    real side[TC_LANES * TC_LANES], target[TC_LANES] = {0}, at_target[TC_LANES] = {0}, scale[TC_LANES] = {0}, even[TC_LANES] = {0};
     for (int lane = 0; lane < lanes; lane++) {
         const class_factors f = class_factors_of(a, n + lane, weights);
         target[lane] = (real)f.target, at_target[lane] = f.at_target, scale[lane] = f.scale, even[lane] = f.even;
@@ -318,7 +318,7 @@ TC_DEFINE_KERNEL(cross_entropy_backward)(const void *args, int64_t begin, int64_
     real weights = weight ? R(0.0) : (real)a->C;
     (void)scratch;
     for (int64_t c = 0; weight && c < a->C; c++) weights += weight[c];
-    if (a->C <= NARROW_ROW && !a->logarithms)
+    if (a->C < TC_LANES && !a->logarithms)
         for (int64_t n = begin; n < end; n += TC_LANES) class_gradient_columns(a, n, v_left(end, n), weights);
     else
         for (int64_t n = begin; n < end; n++) class_gradient(a, n, weights);
