@@ -134,6 +134,31 @@ def test_arguments_of_torchmetrics():
             call()
 
 
+@pytest.mark.parametrize("shape", [(8, 1), (4, 1, 2)])
+def test_predictions_in_one_column(shape):
+    """As of a sigmoid head, (N, 1) with targets (N): of a binary task the scores of class 1, else no scores of classes."""
+    rng = np.random.default_rng(0)
+    target = rng.integers(0, 2, 8).reshape(shape[0], *shape[2:])
+    logits = rng.normal(size=shape)
+    kinds = (metrics.Accuracy, metrics.ConfusionMatrix, metrics.Precision, metrics.Recall, metrics.F1Score)
+    for preds in (logits, 1 / (1 + np.exp(-logits)), (logits > 0).astype(np.int64)):
+        found = [kind(task="binary")(preds, target) for kind in kinds]
+        for a, kind in zip(found, kinds, strict=True):
+            np.testing.assert_array_equal(a, kind(task="binary")(preds[:, 0], target))
+        np.testing.assert_array_equal(found[1], sklearn_metrics.confusion_matrix(target.reshape(-1), logits.reshape(-1) > 0))
+    np.testing.assert_array_equal(metrics.ConfusionMatrix(task="binary")([[0.9], [0.8]], [0, 0]), [[0, 2], [0, 0]])
+    assert metrics.Accuracy(task="binary", ignore_index=1)([[0.9], [0.8], [0.1]], [0, 1, 0]) == 0.5
+    for metric in (*(kind() for kind in kinds), metrics.Accuracy(top_k=2), metrics.F1Score("binary"), metrics.F1Score(task="multiclass")):
+        with pytest.raises(
+            ValueError, match=r"scores of one class, .* at least 2 along axis 1 \(dim=\)\. .* pass preds\[:, 0\] with task="
+        ):
+            metric(logits, target)
+    with pytest.raises(ValueError, match=r"pass preds\[:, :, 0\] with"):
+        metrics.Accuracy(dim=-1)(np.ones((2, 3, 1)), np.zeros((2, 3)))
+    for metric in (metrics.Accuracy(num_classes=1), metrics.F1Score(num_classes=1)):
+        assert metric(logits, np.zeros_like(target)) == 1.0
+
+
 def test_errors_and_means():
     rng = np.random.default_rng(0)
     a, b = rng.normal(size=50) + 1e3, rng.normal(size=50) + 1e3

@@ -27,11 +27,15 @@ class _Classes(Metric):
         For probabilities of one class.
     task : {"multiclass", "binary"}, optional
         With "binary", predictions outside of 0 to 1 are logits.
+    num_classes : int or None
+        Scores of one class are taken only where this is 1.
     unknown : mapping of str to object
         Arguments that the metric does not have.
     """
 
-    def __init__(self, ignore_index: int | None, dim: int, threshold: float, task: str | None, unknown: Mapping[str, Any]) -> None:
+    def __init__(
+        self, ignore_index: int | None, dim: int, threshold: float, task: str | None, num_classes: int | None, unknown: Mapping[str, Any]
+    ) -> None:
         for name in unknown:
             known = [p.name for p in inspect.signature(type(self)).parameters.values() if p.kind is not p.VAR_KEYWORD]
             near = nearest(name, known)
@@ -40,7 +44,7 @@ class _Classes(Metric):
                 + (f"; did you mean {near!r}?" if near else f"; it has {', '.join(known)}")
             )
         self._task = None if task is None else one_of("task", task, ("multiclass", "binary"))
-        self._ignore_index, self._dim, self._threshold = ignore_index, dim, threshold
+        self._ignore_index, self._dim, self._threshold, self._num_classes = ignore_index, dim, threshold, num_classes
         super().__init__()
 
     def _scores(self, preds: np.ndarray, target: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
@@ -50,6 +54,12 @@ class _Classes(Metric):
         last = np.moveaxis(preds, self._dim, -1)
         if last.shape[:-1] != target.shape:
             raise ValueError(f"preds has shape {preds.shape}, target {target.shape}; expected the classes along axis {self._dim} (dim=)")
+        if last.shape[-1] == 1 and self._num_classes != 1:
+            column = f"preds[{':, ' * (self._dim % preds.ndim)}0]"
+            raise ValueError(
+                f"preds has shape {preds.shape}, scores of one class, which is always the highest; expected at least 2 along axis {self._dim} "
+                f'(dim=). For one score per sample, as of a sigmoid, pass {column} with task="binary"'
+            )
         counted = self._counted(target)
         scores, true = last.reshape(target.size, last.shape[-1])[counted], _whole(target.reshape(-1)[counted])
         wrong = true[(true < 0) | (true >= scores.shape[1])]
@@ -57,12 +67,21 @@ class _Classes(Metric):
             raise ValueError(f"target has the class {wrong[0]}; expected 0 to {scores.shape[1] - 1}, or ignore_index={wrong[0]}")
         return scores, true
 
+    def _as_arrays(self, preds: Any, target: Any) -> tuple[np.ndarray, np.ndarray]:
+        """Both as arrays; of a binary task's predictions in one column, (N, 1) with targets (N), the column."""
+        preds, target = as_array(preds), as_array(target)
+        if self._task == "binary" and preds.ndim == target.ndim + 1:
+            last = np.moveaxis(preds, self._dim, -1)
+            if last.shape == (*target.shape, 1):
+                preds = last[..., 0]
+        return preds, target
+
     def _counted(self, target: np.ndarray) -> np.ndarray:
         return np.ones(target.size, bool) if self._ignore_index is None else target.reshape(-1) != self._ignore_index
 
     def _pairs(self, preds: Any, target: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Predicted and true classes, flat, and where a prediction is NaN, which predicts no class."""
-        preds, target = as_array(preds), as_array(target)
+        preds, target = self._as_arrays(preds, target)
         if (found := self._scores(preds, target)) is not None:
             scores, true = found
             if not len(scores):
@@ -111,9 +130,9 @@ class Accuracy(_Classes):
     threshold : float, default 0.5
         For probabilities of one class.
     task : {"multiclass", "binary"}, optional
-        For compatibility with torchmetrics. With "binary", predictions outside of 0 to 1 are logits.
+        For compatibility with torchmetrics. With "binary", predictions outside of 0 to 1 are logits, and may be one column: (N, 1).
     num_classes : int, optional
-        For compatibility with torchmetrics; ignored.
+        For compatibility with torchmetrics; ignored, but that scores of one class are an error unless it is 1.
 
     Notes
     -----
@@ -141,7 +160,7 @@ class Accuracy(_Classes):
         **unknown: Any,
     ) -> None:
         self._top_k = count("top_k", top_k)
-        super().__init__(ignore_index, dim, threshold, task, unknown)
+        super().__init__(ignore_index, dim, threshold, task, num_classes, unknown)
 
     def _start(self) -> dict[str, Any]:
         return {"right": 0, "count": 0}
@@ -149,7 +168,7 @@ class Accuracy(_Classes):
     def update(self, preds: Any, target: Any) -> None:
         """Takes predictions and true classes."""
         if self._top_k > 1:
-            right = self._among_best(as_array(preds), as_array(target))
+            right = self._among_best(*self._as_arrays(preds, target))
         else:
             found, true, is_nan = self._pairs(preds, target)
             right = (found == true) & ~is_nan
@@ -200,8 +219,8 @@ class ConfusionMatrix(_Classes):
         task: str | None = None,
         **unknown: Any,
     ) -> None:
-        self._num_classes = 2 if task == "binary" else None if num_classes is None else count("num_classes", num_classes)
-        super().__init__(ignore_index, dim, threshold, task, unknown)
+        size = 2 if task == "binary" else None if num_classes is None else count("num_classes", num_classes)
+        super().__init__(ignore_index, dim, threshold, task, size, unknown)
 
     def _start(self) -> dict[str, Any]:
         size = self._num_classes or 0
