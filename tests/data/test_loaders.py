@@ -306,3 +306,27 @@ def test_datasets_are_added_up():
     assert list(Counting() + Counting()) == [0, 1, 0, 1]
     with pytest.raises(ValueError, match="argument 1 is one number, without axes"):
         TensorDataset(np.arange(3), 3)
+
+
+@pytest.mark.parametrize("prefetch", [0, 2])
+def test_batches_are_recorded_where_the_caller_records(prefetch):
+    """As in PyTorch: of samples that require a gradient, and by a collate_fn with parameters."""
+    layer, rows = tc.nn.Linear(2, 1), tc.ones(4, 2, requires_grad=True)
+
+    def collate(samples):
+        return layer(tc.stack(samples))
+
+    for loader in (
+        DataLoader([tc.ones(2)] * 4, 2, collate_fn=collate, prefetch=prefetch),
+        DataLoader([row * 2 for row in rows], 2, prefetch=prefetch),
+    ):
+        assert [batch.requires_grad for batch in loader] == [True, True]
+        with tc.no_grad():
+            assert [batch.requires_grad for batch in loader] == [False, False]
+    for (batch,) in DataLoader(TensorDataset(rows), 2, prefetch=prefetch):
+        (batch**2).sum().backward()
+    assert rows.grad.tolist() == [[2.0, 2.0]] * 4
+    for batch in DataLoader([tc.ones(2)] * 4, 2, collate_fn=collate, prefetch=prefetch):
+        batch.sum().backward()
+    assert layer.weight.grad.tolist() == [[4.0, 4.0]]
+    assert not any(batch[0].requires_grad for batch in DataLoader(TensorDataset(np.ones((4, 2), np.float32)), 2, prefetch=prefetch))

@@ -14,7 +14,7 @@ import numpy as np
 
 from .._arguments import all_of, count
 from .._names import explained
-from .._tensor import no_grad
+from .._tensor import enable_grad, is_grad_enabled, no_grad
 from ..random import as_generator, one_source
 from .collate import default_collate
 from .datasets import IterableDataset
@@ -143,14 +143,13 @@ class DataLoader:
         return full + (rest > 0 and not self.drop_last)
 
     def _batch(self, indices: Any) -> Any:
-        with no_grad():
-            if isinstance(self.dataset, IterableDataset):
-                return (self.collate_fn or default_collate)(indices)
-            if hasattr(self.dataset, "__getitems__") and self.collate_fn is None:
-                batch = self.dataset.__getitems__(indices)
-                return list(batch) if isinstance(batch, tuple) and not hasattr(batch, "_fields") else batch
-            samples = [self.dataset[int(i)] for i in indices]
-            return (self.collate_fn or default_collate)(samples)
+        if isinstance(self.dataset, IterableDataset):
+            return (self.collate_fn or default_collate)(indices)
+        if hasattr(self.dataset, "__getitems__") and self.collate_fn is None:
+            batch = self.dataset.__getitems__(indices)
+            return list(batch) if isinstance(batch, tuple) and not hasattr(batch, "_fields") else batch
+        samples = [self.dataset[int(i)] for i in indices]
+        return (self.collate_fn or default_collate)(samples)
 
     def _parts(self) -> Iterable[Any]:
         """The indices of each batch; for an IterableDataset, its samples."""
@@ -198,7 +197,8 @@ _END = object()  # what a thread puts after its last result
 
 
 def _ahead(jobs: Iterator[Callable[[], Any]], depth: int) -> Iterator[Any]:
-    """Runs the jobs in order on a thread, at most `depth` results ahead of the consumer."""
+    """Runs the jobs in order on a thread, at most `depth` results ahead of the consumer; it records where the consumer does."""
+    recording = enable_grad if is_grad_enabled() else no_grad
     results: queue.Queue = queue.Queue(depth)
     stop = threading.Event()
     process = os.getpid()
@@ -214,9 +214,10 @@ def _ahead(jobs: Iterator[Callable[[], Any]], depth: int) -> Iterator[Any]:
 
     def work() -> None:
         try:
-            for job in jobs:
-                if not put((job(), None)):
-                    return
+            with recording():
+                for job in jobs:
+                    if not put((job(), None)):
+                        return
             put((None, _END))
         except BaseException as error:
             put((None, error))
