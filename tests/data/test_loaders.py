@@ -1,12 +1,14 @@
 """Datasets and loaders: PyTorch's shuffles, batches of every kind of sample, threads that prepare ahead."""
 
 import threading
+import time
 
 import numpy as np
 import pytest
 import transformer_c as tc
 from golden import load
 from transformer_c.data import DataLoader, Dataset, TensorDataset, default_collate, random_split
+from transformer_c.random import default_generator, drawing_from
 
 SHUFFLES = load("shuffles")
 
@@ -330,3 +332,85 @@ def test_batches_are_recorded_where_the_caller_records(prefetch):
         batch.sum().backward()
     assert layer.weight.grad.tolist() == [[4.0, 4.0]]
     assert not any(batch[0].requires_grad for batch in DataLoader(TensorDataset(np.ones((4, 2), np.float32)), 2, prefetch=prefetch))
+
+
+class Drawing(Dataset):
+    """Samples with noise from the default generator."""
+
+    def __len__(self):
+        return 8
+
+    def __getitem__(self, index):
+        return index + 0.1 * tc.randn(4)
+
+
+class DrawingInOrder(tc.data.IterableDataset):
+    def __iter__(self):
+        return (Drawing()[i] for i in range(8))
+
+
+def pauses(samples):
+    """Now and then later than the loop."""
+    time.sleep(0.001 * np.random.default_rng().random())
+    return default_collate(samples)
+
+
+SOURCES = {
+    "shuffle": lambda prefetch: DataLoader(Drawing(), 2, shuffle=True, prefetch=prefetch, collate_fn=pauses),
+    "own generator": lambda prefetch: DataLoader(Drawing(), 2, shuffle=True, prefetch=prefetch, collate_fn=pauses, rng=5),
+    "iterable": lambda prefetch: DataLoader(DrawingInOrder(), 2, prefetch=prefetch, collate_fn=pauses),
+    "sampler": lambda prefetch: DataLoader(
+        Drawing(), 2, sampler=tc.data.WeightedRandomSampler([1.0] * 8, 8), prefetch=prefetch, collate_fn=pauses
+    ),
+    "batch_sampler": lambda prefetch: DataLoader(
+        Drawing(), batch_sampler=tc.data.BatchSampler(tc.data.SubsetRandomSampler(range(8)), 2, False), prefetch=prefetch, collate_fn=pauses
+    ),
+}
+
+
+@pytest.mark.parametrize("name", SOURCES)
+def test_a_thread_that_prefetches_draws_from_a_generator_of_its_own(name):
+    """The draws of the data and those of the loop do not depend on which is first; the order of the samples is that without a thread."""
+
+    def run(prefetch):
+        tc.manual_seed(0)
+        loader, found = SOURCES[name](prefetch), []
+        for _ in range(2):
+            found += [(batch.tolist(), tc.randn(1).item()) for batch in loader]
+        return found
+
+    first = run(2)
+    assert all(run(2) == first for _ in range(9)) and run(1) == run(3) == first
+    samples = [np.round(batch) for batch, _ in first]
+    assert first[:4] != first[4:] and not np.array_equal(samples[0] - first[0][0], samples[4] - first[4][0])
+    tc.manual_seed(0)
+    without = [np.round(batch.tolist()) for batch in SOURCES[name](0)]
+    np.testing.assert_array_equal(samples[:4], without)
+
+
+def test_a_thread_that_prefetches_leaves_the_generators_of_others():
+    """The state after a pass is that after a pass over data that draw nothing."""
+    states = []
+    for dataset, prefetch in ((TensorDataset(np.arange(8)), 0), (Drawing(), 2)):
+        tc.manual_seed(0)
+        list(DataLoader(dataset, 2, shuffle=True, prefetch=prefetch))
+        states.append(bytes(default_generator.get_state()))
+    assert states[0] == states[1]
+    for seed in (3, 3):
+        with drawing_from(tc.Generator(seed)):
+            states.append([batch.tolist() for batch in DataLoader(Drawing(), 2, shuffle=True, prefetch=2)])
+    assert states[2] == states[3] and bytes(default_generator.get_state()) == states[0]
+
+
+def test_a_thread_that_prefetches_draws_the_numbers_of_pytorchs_worker():
+    torch = pytest.importorskip("torch")
+    tc.manual_seed(0)
+    found = [batch.tolist() for _ in range(2) for batch in DataLoader(Drawing(), 2, shuffle=True, prefetch=2)]
+    torch.manual_seed(0)
+    for start in (0, 4):
+        seed = int(torch.empty((), dtype=torch.int64).random_())  # of the worker, drawn before that of the order
+        order = torch.randperm(8, generator=torch.Generator().manual_seed(int(torch.empty((), dtype=torch.int64).random_()))).tolist()
+        worker = torch.Generator().manual_seed(seed)
+        samples = [i + 0.1 * torch.randn(4, generator=worker) for i in order]
+        expected = torch.stack(samples).reshape(4, 2, 4)
+        np.testing.assert_allclose(found[start : start + 4], expected.numpy(), rtol=1e-6)

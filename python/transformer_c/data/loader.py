@@ -15,7 +15,7 @@ import numpy as np
 from .._arguments import all_of, count
 from .._names import explained
 from .._tensor import enable_grad, is_grad_enabled, no_grad
-from ..random import as_generator, one_source
+from ..random import Generator, as_generator, drawing_from, one_source
 from .collate import default_collate
 from .datasets import IterableDataset
 from .samplers import BatchSampler, RandomSampler
@@ -36,7 +36,9 @@ class DataLoader:
     rng : int, np.random.Generator, tc.Generator or None
         The source of the shuffles; None is the default generator. `generator` is PyTorch's name for it.
     prefetch : int, default 0
-        The number of batches that a thread prepares ahead.
+        The number of batches that a thread prepares ahead. What the dataset and `collate_fn` draw there from the default generator comes
+        from one of the thread's own, as with PyTorch's workers: a seed gives the same batches each time, but other ones than without a thread.
+        Generators of Python, NumPy, or the dataset are shared with the loop.
     collate_fn : callable, optional
         Makes a batch from a list of samples.
     sampler : iterable of int, optional
@@ -153,7 +155,6 @@ class DataLoader:
 
     def _parts(self) -> Iterable[Any]:
         """The indices of each batch; for an IterableDataset, its samples."""
-        as_generator(self.generator).seed64()  # PyTorch draws one for its workers
         if isinstance(self.dataset, IterableDataset):
             return self._cut(self.dataset)
         if self.batch_sampler is not None:
@@ -169,22 +170,23 @@ class DataLoader:
         return batches
 
     def __iter__(self) -> Iterator[Any]:
+        seed = as_generator(self.generator).seed64()  # as PyTorch draws one for its workers; here it is for the thread
         if self.sampler is not None or self.batch_sampler is not None or isinstance(self.dataset, IterableDataset):
-            return self._batches(self._parts())
-        as_generator(self.generator).seed64()
+            return self._batches(self._parts(), seed)
         orders = RandomSampler(self.dataset, generator=self.generator).orders() if self.shuffle else iter([np.arange(len(self.dataset))])
         order = next(orders, np.arange(0))
-        batches = self._batches(self._slices(order))
+        batches = self._batches(self._slices(order), seed)
         return batches if self.generator is None or not self.shuffle else self._use_up(batches, orders)
 
     def _slices(self, order: np.ndarray) -> Iterable[Any]:
         """As ``_cut``, of an array."""
         return (order[i * self.batch_size : (i + 1) * self.batch_size] for i in range(len(self)))
 
-    def _batches(self, parts: Iterable[Any]) -> Iterator[Any]:
+    def _batches(self, parts: Iterable[Any], seed: int) -> Iterator[Any]:
         if self.prefetch == 0:
             return (self._batch(indices) for indices in parts)
-        return _ahead((partial(self._batch, indices) for indices in parts), self.prefetch)
+        jobs = (partial(self._batch, indices) for indices in parts)
+        return _ahead(jobs, self.prefetch, seed, isinstance(self.dataset, IterableDataset))
 
     @staticmethod
     def _use_up(batches: Iterator[Any], orders: Iterator[Any]) -> Iterator[Any]:
@@ -193,54 +195,65 @@ class DataLoader:
         next(orders, None)
 
 
-_END = object()  # what a thread puts after its last result
+_LAST = object()  # in the place of an error: there is no further result
 
 
-def _ahead(jobs: Iterator[Callable[[], Any]], depth: int) -> Iterator[Any]:
-    """Runs the jobs in order on a thread, at most `depth` results ahead of the consumer; it records where the consumer does."""
+def _raised(error: Exception) -> None:
+    raise error
+
+
+def _ahead(jobs: Iterator[Callable[[], Any]], depth: int, seed: int, taken_there: bool) -> Iterator[Any]:
+    """Runs the jobs in order on a thread, at most `depth` results ahead of the consumer.
+
+    The thread records where the consumer does. Which of the two draws first is a matter of chance, so what the thread draws from the default
+    generator comes from one of its own, and the consumer takes the jobs from their iterator, which may draw, too, unless they are `taken_there`.
+    """
     recording = enable_grad if is_grad_enabled() else no_grad
-    results: queue.Queue = queue.Queue(depth)
+    asked: queue.SimpleQueue = queue.SimpleQueue()  # for each result the job, or whether there is one; None ends the thread
+    results: queue.SimpleQueue = queue.SimpleQueue()  # pairs of a result and an error
     stop = threading.Event()
     process = os.getpid()
 
-    def put(item: Any) -> bool:
-        while not stop.is_set():
-            try:
-                results.put(item, timeout=0.1)
-                return True
-            except queue.Full:
-                continue
-        return False
+    def ask() -> None:
+        try:
+            asked.put(True if taken_there else next(jobs, None))
+        except Exception as error:  # comes after the results before it
+            asked.put(partial(_raised, error))
 
     def work() -> None:
         try:
-            with recording():
-                for job in jobs:
-                    if not put((job(), None)):
-                        return
-            put((None, _END))
+            with recording(), drawing_from(Generator(seed)):
+                while (job := asked.get()) and not stop.is_set():
+                    if taken_there and not (job := next(jobs, None)):
+                        break
+                    results.put((job(), None))
+            results.put((None, _LAST))
         except BaseException as error:
-            put((None, error))
+            results.put((None, error))
 
     thread = threading.Thread(target=work, name="transformer_c-prefetch", daemon=True)
     try:
         thread.start()  # waits for the thread, so Ctrl-C may come here, too
+        for _ in range(depth):
+            ask()
         while True:
             if os.getpid() != process:
                 raise RuntimeError(
                     "this iterator over a DataLoader was begun before a fork, and its thread is in the parent: call iter() again"
                 )
             value, error = results.get()
-            if error is _END:
+            if error is _LAST:
                 return
             if isinstance(error, StopIteration):  # as without prefetching, where the generator that calls the dataset says this
                 raise RuntimeError("the dataset raised StopIteration") from error
             if error is not None:
                 raise error
+            ask()
             yield value
     finally:
         if os.getpid() == process:
             stop.set()
+            asked.put(None)
             with suppress(RuntimeError):  # it has not begun
                 thread.join()
 
