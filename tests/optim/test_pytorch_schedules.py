@@ -2,6 +2,7 @@
 
 import json
 import math
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -154,6 +155,58 @@ def test_a_state_of_pytorchs():
         a, o = ours(name, "SGD")
         a.load_state_dict(b.state_dict())
         assert rows(a, o, 6, VALUES[5:]) == rows(b, p, 6, VALUES[5:])
+
+
+class Counting:
+    """A factor with a state of its own; `o` and `f` are nothing that a file holds."""
+
+    def __init__(self, o=None):
+        self.n, self.seen, self.o, self.f = 0, {"steps": [0]}, o, lambda: 0
+
+    def __call__(self, epoch):
+        self.n += 1
+        self.seen["steps"].append(self.n)
+        return 0.5**self.n
+
+
+class Factor(float):
+    """A class that is called for a factor."""
+
+
+@pytest.mark.parametrize("name", ["LambdaLR", "MultiplicativeLR"])
+def test_functions_with_a_state(name, tmp_path):
+    """As in PyTorch, the state of objects that are called is saved, and functions are not."""
+    kind, o, p = getattr(tc.optim.lr_scheduler, name), *(optimizer(tc.optim, lambda: tc.nn.Parameter([1.0]), "SGD") for _ in range(2))
+    schedule = kind(o, [Counting(o), lambda epoch: 0.5])
+    rows(schedule, o, 3)
+    state, n = schedule.state_dict(), schedule.lr_lambdas[0].n
+    tc.save({"schedule": state, "optimizer": o.state_dict()}, tmp_path / "state.safetensors")
+    expected = rows(schedule, o, 4)
+    assert state["lr_lambdas"] == [{"n": n, "seen": {"steps": list(range(n + 1))}}, None] and n >= 3
+    saved, again = tc.load(tmp_path / "state.safetensors"), kind(p, [Counting(p), lambda epoch: 0.5])
+    p.load_state_dict(saved["optimizer"])
+    again.load_state_dict(saved["schedule"])
+    assert rows(again, p, 4) == expected and again.lr_lambdas[0].o is p and saved["schedule"]["lr_lambdas"] == state["lr_lambdas"]
+    assert not any(
+        kind(o, [abs, partial(max, 1)]).state_dict()["lr_lambdas"] + kind(o, [Factor, Counting().__call__]).state_dict()["lr_lambdas"]
+    )
+
+
+@pytest.mark.parametrize("name", ["LambdaLR", "MultiplicativeLR"])
+def test_a_state_of_pytorchs_functions(name):
+    torch = pytest.importorskip("torch")
+    o, p = (
+        optimizer(tc.optim, lambda: tc.nn.Parameter([1.0]), "SGD"),
+        optimizer(torch.optim, lambda: torch.nn.Parameter(torch.ones(1)), "SGD"),
+    )
+    a = getattr(tc.optim.lr_scheduler, name)(o, [Counting(), lambda epoch: 0.5])
+    b = getattr(torch.optim.lr_scheduler, name)(p, [Counting(), lambda epoch: 0.5])
+    rows(b, p, 3)
+    a.load_state_dict(b.state_dict())
+    assert rows(a, o, 4) == rows(b, p, 4)
+    a.load_state_dict({key: value for key, value in a.state_dict().items() if key != "lr_lambdas"})  # as earlier versions saved it
+    b.load_state_dict(a.state_dict())
+    assert rows(a, o, 4) == rows(b, p, 4)
 
 
 @pytest.mark.parametrize(

@@ -4,8 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from copy import deepcopy
+from types import FunctionType, MethodType
+from typing import Any
+
+import numpy as np
 
 from ..._arguments import count
+from ..._core import Tensor
 from ..optimizer import Optimizer
 from .base import LRScheduler, checked_optimizer
 
@@ -46,6 +52,17 @@ class LambdaLR(LRScheduler):
         """See LRScheduler."""
         return [base * function(self.last_epoch) for base, function in zip(self.base_lrs, self.lr_lambdas, strict=True)]
 
+    def state_dict(self) -> dict[str, Any]:
+        """Everything but the optimizer and functions; of objects that are called in their place, the attributes that are data."""
+        return {**super().state_dict(), "lr_lambdas": [_state_of(function) for function in self.lr_lambdas]}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Restores a state from ``state_dict()``, or PyTorch's, and sets its learning rates."""
+        for function, state in zip(self.lr_lambdas, state_dict.get("lr_lambdas", ()), strict=False):
+            if state:
+                vars(function).update(deepcopy(state))
+        super().load_state_dict(state_dict)
+
 
 class MultiplicativeLR(LambdaLR):
     """The learning rate of the step before times a function of the step. Parameters as for ``LambdaLR``.
@@ -65,6 +82,24 @@ class MultiplicativeLR(LambdaLR):
         if self._is_initial:
             return self._lrs()
         return [lr * function(self.last_epoch) for lr, function in zip(self._lrs(), self.lr_lambdas, strict=True)]
+
+
+def _state_of(function: Callable[[int], float]) -> dict[str, Any] | None:
+    """The attributes of an object that is called; None for functions, methods and classes."""
+    if isinstance(function, (FunctionType, MethodType, type)) or not hasattr(function, "__dict__"):
+        return None
+    return deepcopy({name: value for name, value in vars(function).items() if _is_data(value)})
+
+
+def _is_data(value: Any) -> bool:
+    """Whether files hold a value: it consists of numbers, strings and arrays."""
+    if isinstance(value, dict):
+        return all(map(_is_data, (*value, *value.values())))
+    if isinstance(value, (list, tuple)):
+        return all(map(_is_data, value))
+    if isinstance(value, Tensor):
+        return value.is_leaf
+    return value is None or isinstance(value, (int, float, str, np.number, np.bool_, np.ndarray))
 
 
 class _Factor(LRScheduler):
