@@ -15,7 +15,7 @@ from transformer_c.tutorials import godoy, keras_book, sensio, uva
 
 onnx = pytest.importorskip("onnx")
 F = tc.functional
-DTYPES = {1: np.float32, 11: np.float64, 7: np.int64, 6: np.int32, 9: np.bool_, 2: np.uint8}
+DTYPES = {1: np.float32, 10: np.float16, 11: np.float64, 7: np.int64, 6: np.int32, 9: np.bool_, 2: np.uint8}
 
 
 def run(path, arrays):
@@ -302,6 +302,26 @@ OWN = {
 @pytest.mark.parametrize("name", OWN)
 def test_own_modules(name, tmp_path):
     check(Function(OWN[name]), r(2, 6, 8), r(3, 9, 8), r(4, 16, 8), tmp_path=tmp_path)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.float16])
+def test_quotients_that_are_rounded_down(dtype, tmp_path):
+    """From the remainder, as they are computed here: 1.5 // 0.3 is 4, and a quotient rounded by the division would be 5."""
+    x = np.array([[1.5, -1.5, 0.0, 4.5, 0.9, -2.1, 7.0, 1e4], [2.0, 0.1, -0.3, 0.3, 3.0, -0.0, 1.0, -7.5]], dtype)
+    y = np.array([[0.3, 0.3, -2.0, 1.5, 0.3, -0.7, 0.0, 0.1], [np.inf, -np.inf, 0.3, -0.1, 0.0, 0.0, -0.0, 2.5]], dtype)
+
+    def divided(self, x):
+        a, b = x[:, 0], x[:, 1]
+        return (a // 0.3, a % 0.3, a // b, a % b, a // -0.7, 1.5 // a, a // a, a % 0.0)
+
+    cast = {np.float16: "half", np.float64: "double"}.get(dtype)
+    module = Function(divided)
+    path, module = str(tmp_path / "module.onnx"), getattr(module, cast)() if cast else module
+    given = np.stack([x, y], 1)
+    tc.export_onnx(module, given, path)
+    for a, b in zip(run(path, [given]), leaves(module(given)), strict=True):
+        assert a.dtype == b.dtype == dtype
+        np.testing.assert_array_equal(a, b)
 
 
 def test_a_module_in_double_precision(tmp_path):

@@ -117,20 +117,44 @@ def _operands(g: Builder, a: dict, out: list) -> tuple[str, str, np.dtype]:
     return operand(g, a["a"], dtype), operand(g, a["b"], dtype), dtype
 
 
+def _recast(g: Builder, x: str, given: Any, wanted: Any) -> str:
+    return x if given == wanted else g.convert(x, wanted)
+
+
+def _divided(g: Builder, a: dict, out: list) -> tuple[str, str, str, str, np.dtype]:
+    """Of floats: both operands, the rest of their division with the sign of the first, and where the rest has the sign of the second as well or
+    is 0; in float32 for halves, as the kernels compute."""
+    dtype = np.dtype(np.float32) if out[0].dtype.itemsize == 2 else out[0].dtype
+    x, y = (
+        _recast(g, g.cast(v, out[0].dtype), out[0].dtype, dtype) if isinstance(v, Term) else g.number(v, dtype) for v in (a["a"], a["b"])
+    )
+    zero, rest = g.number(0, dtype), g.op("Mod", x, y, fmod=1)
+    fits = g.op("Or", g.op("Equal", rest, zero), g.op("Equal", g.op("Less", rest, zero), g.op("Less", y, zero)))
+    return x, y, rest, fits, dtype
+
+
 @converter("floor_divide")
 def _floor_divide(g: Builder, a: dict, out: list) -> str:
-    x, y, dtype = _operands(g, a, out)
-    if dtype.kind in "fV":
-        return g.op("Floor", g.op("Div", x, y))
-    return g.op("Div", g.op("Sub", x, g.op("Mod", x, y)), y)
+    if out[0].dtype.kind not in "fV":
+        x, y, _ = _operands(g, a, out)
+        return g.op("Div", g.op("Sub", x, g.op("Mod", x, y)), y)
+    x, y, rest, fits, dtype = _divided(g, a, out)
+    one = g.number(1, dtype)
+    quotient = g.op("Div", g.op("Sub", x, rest), y)
+    quotient = g.where(fits, quotient, g.op("Sub", quotient, one))
+    down = g.op("Floor", quotient)  # or the integer above, which the division may have rounded past
+    near = g.op("Greater", g.op("Sub", quotient, down), g.number(0.5, dtype))
+    found = g.where(near, g.op("Add", down, one), down)
+    return _recast(g, g.where(g.op("Equal", y, g.number(0, dtype)), g.op("Div", x, y), found), dtype, out[0].dtype)
 
 
 @converter("remainder")
 def _remainder(g: Builder, a: dict, out: list) -> str:
-    x, y, dtype = _operands(g, a, out)
-    if dtype.kind in "fV":
-        return g.op("Sub", x, g.op("Mul", g.op("Floor", g.op("Div", x, y)), y))
-    return g.op("Mod", x, y)
+    if out[0].dtype.kind not in "fV":
+        x, y, _ = _operands(g, a, out)
+        return g.op("Mod", x, y)
+    _, y, rest, fits, dtype = _divided(g, a, out)
+    return _recast(g, g.where(fits, rest, g.op("Add", rest, y)), dtype, out[0].dtype)
 
 
 @converter("swiglu")
