@@ -395,6 +395,39 @@ class Twice(nn.Module):
         return x + y
 
 
+class Picking(nn.Module):
+    """Ops whose indices may be shorter than what they index, but not longer."""
+
+    def __init__(self, op):
+        super().__init__()
+        self.op = op
+
+    def forward(self, x, index, source):
+        return x.gather(1, index) + source if self.op == "gather" else getattr(x, self.op)(1, index, source)
+
+
+@pytest.mark.parametrize("op", ["gather", "scatter", "scatter_add"])
+def test_inputs_of_which_one_alone_may_be_longer(op, tmp_path):
+    """The batch of the indices grows with that of x, although x could grow alone."""
+
+    def given(batch, length, count):
+        return r(batch, length), np.argsort(rng.random((batch, length)), 1)[:, :count], r(batch, count)
+
+    model = check(Picking(op), given(2, 5, 5), given(3, 5, 5), given(1, 7, 4), given(4, 9, 9), tmp_path=tmp_path)
+    x, index, source = ([d.dim_param or d.dim_value for d in i.type.tensor_type.shape.dim] for i in model.graph.input)
+    assert x[0] == index[0] == source[0] == "batch" and x[1] == "sequence" and index[1] == source[1] == "index_1"
+
+
+def test_an_index_grows_with_what_it_indexes(tmp_path):
+    class Gathering(nn.Module):
+        def forward(self, x, index):
+            return x.gather(1, index)
+
+    model = check(Gathering(), (r(2, 5), ids(5, 2, 5)), (r(3, 5), ids(5, 3, 5)), (r(4, 6), ids(6, 4, 2)), tmp_path=tmp_path)
+    found = [[d.dim_param for d in i.type.tensor_type.shape.dim] for i in model.graph.input]
+    assert found == [["batch", "sequence"], ["batch", "index_1"]]
+
+
 def test_batches_of_one_go_together(tmp_path):
     check(Twice(), (r(1, 4), r(1, 4)), (r(3, 7), r(3, 7)), tmp_path=tmp_path)
 

@@ -11,6 +11,7 @@ from .tracing import Ref, Trace
 
 Dimension = tuple[str, list[Axis]]  # axes that change together, and the name of their length
 _MOST_TOGETHER = 6  # axes of equal length that are tried together
+_FAR = 23  # longer by this, axes that could change without another one are tried together with it
 
 
 def difference(a: Trace, b: Trace) -> str | None:
@@ -40,9 +41,9 @@ def _kinds(value: Any) -> Any:
     return type(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else value
 
 
-def _works(runner: Runner, first: Trace, axes: Iterable[Axis]) -> bool:
-    """Whether the module does the same when these axes are longer by one."""
-    lengths = {(name, axis): runner.arrays[name].shape[axis] + 1 for name, axis in axes}
+def _works(runner: Runner, first: Trace, axes: Iterable[Axis], more: int = 1) -> bool:
+    """Whether the module does the same when these axes are longer by one, or by `more`."""
+    lengths = {(name, axis): runner.arrays[name].shape[axis] + more for name, axis in axes}
     try:
         found = runner.run(lengths)
     except Exception:
@@ -53,7 +54,8 @@ def _works(runner: Runner, first: Trace, axes: Iterable[Axis]) -> bool:
 def find_dimensions(runner: Runner, first: Trace) -> list[list[Axis]]:
     """Sets of axes that can change together; an axis that cannot change is in none.
 
-    The smallest sets are looked for. An axis of length 1 would broadcast against all others: axes of length 1 at the same place of several
+    The smallest sets are looked for. An axis that changes in none of those joins axes at its place in other inputs, which could change without it:
+    as the batch of an index, which may not be longer than that of what it indexes. An axis of length 1 would broadcast against all others: axes of length 1 at the same place of several
     inputs are one set where that works.
     """
     shapes = {name: array.shape for name, array in runner.arrays.items()}
@@ -75,7 +77,29 @@ def find_dimensions(runner: Runner, first: Trace) -> list[list[Axis]]:
         if group is not None:
             found.append([one, *group])
             taken.update(found[-1])
+        elif (joined := _joined(runner, first, one, found, others)) is not None:
+            parts, group = joined
+            found[found.index(parts[0])] = [axis for part in parts for axis in part] + [one, *group]
+            found = [part for part in found if part not in parts]
+            taken.update((one, *group))
     return found
+
+
+def _joined(
+    runner: Runner, first: Trace, one: Axis, found: list[list[Axis]], others: list[Axis]
+) -> tuple[list[list[Axis]], tuple[Axis, ...]] | None:
+    """The fewest of the sets that were found, and of the other axes of this length, with which an axis at the same place can change."""
+    length = runner.arrays[one[0]].shape[one[1]]
+    sets = [s for s in found if any(a == one[1] and runner.arrays[n].shape[a] == length for n, a in s)][:_MOST_TOGETHER]
+    free = [a for a in others if a[1] == one[1]][:_MOST_TOGETHER]
+    for count in range(1, len(sets) + len(free) + 1):
+        for r in range(min(count, len(sets)), 0, -1):
+            for some in itertools.combinations(sets, r):
+                for rest in itertools.combinations(free, count - r):
+                    axes = [one, *rest, *(a for s in some for a in s)]
+                    if _works(runner, first, axes) and _works(runner, first, axes, _FAR):
+                        return list(some), rest
+    return None
 
 
 __all__ = ["Dimension", "difference", "find_dimensions"]
