@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable
 from typing import Any
 
@@ -13,7 +14,8 @@ def map_nested(function: Callable[[Any], Any], value: Any) -> Any:
     if isinstance(value, (tuple, list)):
         return type(value)(map_nested(function, v) for v in value)
     if isinstance(value, dict):
-        return type(value)((k, map_nested(function, v)) for k, v in value.items())
+        items = {k: map_nested(function, v) for k, v in value.items()}
+        return type(value)(value.default_factory, items) if isinstance(value, defaultdict) else type(value)(items.items())
     return function(value)
 
 

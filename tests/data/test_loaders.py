@@ -1,12 +1,17 @@
 """Datasets and loaders: PyTorch's shuffles, batches of every kind of sample, threads that prepare ahead."""
 
+import itertools
 import threading
 import time
+from collections import OrderedDict, UserDict, defaultdict
+from collections.abc import Mapping
+from types import MappingProxyType
 
 import numpy as np
 import pytest
 import transformer_c as tc
 from golden import load
+from transformer_c._nested import map_nested
 from transformer_c.data import DataLoader, Dataset, TensorDataset, default_collate, random_split
 from transformer_c.random import default_generator, drawing_from
 
@@ -196,6 +201,11 @@ def test_shuffles_from_a_generator_of_the_loaders_own(size, batch_size, drop_las
         ([np.float32(1), np.float32(2)], np.float32([1, 2])),
         ([np.float32(1), np.float16(2)], np.float32([1, 2])),
         ([np.uint8(255), 256], [255, 256]),
+        ([np.uint8(255), np.uint8(1)], np.uint8([255, 1])),
+        ([np.int32(1), np.uint8(2)], np.int32([1, 2])),
+        ([np.int8(1), np.int8(2)], [1, 2]),
+        ([np.int64(-1), np.uint64(2)], [-1, 2]),
+        ([np.uint8(1), np.False_], [1, 0]),
     ],
 )
 def test_numbers_of_several_kinds_keep_their_values(samples, expected):
@@ -308,6 +318,56 @@ def test_datasets_are_added_up():
     assert list(Counting() + Counting()) == [0, 1, 0, 1]
     with pytest.raises(ValueError, match="argument 1 is one number, without axes"):
         TensorDataset(np.arange(3), 3)
+
+
+def test_the_length_of_a_chain_is_that_of_its_parts():
+    class Sized(tc.data.IterableDataset):
+        def __iter__(self):
+            return iter(range(3))
+
+        def __len__(self):
+            return 3
+
+    chain = tc.data.ChainDataset([Sized(), Sized()])
+    assert len(chain) == 6 == len(list(chain)) and len(DataLoader(chain, 4)) == 2 == len(list(DataLoader(chain, 4)))
+    endless = tc.data.ChainDataset([Sized(), itertools.count()])
+    for call in (lambda: len(endless), lambda: len(DataLoader(endless))):
+        with pytest.raises(TypeError, match="count"):
+            call()
+
+
+def test_lists_of_places_in_a_subset():
+    """As in PyTorch, they go to the dataset together."""
+    data = TensorDataset(np.arange(10), np.arange(10) ** 2)
+    part = tc.data.Subset(data, [7, 1, 4])
+    for subset in (part, tc.data.Subset(data, np.array([7, 1, 4]))):
+        assert [column.tolist() for column in subset[[0, 2]]] == [[7, 4], [49, 16]]
+    assert tc.data.Subset(part, [2, 0])[[1]][0].tolist() == [7] and [int(v) for v in part[-1]] == [4, 16]
+
+
+def test_mappings_keep_their_type():
+    class Named(UserDict):
+        """No dict, and with an attribute."""
+
+    class Fixed(Mapping):
+        def __init__(self, items, name):
+            self._items = dict(items)
+
+        __getitem__, __iter__, __len__ = (lambda self, k: self._items[k]), (lambda self: iter(self._items)), (lambda self: len(self._items))
+
+    named = Named(x=1)
+    named.source = "here"
+    for sample in (OrderedDict(x=1), defaultdict(list, x=1), named, MappingProxyType({"x": 1})):
+        batch = default_collate([sample, sample])
+        assert type(batch) is type(sample) and batch["x"].tolist() == [1, 1] and sample["x"] == 1
+    assert default_collate([defaultdict(list, x=1)])["y"] == [] and default_collate([named])["x"].shape == (1,)
+    assert (
+        default_collate([named]).source == "here"
+        and type(default_collate([{"x": 1}])) is type(default_collate([Fixed({"x": 1}, "")])) is dict
+    )
+    assert next(iter(DataLoader([defaultdict(list, x={"y": 1})] * 2, 2)))["x"]["y"].tolist() == [1, 1]
+    moved = map_nested(lambda t: t + 1, defaultdict(list, x=1))
+    assert type(moved) is defaultdict and moved == {"x": 2} and moved["y"] == []
 
 
 @pytest.mark.parametrize("prefetch", [0, 2])

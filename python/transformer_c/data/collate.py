@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, MutableMapping, Sequence
+from copy import copy
 from typing import Any
 
 import numpy as np
@@ -13,9 +14,9 @@ from .._tensor import as_tensor, stack, tensor
 
 
 def default_collate(samples: Sequence[Any]) -> Any:
-    """Stacks samples into a batch, element by element through tuples, lists and dicts.
+    """Stacks samples into a batch, element by element through tuples, lists and mappings, which keep their type where that can be.
 
-    Numbers become float64 if one of them is a float, else int64, or bool if all are; floats of NumPy keep their dtype.
+    Numbers become float64 if one of them is a float, else int64, or bool if all are; floats of NumPy keep their dtype, and int32 and uint8 do.
     """
     if not len(samples):
         raise ValueError("there are no samples to make a batch of")
@@ -25,8 +26,8 @@ def default_collate(samples: Sequence[Any]) -> Any:
         return stack(list(samples)) if isinstance(first, Tensor) else as_tensor(np.stack(samples))
     if isinstance(first, (int, float, np.number, np.bool_)):
         return tensor(_numbers(samples))
-    if isinstance(first, dict):
-        return {key: default_collate([s[key] for s in samples]) for key in first}
+    if isinstance(first, Mapping):
+        return _like(first, {key: default_collate([s[key] for s in samples]) for key in first})
     if isinstance(first, (tuple, list)):
         if not all(hasattr(sample, "__len__") for sample in samples):
             raise _of_types(samples)
@@ -40,6 +41,20 @@ def default_collate(samples: Sequence[Any]) -> Any:
     if is_array(first):
         return default_collate([numbers_of(sample, "a sample") for sample in samples])
     raise TypeError(f"samples of type {type(first).__name__} cannot be stacked into a batch; pass collate_fn=")
+
+
+def _like(mapping: Mapping, items: dict) -> Mapping:
+    """The items as a mapping of the same type, or a dict where that type takes none."""
+    if type(mapping) is dict:
+        return items
+    try:
+        if not isinstance(mapping, MutableMapping):
+            return type(mapping)(items)  # type: ignore[call-arg]
+        clone = copy(mapping)  # which has what else is in it
+        clone.update(items)
+        return clone
+    except Exception:
+        return items
 
 
 def _check_alike(what: str, sizes: list[Any]) -> None:
@@ -58,9 +73,11 @@ def _of_types(samples: Sequence[Any]) -> TypeError:
 
 
 def _numbers(samples: Sequence[Any]) -> np.ndarray:
-    """An array of numbers of a dtype that holds all of them, in whatever order they come: bool, int64, or the dtype of the floats."""
+    """An array of numbers of a dtype that holds all of them, in whatever order they come: bool, int64, or that of NumPy's numbers."""
     if all(isinstance(sample, np.floating) for sample in samples):
         return np.array(samples)
+    if all(isinstance(sample, np.integer) for sample in samples) and (found := np.array(samples)).dtype.name in ("int32", "uint8"):
+        return found
     kinds = {"i" if isinstance(sample, int) and not isinstance(sample, bool) else np.asarray(sample).dtype.kind for sample in samples}
     if not kinds <= set("biuf"):
         raise _of_types(samples)

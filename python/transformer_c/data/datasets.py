@@ -61,6 +61,9 @@ class ChainDataset(IterableDataset):
     def __iter__(self) -> Iterator[Any]:
         return itertools.chain.from_iterable(self.datasets)
 
+    def __len__(self) -> int:
+        return sum(map(len, self.datasets))  # type: ignore[arg-type]
+
 
 class TensorDataset(Dataset):
     """Tensors or ndarrays of equal length; sample i is the tuple of their rows i.
@@ -100,7 +103,7 @@ class TensorDataset(Dataset):
 
 
 class Subset(Dataset):
-    """The samples of a dataset at the given indices."""
+    """The samples of a dataset at the given indices. A list of places goes to the dataset as a list of indices, as in PyTorch."""
 
     def __init__(self, dataset: Any, indices: Sequence[int]) -> None:
         self.dataset, self.indices = dataset, indices
@@ -108,8 +111,8 @@ class Subset(Dataset):
     def __repr__(self) -> str:
         return f"Subset({len(self)} of {self.dataset!r})"
 
-    def __getitem__(self, index: int) -> Any:
-        return self.dataset[self.indices[index]]
+    def __getitem__(self, index: int | list[int]) -> Any:
+        return self.dataset[[self.indices[i] for i in index] if isinstance(index, list) else self.indices[index]]
 
     def __len__(self) -> int:
         return len(self.indices)
