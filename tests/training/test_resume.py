@@ -333,6 +333,48 @@ def test_longer_runs(tmp_path, schedule):
     assert found == run(tmp_path / "whole", epochs=5, model_class=Scheduled)[0] and trainer.current_epoch == 5
 
 
+def watching_run(folder, model_class=Small, **options):
+    """A run in which a schedule and a callback look at the latest val_loss in the middle of an epoch."""
+
+    class Watching(model_class):
+        def configure_optimizers(self):
+            optimizer = tc.optim.SGD(self.parameters(), lr=0.1)
+            plateau = tc.optim.lr_scheduler.ReduceLROnPlateau(optimizer, patience=0)
+            return {"optimizer": optimizer, "lr_scheduler": {"scheduler": plateau, "interval": "step", "monitor": "val_loss"}}
+
+    keep = tc.callbacks.ModelCheckpoint(
+        folder / "kept", filename="{step}", monitor="val_loss", save_top_k=-1, every_n_train_steps=2, save_weights_only=True
+    )
+    found, trainer = run(folder, model_class=Watching, callbacks=[keep], **options)
+    kept = {os.path.basename(path): value for path, value in keep.best_k_models.items()}
+    return found, kept, trainer.callback_metrics, trainer.epoch_metrics, trainer.optimizers[0].param_groups[0]["lr"]
+
+
+@pytest.mark.parametrize(("at", "kind"), [(7, "training"), (9, "training"), (12, "training"), (2, "validation"), (3, "validation")])
+def test_the_latest_values_are_kept(tmp_path, at, kind):
+    """A schedule or a callback that looks at one within an epoch finds that of the validation before."""
+    with pytest.raises(KeyboardInterrupt):
+        watching_run(tmp_path / "parts", stopping(at, lambda: signal.raise_signal(signal.SIGINT), kind))
+    assert watching_run(tmp_path / "parts") == watching_run(tmp_path / "whole")
+
+
+def test_a_finished_run_still_shows_its_values(tmp_path):
+    first, again = run(tmp_path)[1], run(tmp_path)[1]
+    assert first.callback_metrics and again.callback_metrics == first.callback_metrics
+    assert first.epoch_metrics and again.epoch_metrics == first.epoch_metrics
+
+
+def test_a_file_without_the_latest_values(tmp_path, whole):
+    """As earlier versions wrote them."""
+    with pytest.raises(KeyboardInterrupt):
+        run(tmp_path, model_class=stopping(8, lambda: signal.raise_signal(signal.SIGINT)))
+    saved = tc.load(tmp_path / "last.safetensors")
+    for name in ("metrics", "latest"):
+        del saved["trainer"][name]
+    tc.save(saved, tmp_path / "last.safetensors")
+    assert run(tmp_path)[0] == whole
+
+
 def test_epochs_without_validation(tmp_path):
     """Their nan comes back as nan."""
     run(tmp_path / "parts", epochs=3, check_val_every_n_epoch=2)

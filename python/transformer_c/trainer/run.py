@@ -239,6 +239,8 @@ class Run:
             "best": self.best.state_dict(),
             "averages": self.total_averages().state_dict() if self.batch else {},
             "running": self.losses.state_dict() if self.batch else {},
+            "metrics": dict(self.metrics),
+            "latest": dict(self.latest),
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -257,6 +259,7 @@ class Run:
         if self.ranks.is_writer:  # they are sums over all ranks
             self.averages.load_state_dict(state["averages"])
         self.losses.load_state_dict(state["running"])
+        self.metrics, self.latest = ({str(k): float(v) for k, v in state.get(name, {}).items()} for name in ("metrics", "latest"))
         self.best.load_state_dict(state["best"])
         self.step = int(state["global_step"])
         self.history = {name: [*np.asarray(values).tolist()] for name, values in state["history"].items()}
