@@ -375,6 +375,77 @@ def test_a_file_without_the_latest_values(tmp_path, whole):
     assert run(tmp_path)[0] == whole
 
 
+class Saving(tc.callbacks.Callback):
+    """Saves the run once, in a hook of a batch of the second epoch."""
+
+    def __init__(self, hook, at, path, **options):
+        self.has_saved = False
+
+        def save(trainer, model, *unused):
+            if not self.has_saved and trainer.current_epoch == 1 and trainer.run.batch == at:
+                self.has_saved = True
+                trainer.save_checkpoint(path, **options)
+
+        setattr(self, hook, save)
+
+
+@pytest.mark.parametrize("count", [1, 3, 4])
+@pytest.mark.parametrize(
+    ("hook", "at"),
+    [*[("on_train_batch_end", at) for at in (1, 2, 3, 4, 5, 6)], *[("on_train_batch_start", at) for at in (0, 1, 3, 4)]],
+)
+def test_saving_between_the_batches_of_a_step(tmp_path, count, hook, at):
+    """The batches of a step are drawn together, and the gradients of those that are done are there."""
+    options = dict(accumulate_grad_batches=count, epochs=3)
+    expected, trainer = run(tmp_path / "whole", callbacks=[save := Saving(hook, at, tmp_path / "now")], **options)
+    assert save.has_saved and trainer.global_step == 3 * -(-6 // count)
+    assert run(tmp_path / "parts", resume=tmp_path / "now", **options)[0] == expected
+
+
+def test_other_steps_within_a_step_are_refused(tmp_path):
+    run(None, None, epochs=2, accumulate_grad_batches=3, callbacks=[Saving("on_train_batch_end", 4, tmp_path / "now")])
+    with pytest.raises(ValueError, match=r"after 1 of the 3 batches of an optimizer step; a step has 2 now.*accumulate_grad_batches=3"):
+        run(None, tmp_path / "now", accumulate_grad_batches=2)
+    saved, (train, val) = tc.load(tmp_path / "now"), small_data(8)
+    saved["trainer"]["batches"] = None  # as of data without a length
+    tc.save(saved, tmp_path / "now")
+    unsized = type("Unsized", (), {"__iter__": lambda self: iter(train)})()
+    with warnings.catch_warnings(), pytest.raises(tc.CheckpointError, match="train has 4 batches"):
+        warnings.simplefilter("ignore")
+        tc.Trainer(2, accumulate_grad_batches=3, progress=False).fit(Small(), unsized, val, resume=tmp_path / "now")
+
+
+@pytest.mark.parametrize("is_manual", [False, True])
+@pytest.mark.parametrize("hook", ["on_before_zero_grad", "on_before_backward", "on_after_backward", "on_before_optimizer_step"])
+def test_saving_inside_a_batch_is_refused(tmp_path, hook, is_manual):
+    """What is half done would be done again; weights alone can be saved, and the run itself after the batch."""
+
+    class Manual(Small):
+        automatic_optimization = False
+
+        def configure_optimizers(self):
+            return tc.optim.SGD(self.parameters(), lr=0.1)
+
+        def training_step(self, batch, batch_idx):
+            loss, optimizer = super().training_step(batch, batch_idx), self.optimizers()
+            optimizer.zero_grad()
+            self.manual_backward(loss)
+            optimizer.step()
+
+    def fit(**options):
+        (train, val), model = small_data(), Manual() if is_manual else Small()
+        save = Saving(hook, 2, tmp_path / "now", **options)
+        tc.Trainer(2, callbacks=save, progress=False).fit(model, train, val)
+        return save.has_saved
+
+    if is_manual and hook == "on_before_zero_grad":
+        return  # the module calls zero_grad() itself
+    with pytest.raises(RuntimeError, match=r"epoch 2, batch 3, inside the batch.*call save_checkpoint\(\) in on_train_batch_end\(\)"):
+        fit()
+    assert not (tmp_path / "now").exists()
+    assert fit(weights_only=True) and (tmp_path / "now").exists()
+
+
 def test_epochs_without_validation(tmp_path):
     """Their nan comes back as nan."""
     run(tmp_path / "parts", epochs=3, check_val_every_n_epoch=2)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, nullcontext
 from dataclasses import dataclass
+from itertools import chain, islice
 from typing import TYPE_CHECKING, Any
 
 from .._core import Tensor
@@ -76,6 +77,7 @@ class FitLoop:
         self.options, self.run, self.model, self.train, self.val = options, run, model, options.ranks.share(train), val
         self.place, self.interrupts, self.callbacks, self.hooks, self.ranks = place, interrupts, callbacks, hooks, options.ranks
         run.batches = loaders.number_of_batches(self.train, options.limit_train_batches)
+        run.batches_of_step = options.accumulate_grad_batches
         if run.batches == 0:
             shared = f" on each of {self.ranks.size} ranks, which need ranks times batch_size rows for one" if self.ranks.size > 1 else ""
             raise ValueError(
@@ -173,8 +175,7 @@ class FitLoop:
         run, every = self.run, self.options.checkpoint_every_n_steps
         name_epoch(self.train, run.epoch)
         with closing(loaders.batches(self.train, run.batches)) as iterator, self.captured or nullcontext():
-            self._skip_batches(skip, iterator)
-            for batch, share, is_first, is_last in self.ranks.steps_of(iterator, self.options.accumulate_grad_batches, self.train):
+            for batch, share, is_first, is_last in self._remaining(skip, iterator):
                 train = self._train_batch if run.manual is None else self._train_batch_by_hand
                 if share or self.ranks.size == 1:
                     train(batch, share, is_first, is_last)
@@ -182,7 +183,7 @@ class FitLoop:
                     with run.muted(True), unchanged_metrics(self.model):
                         train(batch, share, is_first, is_last)
                 bar.advance()
-                if not is_last:  # a step is never interrupted, so that a checkpoint needs no gradients
+                if not is_last:  # a step is never interrupted
                     continue
                 if bar.due():
                     bar.show(run.bar_values())
@@ -195,13 +196,25 @@ class FitLoop:
             where = f"{type(self.model).__name__}.training_step()"
             raise ValueError(f"{where} returned None for every batch of epoch {run.epoch + 1}, so that nothing was trained: return loss")
 
-    def _skip_batches(self, count: int, iterator: Iterator[Any]) -> None:
-        """Draws the batches that were trained on before the checkpoint, which restores the state at the checkpoint."""
-        for done in range(count):
+    def _remaining(self, skip: int, iterator: Iterator[Any]) -> Iterator[tuple[Any, float, bool, bool]]:
+        """The batches of an epoch without the first `skip`, as ``Ranks.steps_of`` gives them.
+
+        Those that were drawn before the checkpoint are drawn again, which restores the state at the checkpoint: with the ones that were
+        trained on, the others of a step that was under way.
+        """
+        part = self.run.part if skip else None
+        for done in range(skip - (part or 0)):
             if next(iterator, self) is self and self.ranks.is_writer:  # the others may have fewer
-                raise CheckpointError(f"the checkpoint was made after {count} batches of an epoch; train has {done}")
-        if count:
+                raise CheckpointError(f"the checkpoint was made after {skip} batches of an epoch; train has {done}")
+        found = self.ranks.steps_of(iterator, self.run.batches_of_step, self.train)
+        if part is not None:
+            begun = list(islice(found, part + 1))
+            if len(begun) <= part:
+                raise CheckpointError(f"the checkpoint was made before the end of an epoch; train has {skip - part + len(begun)} batches")
+            found = chain(begun[part:], found)
+        if skip:
             self.files.batches_drawn()
+        return found
 
     def _check_interrupt(self, together: bool = False) -> None:
         """Raises StopBetweenBatches after a Ctrl-C; on all ranks at the same step, or with `together` at once."""
@@ -254,6 +267,7 @@ class FitLoop:
         """One batch of an optimizer step, of which it is `share`; the last one takes the step."""
         run, model, hooks, (optimizer,), index = self.run, self.model, self.hooks, self.run.optimizers, self.run.batch
         weight = run.begin_batch("train", batch)
+        run.part = 0 if is_first else run.part
         batch = self.place.bring(batch)
         hooks.on_train_batch_start(batch, index)
         part = Part(batch, index, weight, share, is_first, is_last)
@@ -265,21 +279,22 @@ class FitLoop:
             outputs, loss = self.compute(part)
             return loss
 
-        if not is_last or not self.takes_closure:
-            closure()
-        if is_last and self.takes_closure:
-            model.optimizer_step(run.epoch, index, optimizer, closure)
-            if not ran:
-                raise RuntimeError(
-                    f"{type(model).__name__}.optimizer_step() never called the closure, its fourth argument, which computes loss and gradients: "
-                    "call super().optimizer_step(*args, **kwargs) or optimizer.step(closure)"
-                )
-        elif is_last:
-            model.optimizer_step(optimizer)
-        run.batch += 1
-        if is_last:
-            run.step += 1
-            self._step_schedules("step", run.step, run.metrics)
+        with run.in_batch():
+            if not is_last or not self.takes_closure:
+                closure()
+            if is_last and self.takes_closure:
+                model.optimizer_step(run.epoch, index, optimizer, closure)
+                if not ran:
+                    raise RuntimeError(
+                        f"{type(model).__name__}.optimizer_step() never called the closure, its fourth argument, which computes loss and "
+                        "gradients: call super().optimizer_step(*args, **kwargs) or optimizer.step(closure)"
+                    )
+            elif is_last:
+                model.optimizer_step(optimizer)
+            run.batch, run.part = run.batch + 1, None if is_last else run.part + 1
+            if is_last:
+                run.step += 1
+                self._step_schedules("step", run.step, run.metrics)
         hooks.on_train_batch_end(outputs, batch, index)
 
     def _compute(self, part: Part) -> tuple[Any, Tensor | None]:
@@ -361,9 +376,10 @@ class FitLoop:
         """One batch of a module with manual optimization: its step computes gradients, steps optimizers and schedules."""
         run, index, run.manual.share = self.run, self.run.batch, share
         weight = run.begin_batch("train", batch)
+        run.part = 0
         batch = self.place.bring(batch)
         self.hooks.on_train_batch_start(batch, index)
-        with run.reading_together(self.place.device):
+        with run.in_batch(), run.reading_together(self.place.device):
             with self.ranks.as_part(batch, share):
                 outputs = self.training_step(*(batch, index)[: self.step_arguments])
             loss = outputs.get("loss") if isinstance(outputs, dict) else outputs
@@ -371,7 +387,7 @@ class FitLoop:
                 self.add_loss(run.read([loss])[0], Part(batch, index, weight, share, is_first, is_last))
         if self.ranks.size > 1:
             self._join_values()
-        run.batch += 1
+        run.batch, run.part = run.batch + 1, None
         self.hooks.on_train_batch_end(outputs, batch, index)
 
     def gradient_sums(self) -> list[Tensor]:

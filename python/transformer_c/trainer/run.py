@@ -33,6 +33,9 @@ class Run:
     epoch: int = 0  # completed epochs
     batch: int = 0  # batches done in the next epoch
     step: int = 0  # optimizer steps taken
+    batches_of_step: int = 1  # accumulate_grad_batches
+    part: int | None = None  # of a step whose batches are drawn: the number of the one that comes next; None: the next step is not begun
+    is_in_batch: bool = False  # from the start of a batch to the end of what is done with it
     batches: int | None = 0  # per epoch; None if not known in advance
     should_stop: bool = False
     history: dict[str, list] = field(default_factory=dict)
@@ -64,6 +67,15 @@ class Run:
             self.read()
         self.kind, self.weight, self.step_of_batch = kind, batch_size_of(batch), self.step
         return self.weight
+
+    @contextmanager
+    def in_batch(self) -> Iterator[None]:
+        """For a ``with`` block with the work on a batch, in which nothing can be saved from which a run resumes."""
+        self.is_in_batch = True
+        try:
+            yield
+        finally:  # after an error, too: what is left of the run can be saved
+            self.is_in_batch = False
 
     def check_name(self, name: str) -> None:
         """Raises ValueError for a name under which nothing can be recorded."""
@@ -231,6 +243,8 @@ class Run:
             "epoch": self.epoch,
             "batch": self.batch,
             "batches": self.batches,
+            "part": self.part,
+            "batches_of_step": self.batches_of_step,
             "global_step": self.step,
             "history": {name: np.array(values) for name, values in self.history.items()},
             "step_history": {name: np.array(values, np.float64) for name, values in self.step_history.items()},
@@ -250,12 +264,18 @@ class Run:
                 f"the checkpoint was made in the middle of an epoch of {state['batches']} batches; an epoch has {self.batches} now: "
                 "resume with the same data and limits, and as many rows in a step: ranks times batch_size"
             )
+        part = state.get("part")
+        if part and state["batches_of_step"] != self.batches_of_step:
+            raise ValueError(
+                f"the checkpoint was made after {part} of the {state['batches_of_step']} batches of an optimizer step; a step has "
+                f"{self.batches_of_step} now: resume with accumulate_grad_batches={state['batches_of_step']}"
+            )
         if (state["monitor"], state["mode"]) != (self.monitor, self.best.mode):
             raise ValueError(
                 f"the checkpoint's best epoch is by monitor={state['monitor']!r} and mode={state['mode']!r}, "
                 f"not {self.monitor!r} and {self.best.mode!r}"
             )
-        self.epoch, self.batch = int(state["epoch"]), int(state["batch"])
+        self.epoch, self.batch, self.part = int(state["epoch"]), int(state["batch"]), None if part is None else int(part)
         if self.ranks.is_writer:  # they are sums over all ranks
             self.averages.load_state_dict(state["averages"])
         self.losses.load_state_dict(state["running"])

@@ -166,7 +166,24 @@ class RunFiles:
         else:
             save(contents, path, self._model.hparams)
 
+    def _check_moment(self) -> None:
+        """Raises RuntimeError at moments whose state is not all in a checkpoint, so that a run would take another course from there."""
+        run = self._run
+        where = f"in epoch {run.epoch + 1}, batch {run.batch + 1}"
+        if run.is_in_batch:
+            raise RuntimeError(
+                f"a checkpoint to resume from was to be written {where}, inside the batch, whose work is half done: call save_checkpoint() in "
+                "on_train_batch_end(); weights_only=True writes the weights at any moment"
+            )
+        if run.part and self._ranks.size > 1:
+            raise RuntimeError(
+                f"a checkpoint to resume from was to be written {where}, after {run.part} of the batches of an optimizer step, while each rank has "
+                f"gradients of its own: call save_checkpoint() after the step's last batch (accumulate_grad_batches={run.batches_of_step}), "
+                "when global_step has changed"
+            )
+
     def _checkpoint(self) -> dict[str, Any]:
+        self._check_moment()
         if self._run.batch:
             self._run.join("a checkpoint")
         self._ranks.same_buffers(self._model)
@@ -187,12 +204,12 @@ class RunFiles:
         return checkpoint
 
     def _optimizer_states(self) -> dict[str, Any]:
-        """The optimizers' states, and with manual optimization the gradients, which a later batch may add to or use."""
+        """The optimizers' states; with manual optimization and within a step also the gradients, which a later batch may add to or use."""
         states = [zero.state_dict(self._ranks.is_writer) for zero in self._zeros] or [
             optimizer.state_dict() for optimizer in self._optimizers
         ]
         found: dict[str, Any] = {"optimizer": states[0]} if len(states) == 1 else {"optimizers": states}
-        if self._run.manual is not None:
+        if self._run.manual is not None or self._run.part:
             found["gradients"] = {name: p.grad for name, p in self._model.named_parameters() if p.grad is not None}
         return found
 

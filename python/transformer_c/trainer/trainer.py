@@ -410,6 +410,12 @@ class Trainer(RunView):
             Write weights and hyper-parameters alone, as in ``best.safetensors``.
 
         With several ranks all of them call it, rank 0 writes, and the file is there for all afterwards.
+
+        Raises
+        ------
+        RuntimeError
+            Without `weights_only`, inside a batch: from ``training_step`` to the optimizer's step, whose work is half done. With several ranks
+            also between the batches of one step.
         """
         if self._write_checkpoint is None:
             raise RuntimeError("there is no run to save: call fit() first; tc.save(model, path) writes the weights of a model")
