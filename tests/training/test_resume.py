@@ -446,6 +446,34 @@ def test_saving_inside_a_batch_is_refused(tmp_path, hook, is_manual):
     assert fit(weights_only=True) and (tmp_path / "now").exists()
 
 
+VALIDATION_HOOKS = [f"on_validation_{part}" for part in ("start", "epoch_start", "batch_start", "batch_end", "epoch_end", "end")]
+
+
+@pytest.mark.parametrize("hook", [*VALIDATION_HOOKS, "on_train_epoch_end"])
+@pytest.mark.parametrize("has_logged", [False, True])
+def test_saving_during_validation(tmp_path, hook, has_logged):
+    """The epoch's means are those of its training batches; what is logged in the hooks of a validation is logged again with it."""
+
+    class Logging(Small):
+        def on_validation_start(self):
+            self.log("drawn", float(tc.rand(1).item()))
+
+        def on_train_epoch_end(self):
+            self.log("at_end", float(self.trainer.callback_metrics["val_loss"]))
+
+    class Counting(tc.callbacks.Callback):
+        def on_validation_epoch_start(self, trainer, model):
+            if has_logged:
+                model.log("again", trainer.callback_metrics.get("val_loss", 0.0))
+
+    def logged(*callbacks, **options):
+        return run(epochs=3, model_class=Logging, callbacks=[Counting(), *callbacks], **options)[0]
+
+    expected = logged(save := Saving(hook, 6, tmp_path / "now"), folder=tmp_path / "whole")
+    assert save.has_saved
+    assert logged(folder=tmp_path / "parts", resume=tmp_path / "now") == expected
+
+
 def test_epochs_without_validation(tmp_path):
     """Their nan comes back as nan."""
     run(tmp_path / "parts", epochs=3, check_val_every_n_epoch=2)

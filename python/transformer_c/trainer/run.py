@@ -48,7 +48,9 @@ class Run:
     manual: Any = None  # a ManualOptimization, if the module steps its optimizers itself
     best_path: str = ""
     last_path: str = ""
-    averages: Averages = field(default_factory=Averages)  # of the values being logged
+    averages: Averages = field(default_factory=Averages)  # of the epoch's values
+    pass_averages: Averages | None = None  # of those of a validation or test, while it goes on
+    before_validation: dict[str, Any] | None = None  # what a checkpoint has of the values, from the end of the batches to that of the epoch
     losses: Averages = field(default_factory=Averages)  # of the epoch's losses, for the bar
     in_bar: dict[str, float | None] = field(default_factory=dict)  # None: not known yet
     kind: str = "train"  # of the current batch, to which logged values belong
@@ -99,10 +101,11 @@ class Run:
         self.metrics[name] = value
         if not for_loggers:
             self.unlogged.add(name)
+        averages = self.averages if self.pass_averages is None else self.pass_averages
         if metric is not None and on_epoch is not False:
-            self.averages.watch(name, metric)
+            averages.watch(name, metric)
         elif on_epoch is not False:
-            self.averages.add(name, value, self.weight if batch_size is None else batch_size)
+            averages.add(name, value, self.weight if batch_size is None else batch_size)
         if self.kind == "train":
             if self.ranks.size > 1:
                 self.own.logged.append((name, value, self.weight if batch_size is None else batch_size, bool(on_step), self.step_of_batch))
@@ -206,8 +209,8 @@ class Run:
     def averaging(self) -> AbstractContextManager[Averages]:
         """Averages values logged inside the block separately."""
 
-        def exchange(value: Averages) -> Averages:
-            before, self.averages = self.averages, value
+        def exchange(value: Averages | None) -> Averages | None:
+            before, self.pass_averages = self.pass_averages, value
             return before
 
         return _core.switched(exchange, Averages)
@@ -226,13 +229,17 @@ class Run:
         """Starts the means of an epoch."""
         self.averages, self.losses = Averages(), Averages()
 
+    def hold_values(self) -> None:
+        """Keeps the values as they are for checkpoints until the epoch ends: one of a run stopped in validation begins it anew."""
+        self.before_validation = self._values()
+
     def end_epoch(self, values: Mapping[str, float]) -> None:
         """Counts the epoch and adds its values to the history."""
         self.metrics.update(values)
         self.latest = dict(values)
         self.averages.reset_metrics()
         append_row(self.history, {"epoch": self.epoch + 1, "step": self.step, **values})
-        self.epoch, self.batch = self.epoch + 1, 0
+        self.epoch, self.batch, self.before_validation = self.epoch + 1, 0, None
 
     # ---- checkpoints -----------------------------------------------------------------------------------------------------------
 
@@ -251,10 +258,16 @@ class Run:
             "monitor": self.monitor,
             "mode": self.best.mode,
             "best": self.best.state_dict(),
+            "latest": dict(self.latest),
+            **(self._values() if self.before_validation is None else self.before_validation),
+        }
+
+    def _values(self) -> dict[str, Any]:
+        """What has been logged in the epoch, or is the latest of its name."""
+        return {
             "averages": self.total_averages().state_dict() if self.batch else {},
             "running": self.losses.state_dict() if self.batch else {},
             "metrics": dict(self.metrics),
-            "latest": dict(self.latest),
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:

@@ -136,6 +136,7 @@ class RunFiles:
 
     def before_validation(self, is_validated: bool) -> None:
         """Saves the state that validation may change: after a Ctrl-C during validation, it is repeated from its beginning."""
+        self._run.hold_values()
         if not self._is_saved():
             return
         self._at_batch = streams.capture(self._streams)
