@@ -474,6 +474,34 @@ def test_saving_during_validation(tmp_path, hook, has_logged):
     assert logged(folder=tmp_path / "parts", resume=tmp_path / "now") == expected
 
 
+class Measured(Small):
+    """Its history has values of metrics: one of every batch, one of the first batch alone."""
+
+    def __init__(self):
+        super().__init__()
+        self.error, self.first = tc.metrics.MeanAbsoluteError(), tc.metrics.MeanSquaredError()
+
+    def training_step(self, batch, batch_idx):
+        for metric, name in [(self.error, "error"), (self.first, "first")][: 1 if batch_idx else 2]:
+            metric.update(self.net(batch[0]), batch[1])
+            self.log(name, metric)
+        return super().training_step(batch, batch_idx)
+
+
+@pytest.mark.parametrize(
+    ("at", "kind"), [(3, "training"), (6, "training"), (9, "training"), (12, "training"), (1, "validation"), (3, "validation")]
+)
+@pytest.mark.parametrize("times", [1, 2])
+def test_metrics_of_the_batches_before(tmp_path, at, kind, times):
+    """Also where no batch is left to train on, and in a run that is stopped there again."""
+    expected = run(tmp_path / "whole", model_class=Measured)[0]
+    for again in range(times):
+        stopped = stopping(1 if again else at, lambda: signal.raise_signal(signal.SIGINT), "validation" if again else kind)
+        with pytest.raises(KeyboardInterrupt):
+            run(tmp_path / "parts", model_class=type("Stopped", (stopped, Measured), {}))
+    assert run(tmp_path / "parts", model_class=Measured)[0] == expected
+
+
 def test_epochs_without_validation(tmp_path):
     """Their nan comes back as nan."""
     run(tmp_path / "parts", epochs=3, check_val_every_n_epoch=2)

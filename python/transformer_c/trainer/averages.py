@@ -15,13 +15,33 @@ from .._core import Tensor
 from ..metrics import Metric
 
 
+class Saved:
+    """Stands for a metric that was not logged again since a checkpoint was loaded, which has its state and value.
+
+    The run knows metrics by what is logged alone: with no batch left in the epoch, nothing leads to the metric itself.
+    """
+
+    def __init__(self, metric: dict[str, Any], value: float = math.nan) -> None:  # files of earlier versions have no value
+        self.state, self.value = metric, value
+
+    def compute(self) -> float:
+        """The value."""
+        return self.value
+
+    def state_dict(self) -> dict[str, Any]:
+        """The state."""
+        return self.state
+
+    def reset(self) -> None:
+        """The metric itself has no batch."""
+
+
 class Averages:
     """Means weighted by batch size, in float64, and the values of metrics."""
 
     def __init__(self) -> None:
         self.sums: dict[str, list[float]] = {}  # name: [sum of weight * value, sum of weights]
         self.metrics: dict[str, Any] = {}
-        self._saved: dict[str, dict[str, Any]] = {}  # states of metrics that were not logged again since a checkpoint was loaded
 
     def add(self, name: str, value: float, weight: float) -> None:
         """Adds one value."""
@@ -31,8 +51,8 @@ class Averages:
 
     def watch(self, name: str, metric: Any) -> None:
         """Takes the metric's own value at the end."""
-        if name in self._saved:
-            metric.join(self._saved.pop(name))
+        if isinstance(earlier := self.metrics.get(name), Saved):
+            metric.join(earlier.state)
         self.metrics[name] = metric
 
     def means(self) -> dict[str, float]:
@@ -48,11 +68,11 @@ class Averages:
     def state_dict(self) -> dict[str, Any]:
         """The state for a checkpoint in the middle of an epoch."""
         sums = {name: list(sums) for name, sums in self.sums.items()}
-        return sums | {name: {"metric": metric.state_dict()} for name, metric in self.metrics.items()}
+        return sums | {name: {"metric": metric.state_dict(), "value": float(metric.compute())} for name, metric in self.metrics.items()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restores a state from ``state_dict()``."""
-        self._saved = {str(name): value["metric"] for name, value in state.items() if isinstance(value, dict)}
+        self.metrics = {str(name): Saved(**value) for name, value in state.items() if isinstance(value, dict)}
         sums = {name: value for name, value in state.items() if not isinstance(value, dict)}
         self.sums = {str(name): [float(total), float(weight)] for name, (total, weight) in sums.items()}
 

@@ -18,7 +18,7 @@ from ..distributed.group import Apart, Group
 from ..optim.optimizer import by_kind
 from . import streams
 from .alike import compare_first, compare_lengths
-from .averages import Averages, batch_size_of
+from .averages import Averages, Saved, batch_size_of
 from .loaders import steps_of
 from .same_data import checksum
 from .shares import Dealt, Read, SharedLoader, is_shared_already, makes_batches_itself
@@ -164,7 +164,9 @@ class Ranks:
                 if isinstance(value, list):
                     total, weight = found.sums.setdefault(name, [0.0, 0.0])
                     found.sums[name] = [total + value[0], weight + value[1]]
-                elif name in metrics:
+                elif isinstance(metrics.setdefault(name, Saved(**value)), Saved):
+                    found.metrics.setdefault(name, metrics[name])
+                else:
                     if name not in found.metrics:
                         found.metrics[name] = copy.deepcopy(metrics[name])
                         found.metrics[name].reset()
