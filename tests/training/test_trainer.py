@@ -1,5 +1,6 @@
 """tc.Trainer: what it calls and when, means, history, files, stopping, Lightning's forms, bad input."""
 
+import contextlib
 import copy
 import csv
 import inspect
@@ -1092,6 +1093,56 @@ def test_a_generators_order_in_every_epoch(limit):
         batches = list(passed) if limit is None else list(itertools.islice(passed, limit))
         expected.append([value for _, y in batches for value in y[:, 0].tolist()])
     assert model.seen == expected and expected[0] != expected[1]
+
+
+class Shared(Small):
+    """One metric for training and tests, another one for validation: all right in training, all wrong elsewhere."""
+
+    def __init__(self):
+        super().__init__()
+        self.acc, self.of_validation = tc.metrics.Accuracy(), tc.metrics.Accuracy()
+
+    def step(self, batch, metric, name, value):
+        metric.update([1] * len(batch[0]), [value] * len(batch[0]))
+        self.log(name, metric)
+        return self.loss(batch)
+
+    def training_step(self, batch, batch_idx):
+        self.log("also_train_acc", self.acc)
+        return self.step(batch, self.acc, "train_acc", 1)
+
+    def validation_step(self, batch, batch_idx):
+        self.step(batch, self.of_validation, "val_acc", 0)
+
+    def test_step(self, batch, batch_idx):
+        self.step(batch, self.acc, "test_acc", 0)
+
+
+def test_a_metric_of_training_and_validation_is_refused():
+    model, run = Shared(), trainer(2)
+    model.of_validation = model.acc
+    with pytest.raises(
+        ValueError, match=r"log\('val_acc'\) in validation got the Accuracy that training logs as 'also_train_acc'.*make two"
+    ):
+        run.fit(model, batches(2, 2), batches(1))
+
+
+def test_a_metric_of_training_and_tests():
+    """Of which one is over when the other begins, also where it was stopped."""
+
+    class Stopping(Shared):
+        def on_train_batch_end(self, outputs, batch, batch_idx):
+            if self.is_stopped:
+                raise InterruptedError
+
+    for Stopping.is_stopped in (False, True):
+        model, run = Stopping(), trainer(2)
+        with contextlib.suppress(InterruptedError):
+            run.fit(model, batches(2, 2), batches(1))
+            assert run.history["train_acc"] == run.history["also_train_acc"] == [1, 1] and run.history["val_acc"] == [0, 0]
+        assert run.test(model, batches(2), verbose=False) == [{"test_acc": 0}]
+        model.of_validation = model.acc
+        assert run.validate(model, batches(2), verbose=False) == [{"val_acc": 0}]
 
 
 def test_no_class_reaches_into_another():

@@ -126,7 +126,11 @@ class FitLoop:
             nullcontext() if self.run.manual is None else self.run.manual.counted(),
             nullcontext() if self.overlap is None else self.overlap,
         ):
-            self._run_remaining()
+            self.run.is_fitting = True
+            try:
+                self._run_remaining()
+            finally:
+                self.run.is_fitting = False
 
     def _run_remaining(self) -> None:
         run = self.run

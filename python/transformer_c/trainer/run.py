@@ -35,6 +35,7 @@ class Run:
     step: int = 0  # optimizer steps taken
     batches_of_step: int = 1  # accumulate_grad_batches
     part: int | None = None  # of a step whose batches are drawn: the number of the one that comes next; None: the next step is not begun
+    is_fitting: bool = False  # fit() goes on
     is_in_batch: bool = False  # from the start of a batch to the end of what is done with it
     batches: int | None = 0  # per epoch; None if not known in advance
     should_stop: bool = False
@@ -103,6 +104,8 @@ class Run:
             self.unlogged.add(name)
         averages = self.averages if self.pass_averages is None else self.pass_averages
         if metric is not None and on_epoch is not False:
+            if averages is not self.averages and self.is_fitting:  # else that epoch is over, or will never be
+                self._refuse_shared(name, metric)
             averages.watch(name, metric)
         elif on_epoch is not False:
             averages.add(name, value, self.weight if batch_size is None else batch_size)
@@ -115,6 +118,15 @@ class Run:
                 self.in_bar[name] = value
         elif prog_bar:
             self.in_bar.setdefault(name, None)  # shown once the epoch is validated
+
+    def _refuse_shared(self, name: str, metric: Any) -> None:
+        """Raises ValueError for a metric that already collects the values of the epoch's training."""
+        other = next((other for other, watched in self.averages.metrics.items() if watched is metric), None)
+        if other is not None:
+            raise ValueError(
+                f"log({name!r}) in {self.kind} got the {type(metric).__name__} that training logs as {other!r}: it would mix the batches of both; "
+                "expected a metric of its own: make two, such as self.train_acc and self.val_acc"
+            )
 
     def add_loss(self, loss: float, weight: float, rank: int | None = None) -> None:
         """Adds the loss of a batch to the epoch's; raises FloatingPointError where it is NaN or infinite, and the trainer steps."""
