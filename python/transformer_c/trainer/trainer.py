@@ -69,7 +69,8 @@ class Trainer(RunView):
     gradient_clip_algorithm : {"norm", "value"}
     accumulate_grad_batches : int, default 1
         The number of successive batches for one optimizer step, whose update is that of one batch made of all of them: their losses are
-        weighted by the batches' lengths. The last step of an epoch takes what is left. All batches of a step are drawn before it.
+        weighted by the batches' lengths. The last step of an epoch takes what is left. All batches of a step are drawn before it. One for
+        which ``training_step`` returns None keeps its share, as in Lightning: the step's gradient is that much smaller.
     generators : sequence of generators
         Random generators (NumPy's, Python's, tc.Generator) that your code uses and that are not attributes of the model, of loaders or of
         their datasets. A checkpoint saves their states, too.
