@@ -446,6 +446,16 @@ def test_saving_inside_a_batch_is_refused(tmp_path, hook, is_manual):
     assert fit(weights_only=True) and (tmp_path / "now").exists()
 
 
+def test_saving_after_an_error_inside_a_batch(tmp_path):
+    """What is left of the run: the weights of the step before."""
+    path = tmp_path / "now"
+    save = tc.callbacks.LambdaCallback(on_exception=lambda trainer, model, error: trainer.save_checkpoint(path))
+    with pytest.raises(Stopped):
+        run(None, None, model_class=stopping(9, fail), callbacks=[save])
+    assert tc.load(path)["trainer"]["global_step"] == 8
+    assert run(None, path)[1].global_step == 24
+
+
 VALIDATION_HOOKS = [f"on_validation_{part}" for part in ("start", "epoch_start", "batch_start", "batch_end", "epoch_end", "end")]
 
 

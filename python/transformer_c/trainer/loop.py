@@ -130,7 +130,7 @@ class FitLoop:
             try:
                 self._run_remaining()
             finally:
-                self.run.is_fitting = False
+                self.run.is_fitting = self.run.is_in_batch = False  # after an error, what is left of the run can be saved
 
     def _run_remaining(self) -> None:
         run = self.run
@@ -271,7 +271,8 @@ class FitLoop:
         """One batch of an optimizer step, of which it is `share`; the last one takes the step."""
         run, model, hooks, (optimizer,), index = self.run, self.model, self.hooks, self.run.optimizers, self.run.batch
         weight = run.begin_batch("train", batch)
-        run.part = 0 if is_first else run.part
+        if is_first:
+            run.part = 0
         batch = self.place.bring(batch)
         hooks.on_train_batch_start(batch, index)
         part = Part(batch, index, weight, share, is_first, is_last)
@@ -283,22 +284,24 @@ class FitLoop:
             outputs, loss = self.compute(part)
             return loss
 
-        with run.in_batch():
-            if not is_last or not self.takes_closure:
-                closure()
-            if is_last and self.takes_closure:
-                model.optimizer_step(run.epoch, index, optimizer, closure)
-                if not ran:
-                    raise RuntimeError(
-                        f"{type(model).__name__}.optimizer_step() never called the closure, its fourth argument, which computes loss and "
-                        "gradients: call super().optimizer_step(*args, **kwargs) or optimizer.step(closure)"
-                    )
-            elif is_last:
-                model.optimizer_step(optimizer)
-            run.batch, run.part = run.batch + 1, None if is_last else run.part + 1
-            if is_last:
-                run.step += 1
-                self._step_schedules("step", run.step, run.metrics)
+        run.is_in_batch = True
+        if not is_last or not self.takes_closure:
+            closure()
+        if is_last and self.takes_closure:
+            model.optimizer_step(run.epoch, index, optimizer, closure)
+            if not ran:
+                raise RuntimeError(
+                    f"{type(model).__name__}.optimizer_step() never called the closure, its fourth argument, which computes loss and gradients: "
+                    "call super().optimizer_step(*args, **kwargs) or optimizer.step(closure)"
+                )
+        elif is_last:
+            model.optimizer_step(optimizer)
+        run.batch += 1
+        run.part = None if is_last else (run.part or 0) + 1
+        if is_last:
+            run.step += 1
+            self._step_schedules("step", run.step, run.metrics)
+        run.is_in_batch = False
         hooks.on_train_batch_end(outputs, batch, index)
 
     def _compute(self, part: Part) -> tuple[Any, Tensor | None]:
@@ -383,7 +386,8 @@ class FitLoop:
         run.part = 0
         batch = self.place.bring(batch)
         self.hooks.on_train_batch_start(batch, index)
-        with run.in_batch(), run.reading_together(self.place.device):
+        run.is_in_batch = True
+        with run.reading_together(self.place.device):
             with self.ranks.as_part(batch, share):
                 outputs = self.training_step(*(batch, index)[: self.step_arguments])
             loss = outputs.get("loss") if isinstance(outputs, dict) else outputs
@@ -391,7 +395,8 @@ class FitLoop:
                 self.add_loss(run.read([loss])[0], Part(batch, index, weight, share, is_first, is_last))
         if self.ranks.size > 1:
             self._join_values()
-        run.batch, run.part = run.batch + 1, None
+        run.batch += 1
+        run.part, run.is_in_batch = None, False
         self.hooks.on_train_batch_end(outputs, batch, index)
 
     def gradient_sums(self) -> list[Tensor]:

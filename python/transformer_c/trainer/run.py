@@ -36,7 +36,7 @@ class Run:
     batches_of_step: int = 1  # accumulate_grad_batches
     part: int | None = None  # of a step whose batches are drawn: the number of the one that comes next; None: the next step is not begun
     is_fitting: bool = False  # fit() goes on
-    is_in_batch: bool = False  # from the start of a batch to the end of what is done with it
+    is_in_batch: bool = False  # while the work on a batch is half done, so that no run could resume from there
     batches: int | None = 0  # per epoch; None if not known in advance
     should_stop: bool = False
     history: dict[str, list] = field(default_factory=dict)
@@ -70,15 +70,6 @@ class Run:
             self.read()
         self.kind, self.weight, self.step_of_batch = kind, batch_size_of(batch), self.step
         return self.weight
-
-    @contextmanager
-    def in_batch(self) -> Iterator[None]:
-        """For a ``with`` block with the work on a batch, in which nothing can be saved from which a run resumes."""
-        self.is_in_batch = True
-        try:
-            yield
-        finally:  # after an error, too: what is left of the run can be saved
-            self.is_in_batch = False
 
     def check_name(self, name: str) -> None:
         """Raises ValueError for a name under which nothing can be recorded."""
