@@ -98,7 +98,7 @@ def instruction_sets_table() -> str:
 
 
 def short_name(result: dict) -> str:
-    """Of the processor of a run: runs before 28 November 2026 do not tell its family."""
+    """Of the processor of a run."""
     name, _, family = result["cpu"].partition(", family ")
     short = next((known for known in ("EPYC", "Xeon") if known in name), name)
     return f"{short} (family {family})" if family else short
