@@ -160,7 +160,7 @@ def test_interrupted_again_and_again(tmp_path, whole):
 
 @pytest.mark.parametrize("prefetch", [0, 3])
 def test_checkpoints_within_an_epoch(tmp_path, prefetch):
-    """With prefetch a thread draws samples ahead: only their dataset's own generator may be drawn from, so nothing global is drawn from here."""
+    """With prefetch a thread draws samples ahead: from their dataset's own generator, as without it."""
     with pytest.raises(Stopped):
         quiet_run(tmp_path, prefetch, stopping(12, fail), checkpoint_every_n_steps=4)
     assert tc.load(tmp_path / "last.safetensors")["trainer"]["batch"] == 2
@@ -168,8 +168,17 @@ def test_checkpoints_within_an_epoch(tmp_path, prefetch):
     assert resumed == quiet_run(tmp_path / "whole", 0, Small)
 
 
-def quiet_run(folder, prefetch, model_class, **options):
-    """`run` with a dataset that draws from its own generator alone."""
+@pytest.mark.parametrize("prefetch", [1, 3])
+def test_checkpoints_while_a_thread_draws_from_the_default_generator(tmp_path, prefetch):
+    """The thread has a generator of its own there, seeded from the default one as the epoch begins."""
+    with pytest.raises(Stopped):
+        quiet_run(tmp_path, prefetch, stopping(12, fail), noise=True, checkpoint_every_n_steps=4)
+    resumed = quiet_run(tmp_path, prefetch, Small, noise=True)
+    assert resumed == quiet_run(tmp_path / "whole", prefetch, Small, noise=True)
+
+
+def quiet_run(folder, prefetch, model_class, noise=False, **options):
+    """`run` with a dataset that draws from its own generator and, with `noise`, from the default one."""
     seed_everything()
 
     class Own(tc.data.Dataset):
@@ -180,7 +189,7 @@ def quiet_run(folder, prefetch, model_class, **options):
 
         def __getitem__(self, index):
             x = self.rng.normal(size=3).astype(np.float32)
-            return x, x.sum(keepdims=True)
+            return x + tc.randn(3).numpy() if noise else x, x.sum(keepdims=True)
 
     data = Own()
     data.rng = np.random.default_rng(1)

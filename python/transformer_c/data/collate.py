@@ -53,7 +53,7 @@ def _like(mapping: Mapping, items: dict) -> Mapping:
         clone = copy(mapping)  # which has what else is in it
         clone.update(items)
         return clone
-    except Exception:
+    except TypeError:
         return items
 
 
