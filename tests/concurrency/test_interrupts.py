@@ -27,8 +27,8 @@ SWITCHES = {
     "a step of an optimizer": ("optimizer.step()", "tc.is_grad_enabled()"),
     "the handler of Ctrl-C": ("with Interrupts().held(): pass", "signal.getsignal(signal.SIGINT) is signal.default_int_handler"),
     "the log of a training": (
-        "with log.muted(True), log.averaging() as inner: assert log.averages is inner",
-        "not log.is_muted and log.averages is averages",
+        "with log.muted(True), log.averaging() as inner: assert log.pass_averages is inner",
+        "not log.is_muted and log.pass_averages is None and log.averages is averages",
     ),
     "autocast": (
         "with tc.autocast():\n        module(array)",
