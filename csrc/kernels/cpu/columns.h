@@ -10,7 +10,8 @@
 /* Does that pay where rows can be taken alone as well? Not with two lanes. */
 TC_INLINE bool is_narrow_row(int64_t C) { return C <= NARROW_ROW && TC_LANES >= 4; }
 
-/* side (C, TC_LANES): `lanes` rows of C <= NARROW_ROW elements, `stride` apart; the other lanes are 0. There is room for NARROW_ROW. */
+/* side (C, TC_LANES): `lanes` rows of C <= NARROW_ROW elements, `stride` apart; the other lanes are 0. There is room for whole
+ * vectors: C rounded up to a multiple of TC_LANES. */
 static __attribute__((noinline, unused)) void rows_to_columns(real *side, const real *rows, int64_t stride, int64_t C, int lanes)
 {
     for (int64_t c = 0; c < C; c += TC_LANES) {

@@ -55,8 +55,8 @@ def find_dimensions(runner: Runner, first: Trace) -> list[list[Axis]]:
     """Sets of axes that can change together; an axis that cannot change is in none.
 
     The smallest sets are looked for. An axis that changes in none of those joins axes at its place in other inputs, which could change without it:
-    as the batch of an index, which may not be longer than that of what it indexes. An axis of length 1 would broadcast against all others: axes of length 1 at the same place of several
-    inputs are one set where that works.
+    as the batch of an index, which may not be longer than that of what it indexes. An axis of length 1 would broadcast against all others: axes of
+    length 1 at the same place of several inputs are one set where that works.
     """
     shapes = {name: array.shape for name, array in runner.arrays.items()}
     axes = [(name, axis) for name, shape in shapes.items() for axis in range(len(shape)) if shape[axis]]
