@@ -187,7 +187,7 @@ def test_integers_of_many_segments(dtype, rng):
     """Long integer reductions are cut into segments: the same numbers."""
     a = rng.integers(-(2**62), 2**62, (2, (1 << 21) + 12345)).astype(dtype)
     t = tc.tensor(a)
-    for view, t_view, axes in [(a, t, (None, 1)), (a[:, ::-1].T, t.flip(1).T, (None, 0))]:
+    for view, t_view, axes in [(a, t, (None, 1)), (a[:, ::-1].T, t[:, ::-1].T, (None, 0))]:
         for axis in axes:
             np.testing.assert_array_equal(t_view.sum(axis), view.sum(axis, dtype=np.int64))
             for name in ("max", "min", "any", "all"):

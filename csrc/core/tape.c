@@ -1,10 +1,11 @@
-/* tape.c: makes nodes and records ops. In-place writes are in tape_write.c, the backward is in tape_walk.c. */
+/* tape.c: makes nodes and records ops. In-place writes are in tape_write.c and tape_view.c, the backward is in tape_walk.c. */
 #include <string.h>
 
 #include "allocator.h"
 #include "copy.h"
 #include "own.h"
 #include "tape_node.h"
+#include "tape_view.h"
 
 static _Thread_local bool grad_enabled = true;
 static _Thread_local int suspended; /* how many calls of tc_suspend_recording() this thread is in */
@@ -33,7 +34,10 @@ bool tc_set_grad_enabled(bool enabled)
     return before;
 }
 
-bool tc_tensor_requires_grad(const tc_tensor *tensor) { return tensor->requires_grad || tensor->node; }
+bool tc_tensor_requires_grad(const tc_tensor *tensor)
+{
+    return tensor->requires_grad || tensor->node || tc_tape_is_renewable(tensor);
+}
 bool tc_tensor_is_leaf(const tc_tensor *tensor) { return !tensor->node; }
 tc_tensor *tc_tensor_grad(const tc_tensor *tensor) { return tensor->grad; }
 
@@ -45,7 +49,9 @@ tc_status tc_tensor_set_requires_grad(tc_tensor *tensor, bool requires_grad, tc_
         return tc_fail(err, TC_ERROR_TYPE, "only floating tensors can require a gradient, this one is %s; convert it with .float() first",
                        tc_dtype_name(tensor->dtype));
     TC_ASSERT(!tensor->of);
-    if (!tensor->node) tensor->requires_grad = requires_grad;
+    if (tensor->node) return TC_OK;
+    if (requires_grad) tc_tensor_forget_base(tensor);
+    tensor->requires_grad = requires_grad;
     return TC_OK;
 }
 
@@ -231,36 +237,28 @@ static tc_node *node_new(const tc_record *record)
     return node;
 }
 
-/* True without a history, when a recorded write through another tensor has put values with a history into this memory. */
-static bool lacks_history(const tc_tensor *input)
-{
-    return !input->node && input->version < atomic_load_explicit(&input->storage->traced, memory_order_acquire);
-}
-
 bool tc_tape_wants(int count, tc_tensor *const *inputs)
 {
     if (!tc_grad_enabled()) return false;
     for (int i = 0; i < count; i++)
-        if (inputs[i] && (tc_tensor_requires_grad(inputs[i]) || lacks_history(inputs[i])))
+        if (inputs[i] && (tc_tensor_requires_grad(inputs[i]) || tc_tape_is_stale(inputs[i])))
             return true; /* recording the latter is an error */
     return false;
 }
 
-tc_status tc_check_history(const tc_tensor *input, const char *op, tc_error *err)
+tc_status tc_check_history(tc_tensor *input, const char *op, tc_error *err)
 {
-    if (input->node && input->version != tc_current_version(input))
+    TC_TRY(tc_tape_renew_view(input, err));
+    if (!tc_tape_is_stale(input)) return TC_OK;
+    if (input->node)
         return tc_fail(err, TC_ERROR_STATE,
                        "%s: an input (made by %s) shares memory that was written in place after it was computed; its gradient would be "
-                       "wrong: use clone() "
-                       "before the write",
+                       "wrong: use clone() before the write",
                        op, input->node->op->name);
-    if (lacks_history(input))
-        return tc_fail(err, TC_ERROR_STATE,
-                       "%s: an input shares memory with another tensor that was written in place with values that have a gradient, which "
-                       "would be lost here: "
-                       "write through one tensor only (x[0, 1] = value, not x[0][1] = value)",
-                       op);
-    return TC_OK;
+    return tc_fail(err, TC_ERROR_STATE,
+                   "%s: an input shares memory with another tensor that was written in place with values that have a gradient, which would "
+                   "be lost here: use clone() before the write",
+                   op);
 }
 
 /* May the values change unnoticed before a backward reads them? An array that was passed to the call may, and so may all memory that a

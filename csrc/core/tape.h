@@ -86,10 +86,15 @@ TC_CHECKED tc_status tc_tape_begin_write(tc_tensor *target, const tc_record *rec
 /* Before `target` is overwritten by the new `result` of an op that read it: what the op has saved of this memory becomes a copy. */
 TC_CHECKED tc_status tc_tape_keep_saved(tc_tensor *result, const tc_tensor *target, tc_error *err);
 
+/* Is the history of the tensor, or that it has none, no longer true after a write through another one? With a history: after any that was
+ * made while gradients were recorded. Without one: after a recorded one, which put values with a history there. */
+bool tc_tape_is_stale(const tc_tensor *tensor);
 /* Is target up to date but for writes through `part`, a view of it with the values of now? Then only the history of target lacks them. */
 bool tc_tape_lacks_writes(const tc_tensor *target, const tc_tensor *part);
+/* Are both up to date, and is part a view of target that its history knows of (tape_view.h)? */
+bool tc_tape_has_writes(tc_tensor *target, const tc_tensor *part);
 /* In place of tc_tape_begin_write for a write of such a part to where it is: nothing has to be written, and no value changes. Without a
- * record the history of target stays what it was, and is up to date. */
+ * record the history of target stays what it is. */
 TC_CHECKED tc_status tc_tape_take_writes(tc_tensor *target, const tc_record *record, tc_error *err);
 
 /* Before the values of `result` (same shape, dtype and device, nobody else's) are copied over those of `target`: target takes on the

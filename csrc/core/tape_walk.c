@@ -319,8 +319,8 @@ tc_status tc_backward_watched(tc_tensor *root, tc_tensor *gradient, bool retain_
                        "no_grad() or detached, or it is a result of tc.cuda.graph, in whose function backward() belongs");
     TC_TRY(seed_gradient(&seed, root, gradient, err));
     tc_suspend_recording();
-    const tc_edge start = {.node = root->node, .leaf = root->node ? NULL : tc_tensor_itself(root), .output = root->output};
     tc_status status = tc_check_history(root, "backward", err);
+    const tc_edge start = {.node = root->node, .leaf = root->node ? NULL : tc_tensor_itself(root), .output = root->output};
     if (status == TC_OK && watch) status = tc_finals_find(&w.finals, root->node, watch->count, watch->leaves, err);
     if (status == TC_OK)
         status = follow_edge(&w, &start, seed, err);

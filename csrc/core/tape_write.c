@@ -1,6 +1,7 @@
 /* tape_write.c: checks of in-place writes, and the history of a tensor that is written to. */
 #include "own.h"
 #include "tape_node.h"
+#include "tape_view.h"
 
 /* A leaf's values are what the user set them to: the tape cannot represent a write to it. */
 static bool shares_leaf(const tc_tensor *tensor)
@@ -37,49 +38,49 @@ static tc_status check_write(const tc_tensor *tensor, tc_error *err)
     return TC_OK;
 }
 
-/* Gives the write to `tensor` a new version. `tensor` stays up to date; others that share the memory do not. */
+/* Gives the write to `tensor` a new version. A tensor that was up to date stays so; others with a history that share the memory do not, except
+ * where the caller knows what they do: under no_grad(), or to a detached tensor. */
 static void raise_version(tc_tensor *tensor)
 {
-    const unsigned traced = atomic_load_explicit(&tensor->storage->traced, memory_order_acquire);
-    const unsigned before = atomic_fetch_add_explicit(&tensor->storage->version, 1, memory_order_acq_rel);
-    const bool goes_on = tensor->version == before;
-    if (!goes_on || !tensor->writes) {
+    tc_storage *storage = tensor->storage;
+    const unsigned traced = atomic_load_explicit(&storage->traced, memory_order_acquire);
+    const unsigned changed = atomic_load_explicit(&storage->changed, memory_order_acquire);
+    const bool stays = !tc_tape_is_stale(tensor);
+    const unsigned now = atomic_fetch_add_explicit(&storage->version, 1, memory_order_acq_rel) + 1;
+    if (tensor->version == TC_NEVER_STALE) return;
+    if (tc_grad_enabled()) atomic_store_explicit(&storage->changed, now, memory_order_release);
+    if (!tensor->wrote || tensor->version < changed) {
         tensor->traced_before = traced;
-        tensor->writes = 0;
+        tensor->changed_before = changed;
     }
-    tensor->writes++;
-    if (!goes_on) return;
-    tensor->version = before + 1;
+    tensor->wrote = stays;
+    if (!stays) return;
+    tensor->version = now;
     if (tensor->node) tensor->written = true;
 }
 
+/* `node`: NULL where the values have no history. */
 static void replace_history(tc_tensor *target, tc_node *node, int output)
 {
     tc_node *before = target->node;
-    tc_set_history(target, node, output);
+    if (node)
+        tc_set_history(target, node, output);
+    else
+        target->node = NULL;
     target->written = true;
-    atomic_store_explicit(&target->storage->traced, target->version, memory_order_release);
+    atomic_store_explicit(&target->storage->traced, tc_current_version(target), memory_order_release);
     if (before) tc_node_release(before);
-}
-
-static void end_history(tc_tensor *target)
-{
-    tc_node *before = target->node;
-    if (!before) return;
-    target->node = NULL;
-    target->written = true;
-    tc_node_release(before);
 }
 
 tc_status tc_tensor_begin_write(tc_tensor *tensor, tc_error *err)
 {
     TC_TRY(check_write(tensor, err));
     raise_version(tensor);
+    tc_tape_write_base(tensor);
     return TC_OK;
 }
 
-/* The node of a write to `target`, which is its output. */
-static tc_status make_history(tc_node **out, const tc_tensor *target, const tc_record *record, tc_error *err)
+tc_status tc_node_make_for(tc_node **out, const tc_tensor *target, const tc_record *record, tc_error *err)
 {
     tc_node *node = NULL;
     TC_TRY(tc_node_make(&node, record, err));
@@ -95,21 +96,32 @@ tc_status tc_tape_begin_write(tc_tensor *target, const tc_record *record, tc_err
 {
     tc_node *node = NULL;
     TC_TRY(check_write(target, err));
-    if (tc_tape_wants(record->input_count, record->inputs)) TC_TRY(make_history(&node, target, record, err));
+    if (tc_tape_wants(record->input_count, record->inputs)) TC_TRY(tc_node_make_for(&node, target, record, err));
     raise_version(target);
     if (node) {
         replace_history(target, node, 0);
         tc_node_release(node);
     }
+    tc_tape_write_base(target);
     return TC_OK;
 }
 
-/* A tensor without a history is up to date until a recorded write, one with a history until any write. */
+bool tc_tape_is_stale(const tc_tensor *tensor)
+{
+    const tc_storage *storage = tensor->storage;
+    return tensor->version < atomic_load_explicit(tensor->node ? &storage->changed : &storage->traced, memory_order_acquire);
+}
+
 bool tc_tape_lacks_writes(const tc_tensor *target, const tc_tensor *part)
 {
-    const unsigned now = tc_current_version(part);
-    if (!part->writes || part->version != now || target->version == now) return false;
-    return target->node ? now - target->version <= part->writes : target->version >= part->traced_before;
+    if (!part->wrote || tc_tape_is_stale(part) || !(tc_tape_is_stale(target) || target->version == TC_NEVER_STALE)) return false;
+    return target->version >= (target->node ? part->changed_before : part->traced_before);
+}
+
+bool tc_tape_has_writes(tc_tensor *target, const tc_tensor *part)
+{
+    if (!part->base || part->base != (target->base ? target->base : tc_tensor_itself(target))) return false;
+    return !tc_tape_is_stale(part) && !tc_tape_is_stale(target);
 }
 
 tc_status tc_tape_take_writes(tc_tensor *target, const tc_record *record, tc_error *err)
@@ -117,17 +129,16 @@ tc_status tc_tape_take_writes(tc_tensor *target, const tc_record *record, tc_err
     const unsigned before = target->version;
     tc_node *node = NULL;
     TC_TRY(check_write(target, err));
+    if (!record || (before != TC_NEVER_STALE && !tc_tape_is_stale(target))) return TC_OK;
     target->version = tc_current_version(target); /* the record accounts for what has been written */
-    if (record) {
-        const tc_status status = make_history(&node, target, record, err);
-        if (status != TC_OK) {
-            target->version = before;
-            return status;
-        }
-        replace_history(target, node, 0);
-        tc_node_release(node);
+    const tc_status status = tc_node_make_for(&node, target, record, err);
+    if (status != TC_OK) {
+        target->version = before;
+        return status;
     }
-    if (target->node) target->written = true;
+    replace_history(target, node, 0);
+    tc_node_release(node);
+    target->wrote = false;
     return TC_OK;
 }
 
@@ -138,7 +149,8 @@ tc_status tc_tape_begin_replace(tc_tensor *target, const tc_tensor *result, tc_e
     raise_version(target);
     if (result->node)
         replace_history(target, result->node, result->output);
-    else if (tc_grad_enabled())
-        end_history(target); /* of an op without a gradient */
+    else if (tc_grad_enabled() && target->node)
+        replace_history(target, NULL, 0); /* of an op without a gradient */
+    tc_tape_write_base(target);
     return TC_OK;
 }

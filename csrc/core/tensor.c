@@ -11,7 +11,7 @@
 #include "layout.h"
 #include "lock.h"
 #include "own.h"
-#include "tape.h"
+#include "tape_view.h"
 
 /* ---- storage -------------------------------------------------------------------------------------------------- */
 
@@ -222,7 +222,8 @@ void tc_tensor_release(tc_tensor *tensor)
 {
     while (tensor && tc_drop_reference(&tensor->references)) {
         tc_node *node = tensor->node;
-        tc_tensor *grad = tensor->grad; /* next: assigned gradients may themselves have gradients, to any depth */
+        tc_tensor *next = tensor->base ? tensor->base : tensor->grad; /* assigned gradients may have gradients or bases, to any depth */
+        TC_ASSERT(!tensor->base || !tensor->grad);
         if (tensor->grad_slot) tc_tensor_release(tensor->grad_slot);
         if (tensor->of) tc_tensor_release(tensor->of);
         storage_release(tensor->storage);
@@ -232,7 +233,7 @@ void tc_tensor_release(tc_tensor *tensor)
         if (hooks) tc_hooks_release(hooks);
         if (retained) tc_retained_release(retained);
         if (node) tc_node_release(node);
-        tensor = grad;
+        tensor = next;
     }
 }
 
@@ -298,11 +299,14 @@ static tc_status hold_memory(tc_tensor **out, tc_tensor *tensor, tc_error *err)
 
 tc_status tc_tensor_hold(tc_tensor **out, tc_tensor *tensor, tc_error *err)
 {
+    TC_TRY(tc_tape_renew_view(tensor, err));
     TC_TRY(hold_memory(out, tensor, err));
+    (*out)->base = tc_tensor_retain(tensor->base);
     (*out)->requires_grad = tensor->requires_grad;
     (*out)->version = tensor->version;
-    (*out)->writes = tensor->writes;
+    (*out)->wrote = tensor->wrote;
     (*out)->traced_before = tensor->traced_before;
+    (*out)->changed_before = tensor->changed_before;
     (*out)->output = tensor->output;
     if (tensor->node) (*out)->node = tc_node_retain(tensor->node);
     if (tensor->retained) {
@@ -320,9 +324,18 @@ void tc_tensor_end_hold(tc_tensor *held)
     tensor->node = held->node;
     tensor->output = held->output;
     tensor->version = held->version;
-    tensor->writes = held->writes;
+    tensor->wrote = held->wrote;
     tensor->traced_before = held->traced_before;
+    tensor->changed_before = held->changed_before;
     held->node = before;
+    tc_tape_write_base(tensor);
+}
+
+void tc_tensor_forget_base(tc_tensor *tensor)
+{
+    tc_tensor *base = tensor->base;
+    tensor->base = NULL;
+    tc_tensor_release(base);
 }
 
 tc_status tc_tensor_look(tc_look *out, tc_tensor *leaf, tc_error *err)
@@ -375,6 +388,7 @@ tc_status tc_tensor_set_grad(tc_tensor *tensor, tc_tensor *grad, tc_error *err)
         tc_tensor_retain(kept);
     }
     tc_graph_note_leaf(tensor, true);
+    if (grad) tc_tensor_forget_base(tensor);
     replace(&tensor->grad, kept);
     return TC_OK;
 }
@@ -422,6 +436,7 @@ tc_status tc_tensor_set_data(tc_tensor *tensor, tc_tensor *source, tc_error *err
     tc_lock_give(&tc_replacing);
     tc_tensor_release(grad);
     tc_tensor_release(slot);
+    tc_tensor_forget_base(tensor);
     storage_release(before);
     return TC_OK;
 }

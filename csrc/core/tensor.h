@@ -40,6 +40,7 @@ typedef struct tc_storage {
     size_t bytes;
     atomic_uint version; /* raised by every in-place write */
     atomic_uint traced;  /* the version that the last recorded in-place write made, 0 before the first */
+    atomic_uint changed; /* the same of the last one, recorded or not, that no history from before is true after */
     bool owned;          /* from the backend's allocator; otherwise release(context) gives it back */
     bool writable;       /* false: over read-only memory, in-place writes are refused */
     atomic_bool shared;  /* code outside the library may write here unnoticed: keep nothing derived from the contents */
@@ -101,11 +102,13 @@ struct tc_tensor {
     bool contiguous;        /* C order without gaps */
     int output;             /* which output of `node` this is */
     unsigned version;       /* of the storage when this tensor was made, or got its node; TC_NEVER_STALE when it is detached on purpose */
-    unsigned writes;        /* so many writes led to this version, one after the other, all of them through this tensor */
-    unsigned traced_before; /* what `traced` of the storage was before the first of them */
+    bool wrote;             /* all that changed the storage since the next two went through this tensor */
+    unsigned traced_before; /* `traced` and `changed` of the storage, before the first of those writes */
+    unsigned changed_before;
     tc_node *node;          /* what computed it, when recorded; owned */
     tc_hook *_Atomic hooks; /* of a leaf; owned */
     tc_retained *retained;  /* of a result; owned, or NULL */
+    tc_tensor *base;        /* of a view, what it is a view of (tape_view.h); owned, has none itself. NULL for one that has a grad */
     tc_tensor *grad;        /* of a leaf; owned */
     tc_tensor *grad_slot;   /* where an optimizer wants the gradient, or NULL; owned */
     void *wrapper;          /* the host language's object for this tensor, borrowed, or NULL */
@@ -128,6 +131,7 @@ struct tc_tensor {
 TC_CHECKED tc_status tc_tensor_hold(tc_tensor **out, tc_tensor *tensor, tc_error *err);
 /* After the call: gives the tensor the history that an in-place write gave the header. Release it then. */
 void tc_tensor_end_hold(tc_tensor *held);
+void tc_tensor_forget_base(tc_tensor *tensor);
 static inline tc_tensor *tc_tensor_itself(tc_tensor *tensor) { return tensor->of ? tensor->of : tensor; }
 
 extern tc_lock tc_replacing;

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "../core/reduction.h"
+#include "../core/tape_view.h"
 #include "index.h"
 
 /* The written elements, on a contiguous tensor of the target's shape.  saved: the offsets of its points, and the same without points that
@@ -53,19 +54,14 @@ static tc_status value_gradient(tc_tensor **out, tc_node *node, tc_tensor *dy, t
 }
 
 /* dtarget = dy, zero where the target was written over. */
-static tc_status target_gradient(tc_tensor **out, tc_node *node, const tc_tensor *dy, tc_error *err)
+static tc_status target_gradient(tc_tensor **out, tc_node *node, tc_tensor *dy, tc_error *err)
 {
-    const assign_attributes *a = node->attributes;
-    TC_OWNED tc_tensor *dtarget = NULL, *window = NULL, *zero = NULL;
-    TC_TRY(tc_tensor_like(&dtarget, dy, err));
-    TC_TRY(tc_tensor_copy(dtarget, dy, err));
+    const tc_index_place *place = &((const assign_attributes *)node->attributes)->place;
+    TC_OWNED tc_tensor *dtarget = NULL, *zero = NULL;
+    if (!place->advanced) return tc_gradient_outside(out, dy, place->ndim, place->shape, place->strides, place->offset, err);
+    TC_TRY(tc_tensor_copy_of(&dtarget, dy, err));
     TC_TRY(tc_tensor_zeros(&zero, 0, NULL, dy->dtype, dy->storage->device, err));
-    if (a->place.advanced) {
-        TC_TRY(tc_index_run(&tc_kernel_index_put, zero, dtarget, &a->place, tc_node_saved(node, 0), err));
-    } else {
-        TC_TRY(window_of(&window, dtarget, &a->place, err));
-        TC_TRY(tc_tensor_copy(window, zero, err));
-    }
+    TC_TRY(tc_index_run(&tc_kernel_index_put, zero, dtarget, place, tc_node_saved(node, 0), err));
     *out = tc_take(&dtarget);
     return TC_OK;
 }
@@ -193,8 +189,8 @@ tc_status tc_index_set(tc_tensor *x, int count, const tc_index *indices, tc_tens
     if (surplus) TC_TRY(tc_make_view(&s, &stripped, value, value->ndim - surplus, value->shape + surplus, value->strides + surplus, 0));
     TC_TRY(check_fits(stripped, &w.place, err));
     if (!plan.advanced) TC_TRY(tc_make_view(&s, &w.window, x, w.place.ndim, w.place.shape, w.place.strides, w.place.offset));
-    const bool is_there = !plan.advanced && (recorded || !value->node) && value->storage == x->storage &&
-                          tc_tensor_same_view(value, w.window) && tc_tape_lacks_writes(x, value);
+    const bool is_part = !plan.advanced && value->storage == x->storage && tc_tensor_same_view(value, w.window);
+    const bool is_there = is_part && (!recorded || tc_tape_has_writes(x, value) || tc_tape_lacks_writes(x, value));
     if (!is_there) TC_TRY(prepare_value(&s, &w.source, x, stripped, &w.place));
     if (plan.advanced) TC_TRY(prepare_offsets(&s, &w, x, &plan, recorded));
     if (recorded) TC_TRY(prepare_record(&w, x, &plan, value, err));

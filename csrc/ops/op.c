@@ -5,6 +5,7 @@
 
 #include "../core/allocator.h"
 #include "../core/reduction.h"
+#include "../core/tape_view.h"
 
 /* ---- what is owned ------------------------------------------------------------------------------------------------------ */
 
@@ -306,6 +307,7 @@ tc_status tc_finish_alone(tc_tensor **out, tc_tensor *result, tc_tensor *x, cons
             return status;
         }
     }
+    if (result->storage == x->storage) tc_tape_note_view(result, x);
     *out = result;
     return TC_OK;
 }

@@ -2,7 +2,7 @@
  *     reshape (also squeeze, unsqueeze, view)   the gradient reshaped back
  *     permute (also transpose, T)               the gradient permuted back
  *     expand                                    the gradient summed over the repeated axes
- *     window (slices, flips, unfold)            the gradient written into zeros through the same window
+ *     window (slices, unfold)                   the gradient written into zeros through the same window
  *     split (also chunk, unbind)                the gradients joined
  */
 #include "view.h"
@@ -245,7 +245,7 @@ tc_status tc_expand(tc_tensor **out, tc_tensor *x, int ndim, const int64_t *shap
     return tc_finish_alone(out, view, x, &expand_op, &attributes, err);
 }
 
-/* ---- windows: slices, flips, unfold ------------------------------------------------------------------------------------------- */
+/* ---- windows: slices, unfold; flips, which are copied ------------------------------------------------------------------------------- */
 
 typedef struct window_attributes {
     shape_attributes input;
@@ -324,6 +324,7 @@ tc_status tc_flip(tc_tensor **out, tc_tensor *x, int count, const int64_t *given
 {
     int axes[TC_MAX_DIMS];
     int64_t steps[TC_MAX_DIMS], starts[TC_MAX_DIMS] = {0};
+    TC_OWNED tc_tensor *view = NULL;
     for (int i = 0; i < x->ndim; i++) axes[i] = i, steps[i] = 1;
     for (int i = 0; i < count; i++) {
         int axis;
@@ -333,7 +334,8 @@ tc_status tc_flip(tc_tensor **out, tc_tensor *x, int count, const int64_t *given
         steps[axis] = -1;
         starts[axis] = x->shape[axis] ? x->shape[axis] - 1 : 0;
     }
-    return tc_window(out, x, x->ndim, x->shape, axes, steps, starts, false, err);
+    TC_TRY(tc_window(&view, x, x->ndim, x->shape, axes, steps, starts, false, err));
+    return tc_clone(out, view, err);
 }
 
 tc_status tc_unfold(tc_tensor **out, tc_tensor *x, int64_t given, int64_t size, int64_t step, tc_error *err)

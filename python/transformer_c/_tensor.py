@@ -633,6 +633,11 @@ def flip(input, dims: int | Sequence[int]):
     input : array_like
     dims : int or sequence of int
 
+    Returns
+    -------
+    Tensor or ndarray
+        A Tensor is a copy; ``x[::-1]`` is a view.
+
     Examples
     --------
     >>> import numpy as np, transformer_c as tc

@@ -162,7 +162,7 @@ def test_strided_reductions(length, layout, dtype, isa, threads, rng):
     x = tc.tensor(rng.standard_normal(base).astype(dtype))
     whole = {
         "transposed": lambda: x.T, "time first": lambda: x.transpose(0, 1), "channels first": lambda: x.permute(2, 0, 1),
-        "a part": lambda: x[:, 2:68].T, "backwards": lambda: x.flip(0).T[::-1], "one apart": lambda: x[:, ::2],
+        "a part": lambda: x[:, 2:68].T, "backwards": lambda: x[::-1].T[::-1], "one apart": lambda: x[:, ::2],
     }[layout]()  # fmt: skip
     for axis in {(1,), tuple(range(1, x.ndim))}:
         for name in ("sum", "max", "var"):

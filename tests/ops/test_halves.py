@@ -124,7 +124,7 @@ def layouts(tensor):
     wide = tc.zeros((2 * rows, 3 * cols)).to(tensor.dtype)
     wide[::2, ::3] = tensor
     return {
-        "plain": tensor, "transposed": tensor.T.contiguous().T, "apart": wide[::2, ::3], "backwards": tensor.flip(0).contiguous().flip(0),
+        "plain": tensor, "transposed": tensor.T.contiguous().T, "apart": wide[::2, ::3], "backwards": tensor[::-1].contiguous()[::-1],
         "columns backwards": tensor[:, ::-1].contiguous()[:, ::-1], "one row": tensor[:1].expand(rows, cols),
     }  # fmt: skip
 

@@ -29,7 +29,7 @@ def test_add_in_place(rng, isa, dtype):
     for width in WIDTHS:
         x = leaf(rng, 5, width, dtype=dtype)
         dy = rng.standard_normal((5, width)).astype(dtype)
-        assert_close(gradient_of(x, x + x.flip(1), dy), dy + dy[:, ::-1], dtype, 2, name=f"{width} summed")
+        assert_close(gradient_of(x, x + x[:, ::-1], dy), dy + dy[:, ::-1], dtype, 2, name=f"{width} summed")
         (x * x.detach()).backward(tc.tensor(dy))
         assert_close(x.grad.numpy(), dy + dy[:, ::-1] + dy * x.numpy(), dtype, 3, name=f"{width} added to")
         assert_close(gradient_of(x, x.T * 2 + x.T, np.ascontiguousarray(dy.T)), 3 * dy, dtype, 2, name=f"{width} by strides")

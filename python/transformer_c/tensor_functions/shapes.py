@@ -430,7 +430,7 @@ def repeat_interleave(input: Any, repeats: Any = None, dim: int | None = None, *
     if counts.size == 1:
         shape = list(input.shape)
         spread = input.unsqueeze(axis + 1).expand([*shape[: axis + 1], int(counts.reshape(-1)[0]), *shape[axis + 1 :]])
-        return spread.reshape([*shape[:axis], total, *shape[axis + 1 :]]).contiguous()
+        return spread.clone().reshape([*shape[:axis], total, *shape[axis + 1 :]])
     places = _core.as_argument(np.repeat(np.arange(length), counts), input)
     return input[(slice(None),) * axis + (places,)]
 

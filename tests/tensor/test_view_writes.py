@@ -1,0 +1,299 @@
+"""Writing in place through views: the base and other views get the history, as in PyTorch, or are refused."""
+
+import gc
+import random
+import threading
+import weakref
+
+import numpy as np
+import pytest
+import transformer_c as tc
+
+WRITES = {
+    "method": lambda y, c: y[0].add_(c),
+    "two steps": lambda y, c: y[0][1].mul_(c),
+    "operator in two steps": lambda y, c: exec("y[0][1:] *= c", {"y": y, "c": c}),
+    "item of a view": lambda y, c: y[1].__setitem__(2, c),
+    "points of a view": lambda y, c: y[:, 1:].__setitem__(([0, 2], [1, 0]), c.double()),
+    "column": lambda y, c: y.transpose(0, 1)[1].copy_(c * y[:, 0].clone()),
+    "steps": lambda y, c: y[::2, ::3].sub_(c),
+    "other shape": lambda y, c: y.view(2, 6)[1, 1:].mul_(c),
+    "new axis": lambda y, c: y.unsqueeze(1)[1:].div_(c),
+    "zeros": lambda y, c: y[1].zero_(),
+    "number": lambda y, c: y[:, 0].fill_(3.0),
+    "itself": lambda y, c: y[1].mul_(y[1].clone()),
+    "all": lambda y, c: y[...].mul_(c),
+    "two views": lambda y, c: (y[0].mul_(c), y[1].add_(y[0])),
+    "a view of a view, then its base": lambda y, c: (y[1:][0].mul_(c), y.mul_(c)),
+    "a kept view, twice": lambda y, c: (lambda row: (row.mul_(c), row.add_(c)))(y[2]),
+    "siblings": lambda y, c: (lambda a, b: (a.mul_(c), b.mul_(a.exp())))(y[0], y[1]),
+    "the base, then a view from before": lambda y, c: (lambda row: (y.mul_(c), row.add_(row)))(y[1]),
+}
+
+
+def results(library, write, recorded):
+    rng = np.random.default_rng(3)
+    x = library.tensor(rng.normal(size=(3, 4)), requires_grad=True)
+    c = library.tensor(rng.normal(), requires_grad=True)
+    y = x * 2 if recorded else library.tensor(rng.normal(size=(3, 4)))
+    before = y[1:, 1:]
+    write(y, c)
+    loss = (y * y * y).sum() + (before * c).sum() + x.sum() + c
+    loss.backward()
+    return [value.detach().numpy() for value in (y, before, x.grad, c.grad)]
+
+
+@pytest.mark.parametrize("recorded", [True, False])
+@pytest.mark.parametrize("name", WRITES)
+def test_gradients_are_pytorchs(name, recorded):
+    torch = pytest.importorskip("torch")
+    try:
+        expected = results(torch, WRITES[name], recorded)
+    except RuntimeError as error:  # PyTorch calls a view without a history a leaf, once its base got one
+        assert not recorded and "a leaf Variable that requires grad is being used in an in-place operation" in str(error)
+        return
+    for ours, theirs in zip(results(tc, WRITES[name], recorded), expected, strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", WRITES)
+def test_gradients_are_those_of_differences(name):
+    def f(x, c):
+        y = x * 2
+        before = y[1:, 1:]
+        WRITES[name](y, c)
+        return (y * y * y).sum() + (before * c).sum()
+
+    rng = np.random.default_rng(4)
+    assert tc.testing.gradcheck(f, [tc.tensor(rng.normal(size=shape), requires_grad=True) for shape in ((3, 4), ())])
+
+
+def random_program(rng):
+    """Statements over t[0], t[1], ..., some of which are views of others, and c."""
+    lines, shapes = ["t = [x * 1.5, lib.zeros((3, 4, 2), dtype=lib.float64)]"], [(3, 4, 2)] * 2
+    for _ in range(rng.randrange(4, 12)):
+        i = rng.randrange(len(shapes))
+        shape = shapes[i]
+        axis = rng.randrange(len(shape))
+        first = rng.randrange(shape[axis])
+        last = rng.randrange(first, shape[axis]) + 1
+        if rng.random() < 0.45 and len(shape) < 5:
+            other = rng.randrange(len(shape))
+            swapped = list(shape)
+            swapped[axis], swapped[other] = swapped[other], swapped[axis]
+            colons = ":, " * axis
+            source, new = rng.choice(
+                [
+                    (f"[{colons}{first}:{last}]", (*shape[:axis], last - first, *shape[axis + 1 :])),
+                    (f"[{colons}::2]", (*shape[:axis], (shape[axis] + 1) // 2, *shape[axis + 1 :])),
+                    (f".transpose({axis}, {other})", tuple(swapped)),
+                    (".unsqueeze(0)", (1, *shape)),
+                    (".contiguous()", shape),
+                    (".tanh()", shape),
+                ]
+            )
+            lines.append(f"t.append(t[{i}]{source})")
+            shapes.append(new)
+        else:
+            value = rng.choice(["c", "0.5", f"t[{rng.choice([k for k, s in enumerate(shapes) if s == shape])}].tanh()"])
+            row = rng.randrange(shape[0])
+            writes = [f".mul_({value})", f".add_({value})", f".copy_({value} + c)", f"[{row}].mul_(c)", f"[{row}:][0] -= c", f"[{row}] = c"]
+            lines.append(f"t[{i}]{rng.choice(writes)}")
+    return lines
+
+
+def test_random_programs_have_the_gradients_of_differences():
+    refused = 0
+    for seed in range(150):
+        lines = random_program(random.Random(seed))
+
+        def f(x, c, lines=lines):
+            names = {"x": x, "c": c, "lib": tc}
+            exec("\n".join(lines), names)
+            return sum((value * (k + 1) * value).sum() for k, value in enumerate(names["t"]))
+
+        rng = np.random.default_rng(seed)
+        inputs = [tc.tensor(rng.normal(size=shape), requires_grad=True) for shape in ((3, 4, 2), ())]
+        try:
+            f(*inputs).backward()
+        except RuntimeError as error:
+            assert "written in place after it was saved" in str(error), "\n".join(lines)
+            refused += 1
+            continue
+        assert tc.testing.gradcheck(f, inputs), "\n".join(lines)
+    assert refused < 50
+
+
+def test_without_the_gil():
+    x = tc.ones(200, 300, requires_grad=True)
+    y = x * 1
+    rows, columns = y[:100], y.T[:150]
+    rows *= 2
+    columns.mul_(3)
+    y[100:].T[:10].zero_()
+    assert rows.sum().item() == 100 * (150 * 6 + 150 * 2)  # made before the writes to the columns
+    y.sum().backward()
+    expected = np.ones((200, 300))
+    expected[:100] *= 2
+    expected[:, :150] *= 3
+    expected[100:, :10] = 0
+    np.testing.assert_array_equal(x.grad.numpy(), expected)
+
+
+def test_a_view_knows_that_its_base_got_a_history():
+    w, out = tc.ones(2, requires_grad=True), tc.zeros(2, 2)
+    row = out[0]
+    assert not row.requires_grad
+    out[0] = w * 3
+    assert row.requires_grad and row.tolist() == [3.0, 3.0]
+    row.sum().backward()
+    assert w.grad.tolist() == [3.0, 3.0]
+    out = tc.zeros(2, 2)
+    out[0][1] = w[0]  # through a view that nobody keeps
+    assert out.requires_grad
+
+
+def test_without_recording_the_history_stays():
+    x = tc.ones(3, requires_grad=True)
+    for write in (
+        lambda y: y[0].zero_(),
+        lambda y: y[1:][0].mul_(5),
+        lambda y: y.zero_(),
+        lambda y: exec("y[0] += 1", {"y": y}),
+    ):
+        y = x * 2
+        part = y[:2]
+        with tc.no_grad():
+            write(y)
+        x.grad = None
+        (y.sum() + part.sum()).backward()
+        assert x.grad.tolist() == [4.0, 4.0, 2.0]
+    y = x * 2
+    y.detach().zero_()
+    x.grad = None
+    y.sum().backward()
+    assert y.tolist() == [0.0] * 3 and x.grad.tolist() == [2.0] * 3
+
+
+def test_what_was_saved_is_still_refused():
+    x = tc.ones(3, requires_grad=True)
+    y = x * 2
+    z = y * y
+    y[0].add_(1)
+    with pytest.raises(RuntimeError, match="written in place after it was saved"):
+        z.sum().backward()
+
+
+def test_views_of_leaves_are_refused():
+    w = tc.ones(3, requires_grad=True)
+    for write in (lambda: w[0].add_(1), lambda: w[1:][0].zero_(), lambda: w.view(3, 1)[0].__setitem__(0, 2.0)):
+        with pytest.raises(RuntimeError, match="leaf tensor that requires a gradient"):
+            write()
+    base = tc.zeros(3)
+    view = base[1:]
+    base.requires_grad_()
+    with pytest.raises(RuntimeError, match="written in place with values that have a gradient"):
+        view.mul_(tc.ones((), requires_grad=True))
+        base.sum()
+
+
+def test_where_no_base_is_known_the_tensor_is_unusable_not_wrong():
+    x = tc.ones(3, 2, requires_grad=True)
+    y = x * 2
+    first, rest = y.split([1, 2])  # one op made both
+    first.mul_(3)
+    for other in (y, rest):
+        with pytest.raises(RuntimeError, match="shares memory that was written in place"):
+            other.sum()
+    assert first.tolist() == [[6.0, 6.0]]
+    w = tc.ones((), requires_grad=True)
+    backwards = tc.as_tensor(np.zeros((3, 2)).T)
+    backwards[0].add_(w)
+    with pytest.raises(RuntimeError, match="written in place with values that have a gradient"):
+        backwards.sum()
+
+
+def test_a_part_is_taken_back_only_without_other_writes():
+    y = tc.ones(3, requires_grad=True) * 2
+    y.split([1, 2])[0].mul_(3)
+    with tc.no_grad():
+        rest = y[1:]
+    rest *= tc.ones(2, requires_grad=True)
+    with pytest.raises(RuntimeError, match="written in place"):
+        y[1:] = rest
+    y = tc.ones(3, requires_grad=True) * 2
+    rest = y.split([1, 2])[1]
+    rest *= tc.ones(2, requires_grad=True)
+    y[1:] = rest
+    assert y.sum().requires_grad
+
+
+def test_views_that_repeat_elements_are_refused():
+    y = tc.ones(3, requires_grad=True) * 2
+    with pytest.raises(ValueError, match="repeats its elements"):
+        y.expand(2, 3).add_(1)
+    windows = y.unfold(0, 2, 1)
+    y.mul_(3)
+    with pytest.raises(RuntimeError, match="shares memory that was written in place"):
+        windows.sum()
+
+
+def test_nothing_is_kept_alive():
+    w = tc.ones(100, requires_grad=True)
+    arrays = [np.zeros((100, 100), np.float32) for _ in range(3)]
+    y, z, leaf = (tc.as_tensor(a) for a in arrays)
+    y[0].add_(w)
+    row = y[1]
+    y.mul_(w)
+    row.add_(row.sum())
+    part = z[0].requires_grad_()
+    z[1] = part * 2  # z leads to part, which does not lead back
+    leaf = leaf[3].requires_grad_()
+    (y.sum() + z.sum() + leaf.sum()).backward()
+    gone = [weakref.ref(a) for a in arrays]
+    arrays.clear()
+    del y, z, row, part, leaf
+    gc.collect()
+    tc.ones(1) + 1  # what waited for the GIL is released with the next call
+    assert [ref() for ref in gone] == [None] * 3
+
+
+def test_long_chains_of_gradients_of_views_are_freed():
+    x = tc.zeros(1)
+    for _ in range(100_000):
+        y = tc.zeros(2)
+        part = y[:1]
+        part.grad = x
+        x = part
+    del x, y, part
+
+
+def test_threads_write_to_parts_of_one_result():
+    x = tc.ones(64, 1000, requires_grad=True)
+    y = x * 1
+    failures = []
+
+    def work(k):
+        try:
+            for _ in range(20):
+                y[k : k + 16].mul_(1.0)
+        except RuntimeError as error:  # another thread wrote meanwhile
+            if "written in place" not in str(error):
+                failures.append(error)
+
+    threads = [threading.Thread(target=work, args=(k,)) for k in (0, 16, 32, 48)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failures and y.tolist() == x.tolist()
+
+
+def test_flip_is_a_copy():
+    x = tc.arange(3.0)
+    x.flip(0).zero_()
+    tc.flip(x, 0).zero_()
+    x.repeat_interleave(1).zero_()
+    assert x.tolist() == [0.0, 1.0, 2.0]
+    x[::-1].mul_(2)
+    assert x.tolist() == [0.0, 2.0, 4.0]
