@@ -596,7 +596,7 @@ TC_CHECKED tc_status tc_flatten(tc_tensor **out, tc_tensor *x, int64_t start, in
 TC_CHECKED tc_status tc_permute(tc_tensor **out, tc_tensor *x, int count, const int64_t *axes, tc_error *err);
 TC_CHECKED tc_status tc_transpose(tc_tensor **out, tc_tensor *x, int64_t first, int64_t second, tc_error *err);
 TC_CHECKED tc_status tc_expand(tc_tensor **out, tc_tensor *x, int ndim, const int64_t *shape, tc_error *err); /* -1 keeps the length */
-TC_CHECKED tc_status tc_flip(tc_tensor **out, tc_tensor *x, int count, const int64_t *axes, tc_error *err); /* a copy */
+TC_CHECKED tc_status tc_flip(tc_tensor **out, tc_tensor *x, int count, const int64_t *axes, tc_error *err);   /* a copy */
 /* `length` elements from `start` along an axis. */
 TC_CHECKED tc_status tc_narrow(tc_tensor **out, tc_tensor *x, int64_t axis, int64_t start, int64_t length, tc_error *err);
 /* `count` slices along `axis` one after the other, of the given lengths, which add up to the axis; written to out[0 .. count-1]. `drop`:

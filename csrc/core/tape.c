@@ -36,7 +36,7 @@ bool tc_set_grad_enabled(bool enabled)
 
 bool tc_tensor_requires_grad(const tc_tensor *tensor)
 {
-    return tensor->requires_grad || tensor->node || tc_tape_is_renewable(tensor);
+    return tensor->requires_grad || tensor->node || (tensor->base && tc_tape_is_renewable(tensor));
 }
 bool tc_tensor_is_leaf(const tc_tensor *tensor) { return !tensor->node; }
 tc_tensor *tc_tensor_grad(const tc_tensor *tensor) { return tensor->grad; }
@@ -248,7 +248,7 @@ bool tc_tape_wants(int count, tc_tensor *const *inputs)
 
 tc_status tc_check_history(tc_tensor *input, const char *op, tc_error *err)
 {
-    TC_TRY(tc_tape_renew_view(input, err));
+    if (input->base) TC_TRY(tc_tape_renew_view(input, err));
     if (!tc_tape_is_stale(input)) return TC_OK;
     if (input->node)
         return tc_fail(err, TC_ERROR_STATE,

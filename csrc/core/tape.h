@@ -88,7 +88,11 @@ TC_CHECKED tc_status tc_tape_keep_saved(tc_tensor *result, const tc_tensor *targ
 
 /* Is the history of the tensor, or that it has none, no longer true after a write through another one? With a history: after any that was
  * made while gradients were recorded. Without one: after a recorded one, which put values with a history there. */
-bool tc_tape_is_stale(const tc_tensor *tensor);
+static inline bool tc_tape_is_stale(const tc_tensor *tensor)
+{
+    const tc_storage *storage = tensor->storage;
+    return tensor->version < atomic_load_explicit(tensor->node ? &storage->changed : &storage->traced, memory_order_acquire);
+}
 /* Is target up to date but for writes through `part`, a view of it with the values of now? Then only the history of target lacks them. */
 bool tc_tape_lacks_writes(const tc_tensor *target, const tc_tensor *part);
 /* Are both up to date, and is part a view of target that its history knows of (tape_view.h)? */

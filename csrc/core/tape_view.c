@@ -98,7 +98,8 @@ void tc_tape_write_base(tc_tensor *view)
     part p;
     tc_error ignored;
     tc_tensor *const inputs[] = {[BASE] = view->base, [VIEW] = view};
-    if (view->of || !view->base || !tc_tape_lacks_writes(view->base, view) || !tc_tape_wants(INPUTS, inputs) || !find_part(&p, view)) return;
+    if (view->of || !view->base || !tc_tape_lacks_writes(view->base, view) || !tc_tape_wants(INPUTS, inputs) || !find_part(&p, view))
+        return;
     const tc_record record = {.op = &write_op,
                               .input_count = INPUTS,
                               .inputs = inputs,

@@ -20,14 +20,23 @@ tc_status tc_fail_cast(tc_error *err)
         "parameters outside of calls of modules (in training_step, or a hook of the training), or register a buffer instead");
 }
 
-static tc_status check_write(const tc_tensor *tensor, tc_error *err)
+/* The axis along which the tensor repeats its elements, or -1. */
+static int repeated_axis(const tc_tensor *tensor)
 {
     for (int i = 0; i < tensor->ndim; i++)
-        if (tensor->strides[i] == 0 && tensor->shape[i] > 1 && tensor->numel > 1)
-            return tc_fail(err, TC_ERROR_VALUE,
-                           "this tensor repeats its elements along axis %d (expand), so that a write to one would be seen in others; write "
-                           "to a clone()",
-                           i);
+        if (tensor->strides[i] == 0 && tensor->shape[i] > 1 && tensor->numel > 1) return i;
+    return -1;
+}
+
+static tc_status check_write(const tc_tensor *tensor, tc_error *err)
+{
+    const int axis = repeated_axis(tensor);
+    if (axis >= 0)
+        return tc_fail(
+            err, TC_ERROR_VALUE,
+            "this tensor repeats its elements along axis %d (expand), so that a write to one would be seen in others; write to a "
+            "clone()",
+            axis);
     if (tensor->storage->is_cast) return tc_fail_cast(err);
     if (!tensor->storage->writable)
         return tc_fail(err, TC_ERROR_VALUE, "this tensor shares read-only memory and cannot be written in place; write to a clone()");
@@ -38,8 +47,8 @@ static tc_status check_write(const tc_tensor *tensor, tc_error *err)
     return TC_OK;
 }
 
-/* Gives the write to `tensor` a new version. A tensor that was up to date stays so; others with a history that share the memory do not, except
- * where the caller knows what they do: under no_grad(), or to a detached tensor. */
+/* Gives the write to `tensor` a new version. A tensor that was up to date stays so; others with a history that share the memory do not,
+ * except where the caller knows what they do: under no_grad(), or to a detached tensor. */
 static void raise_version(tc_tensor *tensor)
 {
     tc_storage *storage = tensor->storage;
@@ -106,12 +115,6 @@ tc_status tc_tape_begin_write(tc_tensor *target, const tc_record *record, tc_err
     return TC_OK;
 }
 
-bool tc_tape_is_stale(const tc_tensor *tensor)
-{
-    const tc_storage *storage = tensor->storage;
-    return tensor->version < atomic_load_explicit(tensor->node ? &storage->changed : &storage->traced, memory_order_acquire);
-}
-
 bool tc_tape_lacks_writes(const tc_tensor *target, const tc_tensor *part)
 {
     if (!part->wrote || tc_tape_is_stale(part) || !(tc_tape_is_stale(target) || target->version == TC_NEVER_STALE)) return false;
@@ -128,6 +131,7 @@ tc_status tc_tape_take_writes(tc_tensor *target, const tc_record *record, tc_err
 {
     const unsigned before = target->version;
     tc_node *node = NULL;
+    if (repeated_axis(target) >= 0) return TC_OK; /* the part may have been written; the rest of target is out of date */
     TC_TRY(check_write(target, err));
     if (!record || (before != TC_NEVER_STALE && !tc_tape_is_stale(target))) return TC_OK;
     target->version = tc_current_version(target); /* the record accounts for what has been written */

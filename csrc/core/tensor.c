@@ -299,7 +299,7 @@ static tc_status hold_memory(tc_tensor **out, tc_tensor *tensor, tc_error *err)
 
 tc_status tc_tensor_hold(tc_tensor **out, tc_tensor *tensor, tc_error *err)
 {
-    TC_TRY(tc_tape_renew_view(tensor, err));
+    if (tensor->base) TC_TRY(tc_tape_renew_view(tensor, err));
     TC_TRY(hold_memory(out, tensor, err));
     (*out)->base = tc_tensor_retain(tensor->base);
     (*out)->requires_grad = tensor->requires_grad;

@@ -93,31 +93,33 @@ void tc_hooks_release(tc_hook *list);
 
 struct tc_tensor {
     atomic_int references;
+    bool requires_grad; /* a leaf for which it was set; results are recognised by their node */
+    bool contiguous;    /* C order without gaps */
+    bool wrote;         /* all that changed the storage since `traced_before` and `changed_before` went through this tensor */
+    bool written;       /* of a call's own header: an in-place write changed its history */
     tc_storage *storage;
     char *data; /* element [0,...,0] */
     tc_dtype dtype;
     int ndim;
     int64_t numel;
-    bool requires_grad;     /* a leaf for which it was set; results are recognised by their node */
-    bool contiguous;        /* C order without gaps */
     int output;             /* which output of `node` this is */
     unsigned version;       /* of the storage when this tensor was made, or got its node; TC_NEVER_STALE when it is detached on purpose */
-    bool wrote;             /* all that changed the storage since the next two went through this tensor */
-    unsigned traced_before; /* `traced` and `changed` of the storage, before the first of those writes */
+    unsigned traced_before; /* `traced` and `changed` of the storage before the first write of those that `wrote` speaks of */
     unsigned changed_before;
     tc_node *node;          /* what computed it, when recorded; owned */
     tc_hook *_Atomic hooks; /* of a leaf; owned */
     tc_retained *retained;  /* of a result; owned, or NULL */
-    tc_tensor *base;        /* of a view, what it is a view of (tape_view.h); owned, has none itself. NULL for one that has a grad */
+    tc_tensor *base;        /* of a view: what it is a view of (tape_view.h); owned, has none itself. NULL for a tensor with a grad */
     tc_tensor *grad;        /* of a leaf; owned */
     tc_tensor *grad_slot;   /* where an optimizer wants the gradient, or NULL; owned */
     void *wrapper;          /* the host language's object for this tensor, borrowed, or NULL */
     tc_tensor *of;          /* of a call's own header (tc_tensor_hold): the tensor; owned. NULL for any other */
-    bool written;           /* of a call's own header: an in-place write changed its history */
     unsigned capture;       /* on a GPU: the number of the capture that made it, or whose argument it is (graph.h); else 0 */
     int64_t shape[TC_MAX_DIMS];
     int64_t strides[TC_MAX_DIMS]; /* in elements */
 };
+
+_Static_assert(sizeof(tc_tensor) <= 384, "the allocator would take 448 bytes: every small op would be a tenth slower");
 
 /* A tensor's storage, strides, dtype, history and gradient may be replaced while another thread computes with it. What guards them:
  * - The caller sees to it that nobody replaces what a call reads. The Python binding gives every call that runs without the GIL headers of

@@ -232,6 +232,11 @@ def test_views_that_repeat_elements_are_refused():
     y = tc.ones(3, requires_grad=True) * 2
     with pytest.raises(ValueError, match="repeats its elements"):
         y.expand(2, 3).add_(1)
+    z = y.expand(2, 3)
+    z[0] += 1  # a part that does not repeat any: the write is one to y, and z would have to know that it has it twice
+    assert y.tolist() == z.tolist()[1] == [3.0, 3.0, 3.0]
+    with pytest.raises(RuntimeError, match="shares memory that was written in place"):
+        z.sum()
     windows = y.unfold(0, 2, 1)
     y.mul_(3)
     with pytest.raises(RuntimeError, match="shares memory that was written in place"):
