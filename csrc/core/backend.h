@@ -20,8 +20,8 @@ typedef struct tc_backend {
     /* Memory of the device, aligned to TC_ALIGNMENT, from a cache. */
     TC_CHECKED tc_status (*allocate)(int index, size_t bytes, void **out, tc_error *err);
     void (*free)(int index, void *block, size_t bytes);
-    /* Tells whose version it is that writes to the memory raise, or NULL: the backend raises none. */
-    void (*own)(int index, void *block, atomic_uint *version);
+    /* Tells whose version writes to the memory raise, or NULL: the backend raises none. */
+    void (*own)(int index, void *block, struct tc_storage *owner);
     /* Bytes between this device and the host or itself; `to_host`, `from_host` say which side is host memory. */
     TC_CHECKED tc_status (*copy)(int index, void *to, bool to_host, const void *from, bool from_host, size_t bytes, tc_error *err);
     /* Chooses how plan->kernel computes `args` (plan.h). */

@@ -57,18 +57,18 @@ typedef struct tc_cuda_block {
     size_t bytes;
     tc_cuda_history history;
     struct tc_cuda_block *next_free;
-    atomic_uint *version; /* of the storage that has it, or NULL */
-    int graphs;           /* that name it: nobody else gets it meanwhile */
-    bool freed;           /* while graphs name it */
-    tc_cuda_graph *pool;  /* the graph in whose capture it was taken, or of whose function it is an argument, or NULL */
-    bool is_late;         /* another library may still work on it: cuda_wait.c waits before it lets go */
+    struct tc_storage *owner; /* or NULL */
+    int graphs;               /* that name it: nobody else gets it meanwhile */
+    bool freed;               /* while graphs name it */
+    tc_cuda_graph *pool;      /* the graph in whose capture it was taken, or of whose function it is an argument, or NULL */
+    bool is_late;             /* another library may still work on it: cuda_wait.c waits before it lets go */
     struct tc_cuda_block *next_late;
 } tc_cuda_block;
 
 /* The block that contains the address; NULL: not our memory, such as the host's. The lock is held. */
 tc_cuda_block *tc_cuda_block_of(int index, const void *address);
-/* The version of the storage that has the block at `memory`, which work of graphs raises. Until it is freed. */
-void tc_cuda_own(int index, void *memory, atomic_uint *version);
+/* The storage that has the block at `memory`, whose version work of graphs raises. Until it is freed. */
+void tc_cuda_own(int index, void *memory, struct tc_storage *owner);
 /* Would this thread's work have to wait before it writes there? The lock is held. */
 bool tc_cuda_would_wait(int index, const tc_cuda_history *history);
 

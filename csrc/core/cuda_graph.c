@@ -456,8 +456,8 @@ static tc_status put(tc_cuda_graph *graph, const tc_cuda_api *api, tc_error *err
     if (!code) code = api->launch_graph(graph->exec, work.stream);
     /* The host's calls in the capture have raised the versions for the first start. */
     for (int64_t i = 0; i < graph->uses.count && !code && graph->starts > 0; i++) {
-        atomic_uint *version = graph->uses.items[i].block->version;
-        if (version && graph->uses.items[i].writes) atomic_fetch_add_explicit(version, 1, memory_order_acq_rel);
+        tc_storage *owner = graph->uses.items[i].block->owner;
+        if (owner && graph->uses.items[i].writes) tc_storage_change(owner, true);
     }
     if (!code) graph->starts++;
     tc_cuda_end(&work);

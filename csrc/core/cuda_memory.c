@@ -64,10 +64,10 @@ static block *block_of(const device_memory *memory, const void *address)
 
 tc_cuda_block *tc_cuda_block_of(int index, const void *address) { return block_of(&memories[tc_cuda_slot(index)], address); }
 
-void tc_cuda_own(int index, void *memory, atomic_uint *version)
+void tc_cuda_own(int index, void *memory, struct tc_storage *owner)
 {
     tc_cuda_lock(index);
-    block_of(&memories[tc_cuda_slot(index)], memory)->version = version;
+    block_of(&memories[tc_cuda_slot(index)], memory)->owner = owner;
     tc_cuda_unlock(index);
 }
 
@@ -235,7 +235,7 @@ void tc_cuda_free(int index, void *memory, size_t bytes)
     device_memory *device = &memories[tc_cuda_slot(index)];
     tc_cuda_lock(index);
     block *freed = block_of(device, memory);
-    freed->version = NULL;
+    freed->owner = NULL;
     freed->freed = freed->graphs > 0;
     if (!freed->freed) {
         put_in_cache(device, freed);

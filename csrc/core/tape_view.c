@@ -114,7 +114,7 @@ void tc_tape_write_base(tc_tensor *view)
 static bool renewable_part(part *p, const tc_tensor *view)
 {
     const tc_tensor *base = view->base;
-    if (!base || !base->node || view->of) return false;
+    if (!base || view->of || !base->node) return false; /* a header of a call's own was renewed when it was made */
     return tc_tape_is_stale(view) && !tc_tape_is_stale(base) && find_part(p, view);
 }
 

@@ -55,9 +55,8 @@ static void raise_version(tc_tensor *tensor)
     const unsigned traced = atomic_load_explicit(&storage->traced, memory_order_acquire);
     const unsigned changed = atomic_load_explicit(&storage->changed, memory_order_acquire);
     const bool stays = !tc_tape_is_stale(tensor);
-    const unsigned now = atomic_fetch_add_explicit(&storage->version, 1, memory_order_acq_rel) + 1;
+    const unsigned now = tc_storage_change(storage, tc_grad_enabled() && tensor->version != TC_NEVER_STALE);
     if (tensor->version == TC_NEVER_STALE) return;
-    if (tc_grad_enabled()) atomic_store_explicit(&storage->changed, now, memory_order_release);
     if (!tensor->wrote || tensor->version < changed) {
         tensor->traced_before = traced;
         tensor->changed_before = changed;

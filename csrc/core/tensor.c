@@ -162,7 +162,7 @@ static tc_status storage_for(tc_storage **out, const tc_tensor *tensor, tc_devic
         return status;
     }
     storage->owned = true;
-    if (backend->own) backend->own(device.index, storage->data, &storage->version);
+    if (backend->own) backend->own(device.index, storage->data, storage);
     *out = storage;
     return TC_OK;
 }

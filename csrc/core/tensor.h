@@ -52,6 +52,15 @@ typedef struct tc_storage {
     tc_attachment *_Atomic attachments;
 } tc_storage;
 
+/* Raises the version for a write. `ends`: no history of what is in this memory is true after it, but that of who writes. Returns the new
+ * version. */
+static inline unsigned tc_storage_change(tc_storage *storage, bool ends)
+{
+    const unsigned now = atomic_fetch_add_explicit(&storage->version, 1, memory_order_acq_rel) + 1;
+    if (ends) atomic_store_explicit(&storage->changed, now, memory_order_release);
+    return now;
+}
+
 /* Adds to the storage's list. */
 void tc_attach(tc_storage *storage, tc_attachment *attachment);
 

@@ -174,3 +174,20 @@ def test_the_gradient_of_many_rows_of_a_table(emulated_gpu, emulated_library, dt
     for result in found:
         np.testing.assert_allclose(result.astype(np.float64), expected, rtol=4 * rounding, atol=100 * rounding)
     assert names == ["argsort_kernel"] * 5 + ["start_of_sorted_kernel", "backward_kernel"]
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_writes_through_views_have_the_cpus_gradients(emulated_gpu, dtype, rng):
+    values, results = array(rng, (3, 4), dtype), []
+    for device in ("cpu", emulated_gpu):
+        x = tc.tensor(values, device=device, requires_grad=True)
+        y = x * 2
+        column = y[:, 1]
+        y[0].add_(1)
+        y.T[2].mul_(x[:, 0])
+        y[1][1:] *= 0.5
+        column.mul_(column.detach().clone())
+        (y.sum() + column.sum()).backward()
+        results.append([host(part) for part in (y.detach(), column.detach(), x.grad)])
+    for ours, expected in zip(*reversed(results), strict=True):
+        np.testing.assert_array_equal(ours, expected)
