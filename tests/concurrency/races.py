@@ -191,11 +191,18 @@ def in_place_and_forward():
         t[np.arange(10)] = 1.0
         t.zero_()
 
+    def write_parts():
+        with contextlib.suppress(RuntimeError):  # as below
+            part = t[: N // 2]
+            part.add_(x[: N // 2])
+            t.T[0].mul_(2.0)
+            (part * 1.0).sum()
+
     def backward():
         with contextlib.suppress(RuntimeError):  # mostly: t was written in place, or its history is freed; there is hardly another moment
             (t @ x).sum().backward()
 
-    return loops(lambda: (t * 2.0).sum().item(), write, write, backward)
+    return loops(lambda: (t * 2.0).sum().item(), write, write, write_parts, backward)
 
 
 def arrays_and_data():
