@@ -437,6 +437,36 @@ def test_batches_of_one_go_together(tmp_path):
 FIRST = r(2, 5, 8)
 
 
+def parts_of_parts(self, x):
+    y = x * 2
+    before, first = y[:, 1:], y[:, 0]
+    y[:, 1:] *= 2
+    y[..., 0].zero_()
+    y[0][1][None] += first[0]
+    first.mul_(y[:, 1])
+    return y, before, first
+
+
+def parts_of_constants(self, x):
+    w = self.weight[:, :8] * 2
+    y = x + w[0]
+    w.add_(1)
+    table = tc.zeros(5, 8)
+    table[:, 0::2] = tc.arange(20.0).view(5, 4)
+    table[:, 1::2].copy_(tc.arange(20.0).view(5, 4).cos())
+    table[1:][0].add_(w[1])
+    mixed = tc.zeros(5, 8)
+    rest = x + mixed
+    mixed[0].add_(x[0, 1])
+    return y, x + table, rest + mixed, w
+
+
+@pytest.mark.parametrize("function", [parts_of_parts, parts_of_constants])
+def test_writes_to_parts(function, tmp_path):
+    """Also through views; values of constants are those of the moment."""
+    check(Function(function), FIRST, r(3, 5, 8), tmp_path=tmp_path)
+
+
 def elsewhere(x):
     """Computed in another thread, which the tracer does not see."""
     with ThreadPoolExecutor(1) as pool:
@@ -465,8 +495,9 @@ REFUSED = {
     r"permute\(dims=\) depends on lengths by no formula": lambda self, x: (
         x @ self.weight[:, :8].permute([x.shape[1] % 2, 1 - x.shape[1] % 2])
     ),  # one memory
-    "memory that another Tensor shares": lambda self, x: [y := x * 1, z := y[:, 0], y.zero_(), z][-1],
+    "memory that another Tensor shares": lambda self, x: [y := x * 1, z := y.transpose(0, 1), y.zero_(), z][-1],
     "in place to weight, by zero_": lambda self, x: [self.weight.zero_(), x][-1],
+    "in place to weight, by copy_": lambda self, x: [self.weight[0].add_(x[0, 0, 0]), x][-1],
     "there before the call": lambda self, x: [self.__dict__.setdefault("state", tc.ones(8)).add(x[0, 0]), self.state.fill_(1.0), x][-1],
     "strides= of Conv depends on lengths": lambda self, x: F.conv1d(x.reshape(-1, 8, 1), self.weight.T[:, :, None], stride=x.shape[1]),
     "drops weights in eval mode": lambda self, x: F.scaled_dot_product_attention(x, x, x, dropout_p=0.5),

@@ -142,7 +142,9 @@ class Tracer:
         self._places: dict[int, int] = {}  # of the Tensor with this id
         self._alive: dict[int, Tensor] = {}
         self._stale: set[int] = set()
+        self._windows: dict[int, tuple[Tensor, Any]] = {}  # x and the key of a Tensor x[key] in the memory of x, by its id
         self._made: set[int] = set()  # constants that the call itself makes
+        self._constants: list[Tensor] = []  # the others, to whose memory it does not write
 
     # ---- values ----------------------------------------------------------------------------------------------------------
 
@@ -162,15 +164,19 @@ class Tracer:
         if id(tensor) not in self._places:
             name = self.names.get(id(tensor))
             constant = Value("constant", tensor.shape, tensor.dtype, name, tensor.detach(), depends=False)
+            self._constants.append(tensor)
             return self._add(tensor, constant)
         if id(tensor) in self._stale and not self.trace.values[self._places[id(tensor)]].depends:
             self._stale.discard(id(tensor))  # numbers that depend on lengths only: what they are now
             return self._add(tensor, Value("constant", tensor.shape, tensor.dtype, None, tensor.detach().clone(), depends=False))
         if id(tensor) in self._stale:
-            raise ExportError(
-                "forward writes in place to memory that another Tensor shares, and reads that Tensor afterwards; write t = t + x instead "
-                "of t += x there, or clone() first"
-            )
+            if id(tensor) not in self._windows:
+                raise ExportError(
+                    "forward writes in place to memory that another Tensor shares, and reads that Tensor afterwards; write t = t + x "
+                    "instead of t += x there, or clone() first"
+                )
+            base, key = self._windows[id(tensor)]  # what it is now
+            self._record("getitem", {"self": self.ref(base), "key": key}, [tensor], depends=True)
         return Ref(self._places[id(tensor)])
 
     def leaf(self, kind: str, value: Any) -> Any:
@@ -228,19 +234,24 @@ class Tracer:
         # What is no number or Tensor (a dtype, a device) shows in the results.
         bound = {name: self.leaf(kind, value) for name, (kind, value) in _bind(op, args, kwargs).items() if kind not in "ow"}
         depends = any(self.trace.values[ref.place].depends for ref in refs_in(bound))
-        if op in _WRITING:
-            value = self.trace.values[self._places[id(found[0])]]
-            if value.source == "constant" and id(found[0]) not in self._made:
-                what = value.name or "a Tensor that was there before the call"
-                raise ExportError(f"forward writes in place to {what}, by {op}: a graph has no state")
-            self._write(found[0], depends)
+        if op not in _WRITING:
+            self._record(op, bound, found, depends)
+        elif op != "setitem" or not self._has_window(found[0], bound["key"], args[2]):
+            self._write(op, bound, found[0], depends)
+        if op == "getitem" and not any(refs_in(bound["key"])):
+            self._windows[id(result)] = args[0], bound["key"]
+
+    def _record(self, op: str, bound: dict[str, Any], found: list, depends: bool) -> None:
         results: list[Ref | None] = []
         for tensor in found:
             if tensor is None:
                 results.append(None)
                 continue
-            kept = None if depends else _frozen(op, tensor)
+            kept = None if depends else tensor.detach()
+            if kept is not None and not any(_overlap(kept, constant) for constant in self._constants):
+                kept = kept.clone()  # forward may write there
             results.append(self._add(tensor, Value("result", tensor.shape, tensor.dtype, None, kept, depends)))
+            self._stale.discard(id(tensor))
         self.trace.calls.append(Call(op, bound, results))
 
     def _check_numbers(self, op: str, tensor: Tensor) -> None:
@@ -251,21 +262,52 @@ class Tracer:
                 "with them outside the library, as a custom_op does; use where(), and ops of Tensors"
             )
 
-    def _write(self, tensor: Tensor, depends: bool) -> None:
+    def _has_window(self, base: Tensor, key: Any, value: Any) -> bool:
+        """Whether base[key] = value ends a base[key] op= ..., which has been recorded when its value was written."""
+        window, stale = self._windows.get(id(value)), {id(base), id(value)} & self._stale
+        return window is not None and window[0] is base and window[1] == key and not stale
+
+    def _write(self, op: str, bound: dict[str, Any], tensor: Tensor, depends: bool) -> None:
+        """Records a write to a Tensor, and to those that it is a window of, as far as their values are known."""
+        bases = []
+        written = tensor
+        while True:
+            value = self.trace.values[self._places[id(written)]]
+            if value.source == "constant" and id(written) not in self._made:
+                what = value.name or "a Tensor that was there before the call"
+                raise ExportError(f"forward writes in place to {what}, by {op}: a graph has no state")
+            if id(written) not in self._windows:
+                break
+            written, key = self._windows[id(written)]
+            if id(written) in self._stale:
+                break
+            bases.append((written, key, Ref(self._places[id(written)])))
+        self._outdate(tensor, depends)
+        self._record(op, bound, [tensor], depends)
+        for base, key, before in bases:
+            depends |= self.trace.values[before.place].depends
+            self._record("setitem", {"self": before, "key": key, "value": Ref(self._places[id(tensor)])}, [base], depends)
+            tensor = base
+
+    def _root(self, tensor: Tensor) -> Tensor:
+        while id(tensor) in self._windows:
+            tensor = self._windows[id(tensor)][0]
+        return tensor
+
+    def _outdate(self, written: Tensor, depends: bool) -> None:
         """Tensors over the same memory have a value that is not known any more, and depends on inputs if what was written does."""
-        low, high = _memory(tensor)
+        root = self._root(written)
         for key, other in self._alive.items():
-            if key != id(tensor) and other.device == tensor.device:
-                start, end = _memory(other)
-                if start < high and low < end:
-                    self._stale.add(key)
-                    self.trace.values[self._places[key]].depends |= depends
-        self._stale.discard(id(tensor))
+            # windows of one Tensor wherever they are: whether they overlap may depend on lengths
+            if key != id(written) and (self._root(other) is root or _overlap(other, written)):
+                self._stale.add(key)
+                self.trace.values[self._places[key]].depends |= depends
 
 
-def _frozen(op: str, tensor: Tensor) -> Tensor:
-    """What a result of constants is now. Memory that the op made may be written to later."""
-    return tensor.detach().clone() if op in ("empty", "full", "tensor") or op in _WRITING else tensor.detach()
+def _overlap(a: Tensor, b: Tensor) -> bool:
+    """Whether the Tensors may have elements in common."""
+    (a_low, a_high), (b_low, b_high) = _memory(a), _memory(b)
+    return a.device == b.device and a_low < b_high and b_low < a_high
 
 
 def _memory(tensor: Tensor) -> tuple[int, int]:
