@@ -86,6 +86,11 @@ static int read_sizes(int64_t *sizes, PyObject *const *items, Py_ssize_t count, 
     int64_t left = length;
     bool good = true;
     for (Py_ssize_t i = 0; i < count; i++) {
+        if (!PyIndex_Check(items[i])) {
+            PyErr_Format(PyExc_TypeError, "split_size must be an int or a sequence of ints; number %zd of the sequence is %R, a %s", i,
+                         items[i], Py_TYPE(items[i])->tp_name);
+            return -1;
+        }
         PyObject *index = PyNumber_Index(items[i]);
         if (!index) return -1;
         sizes[i] = PyLong_AsLongLong(index);
@@ -116,7 +121,9 @@ static PyObject *run_split(tcpy_call *call)
         if (size < 1) return PyErr_Format(PyExc_ValueError, "split_size must be at least 1, got %lld", (long long)size);
         return even_slices(call, axis, size, 1);
     }
-    PyObject *items = tcpy_items(given, "split_size must be an int or a sequence of ints");
+    /* a str is a sequence as well */
+    PyObject *items = tcpy_items(PyUnicode_Check(given) ? Py_None : given, "split_size must be an int or a sequence of ints, not %s",
+                                 Py_TYPE(given)->tp_name);
     if (!items) return NULL;
     const Py_ssize_t count = PyTuple_GET_SIZE(items);
     int64_t *sizes = new_lengths(count);

@@ -116,7 +116,9 @@ def test_a_split_into_any_number_of_pieces():
         ([3, -1], ValueError, "at least 0"),
         ([2**63 - 1, 2**63 - 1, 4], ValueError, "add up to"),
         ([1.5, 0.5], TypeError, "float"),
-        (1.5, TypeError, "split_size must be an int or a sequence of ints"),
+        (1.5, TypeError, "split_size must be an int or a sequence of ints, not float"),
+        ("mean", TypeError, "split_size must be an int or a sequence of ints, not str"),
+        ([1, "x"], TypeError, "split_size must be .* ints; number 1 of the sequence is 'x', a str"),
         (0, ValueError, "at least 1, got 0"),
     ],
 )
