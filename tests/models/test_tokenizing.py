@@ -14,11 +14,19 @@ from words import write_tokenizer
 tokenizers = pytest.importorskip("tokenizers")
 
 
+def set_config(folder, **values):
+    """Adds values to a folder's tokenizer_config.json."""
+    path = folder / "tokenizer_config.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **values}))
+
+
+@pytest.mark.parametrize("side", ["right", "left"])
 @pytest.mark.parametrize("length", [4, 5, 6, 7, 12, 13])
-def test_texts_are_cut_off_as_by_the_package(tmp_path, length):
+def test_texts_are_cut_off_as_by_the_package(tmp_path, length, side):
     write_tokenizer(tmp_path)
+    set_config(tmp_path, truncation_side=side)
     ours, theirs = Tokenizer(str(tmp_path), length, pairs=True), tokenizers.Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
-    theirs.enable_truncation(length)
+    theirs.enable_truncation(length, direction=side)
     draw = random.Random(length)
     sizes = [(n, m) for n in range(length + 2) for m in range(length + 2)] + [(50, 60), (60, 50), (60, 60), (1, 70), (70, 0)]
     pairs = [tuple("".join(draw.choices("abcxyz", k=n)) for n in both) for both in sizes]
@@ -26,8 +34,16 @@ def test_texts_are_cut_off_as_by_the_package(tmp_path, length):
         found = [(ids.tolist(), types.tolist()) for ids, types in ours(texts)]
         assert found == [(e.ids, e.type_ids) for e in theirs.encode_batch(texts)]
     words = [list(first) for first, _ in pairs]
+    theirs.enable_truncation(length)  # words that are cut off are read next
     found = [[None if word < 0 else word for word in numbers] for _, _, numbers in ours.words(words)]
     assert found == [e.word_ids for e in theirs.encode_batch(words, is_pretokenized=True)]
+
+
+def test_an_unknown_side_is_refused(tmp_path):
+    write_tokenizer(tmp_path)
+    set_config(tmp_path, truncation_side="middle")
+    with pytest.raises(tc.CheckpointError, match="truncation_side = 'middle'; expected 'left' or 'right'"):
+        Tokenizer(str(tmp_path), 12)
 
 
 _LONG = """

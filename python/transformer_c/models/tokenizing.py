@@ -25,7 +25,8 @@ class Tokenizer:
     ----------
     folder : str
     max_length : int
-        Longer texts are cut off there, special tokens included. What the file itself says of truncation, padding and dropout is not used.
+        Longer texts are cut off there, special tokens included: at their ends, or at their beginnings where tokenizer_config.json has
+        ``truncation_side`` "left". What tokenizer.json says of truncation, padding and dropout is not used.
     pairs : bool
         Whether texts come in pairs.
 
@@ -43,7 +44,11 @@ class Tokenizer:
         if getattr(self._tokenizer.model, "dropout", None):  # of byte pairs: a text would have other tokens each time
             self._tokenizer.model.dropout = None
         self.max_length = max_length
-        self.config = mapping(os.path.join(folder, "tokenizer_config.json"))
+        path = os.path.join(folder, "tokenizer_config.json")
+        self.config = mapping(path)
+        self._side = self.config.get("truncation_side", "right")
+        if self._side not in ("left", "right"):
+            raise CheckpointError(f"{path!r} has truncation_side = {self._side!r:.80}; expected 'left' or 'right'")
         special = self._tokenizer.num_special_tokens_to_add(pairs)
         if max_length <= special:
             raise ValueError(
@@ -55,16 +60,19 @@ class Tokenizer:
         """(ids, types), int64, of each text or pair of texts."""
         with _refusing("the tokenizer failed"):
             found = self._tokenizer.encode_batch(list(texts))
-        return [self._cut_off(e, e.ids, e.type_ids) for e in found]
+        return [self._cut_off(e, self._side, e.ids, e.type_ids) for e in found]
 
     def words(self, texts: Sequence[Sequence[str]]) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-        """(ids, types, words), int64, of texts that are lists of words; the number of each token's word, -1 where it has none."""
+        """(ids, types, words), int64, of texts that are lists of words; the number of each token's word, -1 where it has none.
+
+        They are cut off at their ends: what is left of a text is read next.
+        """
         with _refusing("the tokenizer failed"):
             self._of_words = self._of_words or _for_words(self._tokenizer)
             found = self._of_words.encode_batch([list(text) for text in texts], is_pretokenized=True)
-        return [self._cut_off(e, e.ids, e.type_ids, [-1 if word is None else word for word in e.word_ids]) for e in found]
+        return [self._cut_off(e, "right", e.ids, e.type_ids, [-1 if word is None else word for word in e.word_ids]) for e in found]
 
-    def _cut_off(self, encoding: Any, *columns: list[int]) -> Any:
+    def _cut_off(self, encoding: Any, side: str, *columns: list[int]) -> Any:
         """Numbers of the tokens of a text, int64, without those that are too many.
 
         The package would keep what it cuts off: of a pair every part of one text with every part of the other, 3 GB of two texts of 20,000 words.
@@ -72,7 +80,7 @@ class Tokenizer:
         arrays = tuple(np.array(column, np.int64) for column in columns)
         if len(arrays[0]) <= self.max_length:
             return arrays
-        kept = _kept(encoding.sequence_ids, self.max_length)
+        kept = _kept(encoding.sequence_ids, self.max_length, side)
         return tuple(array[kept] for array in arrays)
 
     def save(self, folder: str) -> None:
@@ -85,8 +93,9 @@ class Tokenizer:
             write_json(path, {**mapping(path), "max_seq_length": self.max_length})
 
 
-def _kept(parts: list[int | None], most: int) -> np.ndarray:
-    """The numbers of the at most `most` tokens that are left: those of no text, and the first of each text, by the package's rule "longest first".
+def _kept(parts: list[int | None], most: int, side: str) -> np.ndarray:
+    """The numbers of the at most `most` tokens that are left when texts are cut off at a side: those of no text, and the first or last of each
+    text, by the package's rule "longest first".
 
     `parts` has 0 or 1 for a token of the first or second text. The longer text loses tokens until both have half of the room; of an odd
     number the longer one has one more, or of equal ones the second.
@@ -95,8 +104,9 @@ def _kept(parts: list[int | None], most: int) -> np.ndarray:
     texts = [np.flatnonzero(numbers == part) for part in (0, 1)]
     room = max(0, most - int((numbers < 0).sum()))
     short = min(*map(len, texts), room // 2)
-    left = (room - short, short) if len(texts[0]) > len(texts[1]) else (short, room - short)
-    return np.sort(np.concatenate([np.flatnonzero(numbers < 0), texts[0][: left[0]], texts[1][: left[1]]]))
+    counts = (room - short, short) if len(texts[0]) > len(texts[1]) else (short, room - short)
+    own = [text[:count] if side == "right" else text[len(text) - count :] for text, count in zip(texts, counts, strict=True)]
+    return np.sort(np.concatenate([np.flatnonzero(numbers < 0), *own]))
 
 
 def _for_words(tokenizer: Any) -> Any:
