@@ -60,6 +60,18 @@ def test_heads(case, task):
         close(case, run(case, model, dtype), arrays[task], tolerance)
 
 
+@pytest.mark.parametrize("case", [case for case in CASES if "ids" in CASES[case][1]])
+def test_padding_inside_a_text_gets_no_gradient(case):
+    """Nor does the position that padding has where positions count the other tokens."""
+    options, arrays = CASES[case]
+    model, ids = tc.convert.from_hf(state_of(arrays), options["config"]), tc.tensor(arrays["ids"])
+    padding = model.words.padding_idx
+    ids[:, 2] = padding
+    model(ids).square().sum().backward()
+    for table in (model.words, *([model.positions] if model.places(ids) is not None else [])):
+        assert not table.weight.grad[padding].numpy().any() and table.weight.grad.numpy().any()
+
+
 def reference_map(layer, x, visible, width):
     """softmax(q k^T / sqrt(D) + bias) over the keys that there are, (B, H, T, T); of packed texts 0 beyond their ends."""
     if "sequence_lengths" in visible:

@@ -48,6 +48,7 @@ class Roberta(Bert):
         self.longest -= self.padding + 1
         if self.longest < 1:
             raise config.refuse("max_position_embeddings", f"more than pad_token_id + 1 = {self.padding + 1}")
+        self.positions.padding_idx = self.padding
 
     def places(self, ids: Tensor) -> Tensor:
         return count_positions(ids, self.padding or 0)
