@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import transformer_c as tc
+from folders import sizes
 from golden import load
 from transformer_c.models.architectures import ARCHITECTURES
 
@@ -70,6 +71,17 @@ def test_padding_inside_a_text_gets_no_gradient(case):
     model(ids).square().sum().backward()
     for table in (model.words, *([model.positions] if model.places(ids) is not None else [])):
         assert not table.weight.grad[padding].numpy().any() and table.weight.grad.numpy().any()
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if "ids" in CASES[case][1]])
+def test_new_embeddings_of_padding_are_zero(case):
+    """As in transformers, whose numbers of words these are where config.json is silent."""
+    model = tc.models.create({"model_type": case, **sizes(width=8, heads=2, hidden=8, layers=1)})
+    for table in (model.words, model.positions):
+        zero = np.flatnonzero(~table.weight.detach().numpy().any(1)).tolist()
+        assert zero == ([] if table.padding_idx is None else [table.padding_idx])
+    words = {"roberta": 50265, "mpnet": 30527}
+    assert model.words.num_embeddings == words.get(case, 30522)
 
 
 def reference_map(layer, x, visible, width):

@@ -13,7 +13,7 @@ import numpy as np
 from .. import nn
 from .._core import Tensor
 from .._names import explained
-from .._tensor import as_tensor, cat
+from .._tensor import as_tensor, cat, no_grad
 from ..checkpoint import CheckpointError
 from ..checkpoint.safetensors_file import release
 from .architectures import ARCHITECTURES
@@ -154,7 +154,7 @@ def assemble(values: Any, state: Mapping[str, Any], task: str | None, dtype: Any
 
 @explained({"dtype": "tc.models.create(config).to(dtype)", "device": "tc.models.create(config).to(device)"})
 def create(config: Any, *, task: str | None = None) -> nn.Module:
-    """A new model of an architecture, with random weights: N(0, initializer_range) as in transformers, biases of 0.
+    """A new model of an architecture, with random weights: N(0, initializer_range) as in transformers, biases and the embeddings of padding 0.
 
     Parameters
     ----------
@@ -197,7 +197,7 @@ def _make(config: Config, kind: Any, task: str | None, pooler: bool) -> Any:
 
 
 def _draw(model: Any, keys: set[str], config: Config) -> None:
-    """Initial values of these parameters: matrices N(0, initializer_range), norms 1, everything else 0."""
+    """Initial values of these parameters: matrices N(0, initializer_range), norms 1, everything else 0, as the embeddings of padding."""
     spread = config.number("initializer_range", 0.02)
     for key, parameter in model.named_parameters():
         if key in keys:
@@ -207,6 +207,10 @@ def _draw(model: Any, keys: set[str], config: Config) -> None:
                 nn.init.normal_(parameter, 0.0, spread)
             else:
                 nn.init.zeros_(parameter)
+    for name, layer in model.named_modules():
+        if f"{name}.weight" in keys and getattr(layer, "padding_idx", None) is not None:
+            with no_grad():
+                layer.weight[layer.padding_idx] = 0.0
 
 
 def _check_sizes(config: Config, kind: Any, task: str | None, shapes: Mapping[str, tuple[int, ...]]) -> None:

@@ -67,9 +67,11 @@ class XLMRoberta(Roberta):
     """RoBERTa with the words of a hundred languages."""
 
     table = replace(TABLE, model_type="xlm-roberta", name="XLMRoberta", vocabulary=None)  # a sentencepiece model
+    WORDS = 30522
 
 
 class Camembert(Roberta):
     """RoBERTa with French words."""
 
     table = replace(TABLE, model_type="camembert", name="Camembert", vocabulary=None)  # a sentencepiece model
+    WORDS = 30522
