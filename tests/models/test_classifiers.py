@@ -372,3 +372,12 @@ def test_labels_that_are_members_of_an_enum():
     classifier = tc.models.TextClassifier(pretrained(), tokenizer=letters, epochs=1, random_state=0)
     classifier.fit(TEXTS[:4], [Mood.GOOD, Mood.BAD, Mood.BAD, "good"])
     assert classifier.classes_.tolist() == ["bad", "good"]
+
+
+def test_another_number_of_labels_drops_their_names(tmp_path):
+    """As in transformers: the configuration of one model is used for another."""
+    first = tc.models.create({**CONFIG, "id2label": {"0": "no", "1": "yes"}}, task="text-classification")
+    tc.models.save(tc.models.create({**first.config, "num_labels": 3}, task="text-classification"), tmp_path)
+    model = tc.models.load(tmp_path, task="text-classification")
+    assert first.labels == ["no", "yes"] and model.labels == ["LABEL_0", "LABEL_1", "LABEL_2"]
+    assert tc.models.create({**first.config, "num_labels": 2}, task="text-classification").labels == ["no", "yes"]

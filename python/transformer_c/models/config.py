@@ -150,9 +150,9 @@ class Config:
         return value
 
     def labels(self) -> list[str]:
-        """The names of the classes, in order; two by default, as in transformers."""
-        names = self.values.get("id2label")
-        if names is None:
+        """The names of the classes, in order; two by default, and none of ``id2label`` where ``num_labels`` is another number, as in transformers."""
+        names, said = self.values.get("id2label"), self.values.get("num_labels")
+        if names is None or (isinstance(names, Mapping) and said not in (None, len(names))):
             return [f"LABEL_{i}" for i in range(self.size("num_labels", 2, most=MAX_LABELS))]
         if not isinstance(names, Mapping) or not names or not all(isinstance(v, (str, int, float)) for v in names.values()):
             raise self.refuse("id2label", "a mapping of numbers to names")
