@@ -78,6 +78,24 @@ def test_a_saved_tokenizer_is_a_tokenizer_json(tmp_path):
             assert np.array_equal(a, c) and np.array_equal(b, d)
 
 
+def test_tokenizer_config_is_more_than_tokenizer_json(tmp_path):
+    """As in transformers, whose classes of an architecture set these; PreTrainedTokenizerFast takes the file as it is."""
+    cases = {
+        "bert": ({"do_lower_case": False}, "Hello"),
+        "mpnet": ({"strip_accents": False}, "café"),
+        "roberta": ({"add_prefix_space": True}, "wow"),
+    }
+    for kind, (values, text) in cases.items():
+        folder = write(tmp_path / kind, kind)
+        before = ids(folder, [text])
+        Tokenizer(folder, 40).save(folder)
+        after = ids(write(tmp_path / kind, kind, **values), [text])
+        write(tmp_path / "vocabulary", kind, **values)
+        assert (tmp_path / kind / "tokenizer.json").exists()
+        assert after == ids(str(tmp_path / "vocabulary"), [text]) != before
+        assert ids(write(tmp_path / kind, kind, tokenizer_class="PreTrainedTokenizerFast", **values), [text]) == before
+
+
 def test_an_encoder(tmp_path):
     tc.models.save(tc.models.create(CONFIG), tmp_path)
     write(tmp_path, "bert", model_max_length=12)

@@ -13,8 +13,12 @@ from ..checkpoint import CheckpointError
 from ..checkpoint.files import write_atomically
 from .architectures import ARCHITECTURES
 from .folder import contents, mapping, write_json
-from .vocabularies import tokenizer_of
+from .vocabularies import configure, tokenizer_of
 
+_AS_IN_ITS_FILE = (
+    "PreTrainedTokenizerFast",
+    "TokenizersBackend",
+)  # transformers' classes of tokenizers that tokenizer.json alone says all of
 MAX_TOKENIZER = 1 << 28  # bytes of tokenizer.json; those of multilingual models have 17 MB
 
 
@@ -146,7 +150,10 @@ def _read(folder: str) -> Any:
         raise CheckpointError(f"{folder!r} has no tokenizer.json{also}")
     data = contents(path, MAX_TOKENIZER)
     with _refusing(f"{path!r} is not a tokenizer that can be read"):
-        return tokenizers.Tokenizer.from_buffer(data)
+        made = tokenizers.Tokenizer.from_buffer(data)
+    if mapping(os.path.join(folder, "tokenizer_config.json")).get("tokenizer_class") not in _AS_IN_ITS_FILE:
+        configure(made, folder)
+    return made
 
 
 class _refusing:

@@ -12,6 +12,15 @@ from .folder import contents, mapping, read_json
 
 MAX_VOCABULARY = 1 << 26  # bytes of a file of words; those of multilingual models have 5 MB
 
+# Options of tokenizer_config.json, by the class of what they are set of: its own word for each, and what is allowed besides true and false.
+_OPTIONS: dict[str, dict[str, tuple[str, Any]]] = {
+    "BertNormalizer": {
+        "do_lower_case": ("lowercase", True),
+        "tokenize_chinese_chars": ("handle_chinese_chars", True),
+        "strip_accents": ("strip_accents", None),
+    },
+    "ByteLevel": {"add_prefix_space": ("add_prefix_space", False)},
+}
 _NEEDED = ("unk_token", "cls_token", "sep_token")
 
 
@@ -37,7 +46,8 @@ def tokenizer_of(folder: str, tokenizers: Any) -> Any:
         raise CheckpointError(f"{more!r} has tokens of its own; only a tokenizer.json can have them")
     words = _words(paths[0]) if len(paths) == 1 else _numbers(paths[0])
     special = _special({**named, **mapping(os.path.join(folder, "special_tokens_map.json")), **values}, named, words, paths[0])
-    made = _word_piece(tokenizers, words, special, values, folder) if len(paths) == 1 else _byte_pairs(tokenizers, words, paths[1], values)
+    made = _word_piece(tokenizers, words, special) if len(paths) == 1 else _byte_pairs(tokenizers, words, paths[1])
+    configure(made, folder)
     cls, sep = special["cls_token"], special["sep_token"]
     made.post_processor = tokenizers.processors.TemplateProcessing(
         single=[cls, "$A", sep],
@@ -50,33 +60,33 @@ def tokenizer_of(folder: str, tokenizers: Any) -> Any:
     return made
 
 
-def _word_piece(tokenizers: Any, words: dict[str, int], special: dict[str, str], values: Mapping[str, Any], folder: str) -> Any:
-    flags = {}
-    for name, default in (("do_lower_case", True), ("tokenize_chinese_chars", True), ("strip_accents", None)):
-        flags[name] = values.get(name, default)
-        if flags[name] is not default and type(flags[name]) is not bool:
-            raise CheckpointError(
-                f"{os.path.join(folder, 'tokenizer_config.json')!r} has {name} = {flags[name]!r:.80}; expected true or false"
-            )
+def configure(tokenizer: Any, folder: str) -> None:
+    """Sets what a folder's tokenizer_config.json says of a tokenizer's parts: as in transformers, other files are less."""
+    path = os.path.join(folder, "tokenizer_config.json")
+    values = mapping(path)
+    for part in (tokenizer.normalizer, tokenizer.pre_tokenizer):
+        for name, (own, also) in _OPTIONS.get(type(part).__name__, {}).items():
+            value = values.get(name, also)
+            if value is not also and type(value) is not bool:
+                raise CheckpointError(f"{path!r} has {name} = {value!r:.80}; expected true or false")
+            if name in values:
+                setattr(part, own, value)
+
+
+def _word_piece(tokenizers: Any, words: dict[str, int], special: dict[str, str]) -> Any:
     made = tokenizers.Tokenizer(tokenizers.models.WordPiece(words, unk_token=special["unk_token"]))
-    made.normalizer = tokenizers.normalizers.BertNormalizer(
-        clean_text=True,
-        handle_chinese_chars=flags["tokenize_chinese_chars"],
-        strip_accents=flags["strip_accents"],
-        lowercase=flags["do_lower_case"],
-    )
+    made.normalizer = tokenizers.normalizers.BertNormalizer(clean_text=True, handle_chinese_chars=True, strip_accents=None, lowercase=True)
     made.pre_tokenizer = tokenizers.pre_tokenizers.BertPreTokenizer()
     made.decoder = tokenizers.decoders.WordPiece()
     return made
 
 
-def _byte_pairs(tokenizers: Any, words: dict[str, int], merges: str, values: Mapping[str, Any]) -> Any:
+def _byte_pairs(tokenizers: Any, words: dict[str, int], merges: str) -> Any:
     pairs = [tuple(line.split(" ")) for line in _lines(merges) if line and not line.startswith("#version")]
     if not all(len(pair) == 2 for pair in pairs):
         raise CheckpointError(f"{merges!r} has lines that are no two words")
     made = tokenizers.Tokenizer(tokenizers.models.BPE(words, pairs))
-    space = values.get("add_prefix_space") is True
-    made.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=space)
+    made.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
     made.decoder = tokenizers.decoders.ByteLevel()
     return made
 
