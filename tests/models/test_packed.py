@@ -173,6 +173,17 @@ def test_padding_in_front(kind):
 
 
 @pytest.mark.parametrize("kind", KINDS)
+def test_a_text_that_begins_with_padding_has_no_first_token_to_be_judged_by(kind):
+    """Its scores would be those of zeros; one without any token has them."""
+    model, (ids, mask) = create(kind, "text-classification"), batch(kind, [4, 0, 2], 6)
+    mask[2] = np.roll(mask[2], 1)
+    for given in (mask, tc.tensor(mask.astype(np.float32))):
+        with pytest.raises(ValueError, match=r"text number 2 begins with padding \(mask\[2, 0\] is 0\).*pad texts at their ends"):
+            model(ids, given)
+    assert model(ids[:2], mask[:2]).shape == (2, 3)
+
+
+@pytest.mark.parametrize("kind", KINDS)
 def test_every_dropout_is_called_with_its_rate(kind, monkeypatch):
     """Of the embeddings, twice in each layer, and within attention; none where nothing is trained."""
     rates, model = [], create(kind, dropout=0.25)

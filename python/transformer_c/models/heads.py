@@ -6,10 +6,12 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
+
+from .. import _core, nn
 from .. import functional as F
-from .. import nn
 from .._core import Tensor
-from .._tensor import zeros
+from .._tensor import as_tensor, zeros
 from ..nn.parameter import Parameter
 from ..nn.transformer import activated
 from .config import Config
@@ -65,9 +67,21 @@ class TextClassification(WithHead):
         states = self.encoder(ids, mask, lengths, token_types)
         if not states.shape[1]:
             raise ValueError(f"ids have the shape {tuple(states.shape[:2])}; a text is judged by its first token, and there is none")
+        if mask is not None and not _core.is_traced():
+            _check_beginnings(as_tensor(mask).detach().cpu().numpy() != 0)
         x = states[:, 0]
         x = self.dropout(x) if self.dropout_first else x
         return self.out(self.dropout(activated(self.dense, ACTIVATIONS[self.activation], x)))
+
+
+def _check_beginnings(tokens: np.ndarray) -> None:
+    """Raises for texts with padding in front of their tokens, (B, T): their first states are 0."""
+    padded = np.flatnonzero(~tokens[:, 0] & tokens.any(1))
+    if padded.size:
+        raise ValueError(
+            f"text number {padded[0]} begins with padding (mask[{padded[0]}, 0] is 0), but a text is judged by its first token: pad texts at "
+            "their ends, as tokenizers with padding_side='right' do"
+        )
 
 
 class TokenClassification(WithHead):
