@@ -381,3 +381,18 @@ def test_another_number_of_labels_drops_their_names(tmp_path):
     model = tc.models.load(tmp_path, task="text-classification")
     assert first.labels == ["no", "yes"] and model.labels == ["LABEL_0", "LABEL_1", "LABEL_2"]
     assert tc.models.create({**first.config, "num_labels": 2}, task="text-classification").labels == ["no", "yes"]
+
+
+@pytest.mark.parametrize("task", [None, "text-classification"])
+def test_what_is_frozen_in_a_model_is_not_trained(task):
+    """But a new last layer is."""
+    source = pretrained(task).requires_grad_(False)
+    encoder = source if task is None else source.encoder
+    encoder.layers[1].requires_grad_(True)
+    classifier = tc.models.TextClassifier(source, tokenizer=letters, batch_size=4, random_state=0).fit(TEXTS, LABELS)
+    before, after = encoder.state_dict(), classifier.model_.encoder.state_dict()
+    changed = {key[:8] for key, value in after.items() if not np.array_equal(value.numpy(), before[key].numpy())}
+    assert changed == {"layers.1"}
+    trained = {key for key, parameter in classifier.model_.named_parameters() if parameter.requires_grad}
+    assert {key for key in trained if not key.startswith("encoder.layers.1.")} == {"out.weight", "out.bias"}
+    assert not any(parameter.requires_grad for parameter in encoder.layers[0].parameters())

@@ -12,7 +12,7 @@ from .config import Config
 from .folder import find, naming, read_config, read_weights
 from .heads import WithHead, other_task
 from .loading import assemble, check, kind_of, state_of
-from .names import plain
+from .names import plain, source
 from .problems import PROBLEMS, REGRESSION, SINGLE, Head, Problem
 
 
@@ -45,7 +45,10 @@ class Pretrained:
             self.head = self._own(problem) if self._has_head() else None
 
     def start(self, head: Head | None, dtype: Any) -> Any:
-        """A model with the pretrained weights and a head: the pretrained one where `head` is that, otherwise a new one."""
+        """A model with the pretrained weights and a head: the pretrained one where `head` is that, otherwise a new one.
+
+        What is frozen in a module is frozen in it, but a new last layer.
+        """
         config, state = dict(self.config), self._state()
         if head is not None:
             config["problem_type"] = head.problem.name if self._task == "text-classification" else None
@@ -55,12 +58,19 @@ class Pretrained:
             config["label2id"] = {name: i for i, name in enumerate(names)}
             config["labels_are_integers"] = head.classes.dtype.kind in "iu"
             config.pop("num_labels", None)
-        if self.head is None or head is not self.head:
+        is_new = self.head is None or head is not self.head
+        if is_new:
             files = plain(state, self._kind)
             dropped = {files.get(f"{self._layers['out']}.{leaf}") for leaf in ("weight", "bias")}
             state = {key: value for key, value in state.items() if key not in dropped}
         with naming(self.path):
-            return assemble(config, state, self._task, dtype, owned=True)[0]
+            made = assemble(config, state, self._task, dtype, owned=True)[0]
+        if self._module is not None:
+            frozen = {name for key, p in self._module.named_parameters() if not p.requires_grad for name in source(key, self._module)}
+            for key, parameter in made.named_parameters():
+                if frozen.issuperset(source(key, made)) and not (is_new and key.startswith("out.")):
+                    parameter.requires_grad_(False)
+        return made
 
     def _state(self) -> dict[str, Any]:
         """The weights, which the taker may change: those that were read to see the head, or read again."""

@@ -19,8 +19,8 @@ class TextClassifier(Classifier):
     Parameters
     ----------
     model : str, path-like or Module
-        A folder of transformers', or a model of ``tc.models``, which is not changed. Where it has a head for texts, ``predict`` works without a
-        ``fit``.
+        A folder of transformers', or a model of ``tc.models``, which is not changed; what is frozen in it (``requires_grad_(False)``) is not
+        trained. Where it has a head for texts, ``predict`` works without a ``fit``.
     num_labels : int, optional
         The number of classes where the labels are ints from 0 of which some may not occur; otherwise they are counted. 1 means regression.
     problem_type : {"single_label_classification", "multi_label_classification", "regression"}, optional
