@@ -32,6 +32,7 @@ class Widths(NamedTuple):
     eps: float
     dropout: float
     attention_dropout: float
+    drops_attended: bool = True  # whether `dropout` is also applied to what attention gives, besides embeddings and networks
 
 
 class Config:

@@ -61,6 +61,7 @@ class DistilBert(TextEncoder):
             eps=1e-12,
             dropout=config.number("dropout", 0.1),
             attention_dropout=config.number("attention_dropout", 0.1),
+            drops_attended=False,
         )
         super().__init__(config, config.divided(widths, "dim", "n_heads"), pooler=False)
         words = config.size("vocab_size", 30522)

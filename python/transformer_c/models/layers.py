@@ -75,7 +75,8 @@ class Layer(nn.Module):
         self.linear1 = nn.Linear(widths.model, widths.hidden)
         self.linear2 = nn.Linear(widths.hidden, widths.model)
         self.norm2 = nn.LayerNorm(widths.model, eps=widths.eps)
-        self.dropout = nn.Dropout(widths.dropout)
+        self.dropout1 = nn.Dropout(widths.dropout if widths.drops_attended else 0.0)
+        self.dropout2 = nn.Dropout(widths.dropout)
 
     def forward(self, x: Tensor, visible: dict[str, Any], return_attention: bool = False, packing: Packing | None = None) -> Any:
         """x (B, T, E), or packed (1, N, E), to the same shape; `visible`: the arguments of attention that say which keys a query sees."""
@@ -84,11 +85,11 @@ class Layer(nn.Module):
         if weights is not None and packing is not None:
             weights = F.pad(weights, (0, packing.width - packing.longest) * 2)
         if self.norm_first:
-            x = x + self.dropout(attended)
-            x = add_product(x, self.linear2, self._hidden(self.norm2(x), lengths), self.dropout, lengths)
+            x = x + self.dropout1(attended)
+            x = add_product(x, self.linear2, self._hidden(self.norm2(x), lengths), self.dropout2, lengths)
         else:
-            x = add_norm(self.norm1, x, attended, self.dropout)
-            x = add_norm(self.norm2, x, of_sequences(self.linear2, self._hidden(x, lengths), lengths), self.dropout)
+            x = add_norm(self.norm1, x, attended, self.dropout1)
+            x = add_norm(self.norm2, x, of_sequences(self.linear2, self._hidden(x, lengths), lengths), self.dropout2)
         return (x, weights) if return_attention else x
 
     def _attend(self, x: Tensor, visible: dict[str, Any], return_attention: bool, lengths: Any) -> tuple[Tensor, Tensor | None]:
