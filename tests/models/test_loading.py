@@ -285,6 +285,27 @@ def test_nothing_is_drawn(tmp_path):
     assert tc.nn.Linear(50, 50).weight.numpy().any()
 
 
+def test_a_model_that_is_not_as_its_configuration_says_is_not_saved(tmp_path):
+    """It could not be loaded, and what was in the folder would be lost."""
+    task, folder = "text-classification", tmp_path / "folder"
+    tc.models.save(tc.models.create(CONFIG, task=task), folder)
+    before = {path.name: path.read_bytes() for path in folder.iterdir()}
+    changes = {
+        "num_labels": (3, lambda model: setattr(model, "out", tc.nn.Linear(16, 3)), "2 labels but 'classifier.weight' has shape"),
+        "num_hidden_layers": (1, lambda model: model.encoder.layers.__delitem__(1), "num_hidden_layers = 2; the weights have 1 layers"),
+        "vocab_size": (70, lambda model: setattr(model.encoder, "words", tc.nn.Embedding(70, 16)), "vocab_size = 64 but"),
+    }
+    for name, (value, change, message) in changes.items():
+        model = tc.models.load(folder, task=task)
+        change(model)
+        with pytest.raises(ValueError, match=rf"the folder could not be loaded: config.json has {message}.*model.config is what"):
+            tc.models.save(model, folder)
+        assert before == {path.name: path.read_bytes() for path in folder.iterdir()}
+        model.config[name] = value
+        tc.models.save(model, tmp_path / name)
+        assert np.array_equal(tc.models.load(tmp_path / name, task=task)([[1, 2]]), model([[1, 2]]))
+
+
 def test_parameters_are_the_mapped_memory(tmp_path):
     tc.models.save(tc.models.create(CONFIG), tmp_path)
     for dtype in ("float32", "bfloat16", "float64"):

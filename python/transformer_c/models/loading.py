@@ -277,6 +277,8 @@ def save(model: Any, folder: Any) -> None:
     ------
     TypeError
         When it is no model of ``tc.models``.
+    ValueError
+        When layers have been put in place of others, or taken away, and ``model.config`` does not say so: no file is written.
     OSError
         When the files cannot be written.
 
@@ -299,6 +301,10 @@ def save(model: Any, folder: Any) -> None:
     config["dtype"] = next(iter(arrays.values())).dtype.name
     config.pop("torch_dtype", None)
     path = path_of(folder)
+    try:
+        _check_sizes(Config(config), kind, task, {short: tuple(state[name].shape) for short, name in plain(state, kind).items()})
+    except CheckpointError as error:
+        raise ValueError(f"the folder could not be loaded: {error}; model.config is what config.json will have") from None
     os.makedirs(path, exist_ok=True)
     write_arrays(os.path.join(path, "model.safetensors"), arrays)
     write_json(os.path.join(path, "config.json"), config)
