@@ -6,13 +6,15 @@ import os
 import struct
 import subprocess
 import sys
+import warnings
 
 import numpy as np
 import pytest
 import safetensors.numpy
 import transformer_c as tc
-from folders import CONFIG
+from folders import CONFIG, own_text_encoders, sizes
 from transformer_c.checkpoint.safetensors_file import release
+from transformer_c.models.architectures import ARCHITECTURES
 from transformer_c.models.folder import read_weights
 from words import write_tokenizer
 
@@ -283,6 +285,26 @@ def test_nothing_is_drawn(tmp_path):
         tc.nn.Embedding(5, 3, padding_idx=0)
     assert tc.rand(3).tolist() == expected
     assert tc.nn.Linear(50, 50).weight.numpy().any()
+
+
+@pytest.mark.parametrize("kind", own_text_encoders())
+def test_a_file_may_have_the_second_name_of_an_array_alone(tmp_path, kind):
+    """Of two names that are one array, a program may have written either."""
+    values = {"model_type": kind, **sizes(width=16, heads=2, hidden=24, layers=1, words=64, positions=40)}
+    model = tc.models.create({**values, "initializer_range": 0.3}, task="fill-mask")
+    tc.nn.init.uniform_(model.bias)
+    tc.models.save(model, tmp_path)
+    path, table = tmp_path / "model.safetensors", ARCHITECTURES[kind].table
+    state = tc.load(path)
+    assert table.tied
+    for copy, name in table.tied.items():
+        state[copy] = state.pop(table.full(name))
+    tc.save(state, path)
+    expected = model([[4, 5, 6]])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        np.testing.assert_array_equal(tc.models.load(tmp_path, task="fill-mask")([[4, 5, 6]]), expected)
+        np.testing.assert_array_equal(tc.models.load(tmp_path)([[4, 5, 6]]), model.encoder([[4, 5, 6]]))
 
 
 def test_a_model_that_is_not_as_its_configuration_says_is_not_saved(tmp_path):

@@ -26,6 +26,9 @@ def plain(names: Iterable[str], kind: Any) -> dict[str, str]:
         if short in found:
             raise CheckpointError(f"the weights have {found[short]!r} and {name!r}, which are two names of one array")
         found[short] = name
+    for copy, name in kind.table.tied.items():  # safetensors' save_model writes one of both, the first in the order of the alphabet
+        if copy in found and name not in found:
+            found[name] = found.pop(copy)
     return found
 
 
