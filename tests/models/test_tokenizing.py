@@ -46,6 +46,15 @@ def test_an_unknown_side_is_refused(tmp_path):
         Tokenizer(str(tmp_path), 12)
 
 
+def test_a_model_without_types_is_given_none(tmp_path):
+    """As in transformers, whatever tokenizer.json makes of a pair."""
+    write_tokenizer(tmp_path)
+    for names, types in ((["input_ids", "attention_mask"], [0, 0, 0, 0, 0]), (["input_ids", "token_type_ids"], [0, 0, 0, 1, 1])):
+        set_config(tmp_path, model_input_names=names)
+        ((_, found),) = Tokenizer(str(tmp_path), 12, pairs=True)([("a", "b")])
+        assert found.tolist() == types
+
+
 _LONG = """
 import re, sys
 from transformer_c.models.tokenizing import Tokenizer

@@ -53,6 +53,8 @@ class Tokenizer:
         self._side = self.config.get("truncation_side", "right")
         if self._side not in ("left", "right"):
             raise CheckpointError(f"{path!r} has truncation_side = {self._side!r:.80}; expected 'left' or 'right'")
+        names = self.config.get("model_input_names")
+        self._has_types = not isinstance(names, list) or "token_type_ids" in names
         special = self._tokenizer.num_special_tokens_to_add(pairs)
         if max_length <= special:
             raise ValueError(
@@ -61,10 +63,10 @@ class Tokenizer:
         self._of_words: Any = None  # the same, or a copy for words
 
     def __call__(self, texts: Sequence[Any]) -> list[tuple[np.ndarray, np.ndarray]]:
-        """(ids, types), int64, of each text or pair of texts."""
+        """(ids, types), int64, of each text or pair of texts; types are 0 where tokenizer_config.json does not name them as the model's."""
         with _refusing("the tokenizer failed"):
             found = self._tokenizer.encode_batch(list(texts))
-        return [self._cut_off(e, self._side, e.ids, e.type_ids) for e in found]
+        return [self._cut_off(e, self._side, e.ids, e.type_ids if self._has_types else [0] * len(e.ids)) for e in found]
 
     def words(self, texts: Sequence[Sequence[str]]) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:
         """(ids, types, words), int64, of texts that are lists of words; the number of each token's word, -1 where it has none.
