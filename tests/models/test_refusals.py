@@ -142,7 +142,9 @@ def test_heads_of_other_tasks(tmp_path):
 def test_arrays():
     lacking = {key: value for key, value in STATE.items() if key != "encoder.layer.1.attention.self.key.weight"}
     refuses(r"lack 'encoder.layer.1.attention.self.key.weight'$", state=lacking)
-    refuses("lack 'embeddings.word_embeddings.weight'", state={})
+    refuses("lack 'embeddings.word_embeddings.weight'; they have no arrays$", state={})
+    prefixed = {f"module.{key}": value for key, value in STATE.items()}
+    refuses(rf"lack 'embeddings.word_embeddings.weight'; they have 'module.embeddings.\S+, .* and {len(STATE) - 5} more$", state=prefixed)
     refuses("have a layer 7, but no layer 1$", state={key.replace(".layer.1.", ".layer.7."): value for key, value in STATE.items()})
     refuses("does not know: 'encoder.layer.0.adapter.weight'$", state={**STATE, "encoder.layer.0.adapter.weight": np.ones(3, "f4")})
     refuses("two names of one array", state={**STATE, "bert.pooler.dense.bias": STATE["pooler.dense.bias"]})

@@ -20,7 +20,7 @@ from .architectures import ARCHITECTURES
 from .config import Config
 from .folder import find, naming, path_of, read_config, read_weights, write_arrays, write_json
 from .heads import CLASSES, HEADS, WithHead, other_task
-from .names import fill, plain, to_state
+from .names import fill, lack, plain, to_state
 from .texts import as_others_read
 
 _WITH_CLASSES = ("text-classification", "token-classification", "image-classification")  # tasks
@@ -217,7 +217,7 @@ def _check_sizes(config: Config, kind: Any, task: str | None, shapes: Mapping[st
     """Compares the sizes of the configuration with the arrays, before memory is taken for anything."""
     for name, (array, axis) in kind.table.sizes.items():
         if array not in shapes:
-            raise CheckpointError(f"the weights lack {array!r}")
+            raise lack(array, shapes)
         found = shapes[array][axis] if len(shapes[array]) > axis else None
         if name in config.values and config.values[name] != found:
             raise CheckpointError(f"config.json has {name} = {config.values[name]!r:.80} but {array!r} has shape {shapes[array]}")

@@ -97,6 +97,11 @@ def fill(module: Any, kind: Any, state: Mapping[str, Any], convert: Any, owned: 
     return new
 
 
+def lack(name: str, found: Iterable[str]) -> CheckpointError:
+    """The error for an array that is needed first; the names of those that there are show a prefix that is not the architecture's."""
+    return CheckpointError(f"the weights lack {name!r}; they have {_some(list(found)) or 'no arrays'}")
+
+
 def _some(names: list[str]) -> str:
     return ", ".join(repr(name[:80]) for name in names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
 

@@ -11,6 +11,7 @@ from ..checkpoint import CheckpointError
 from ..nn.parameter import Parameter
 from .config import Config
 from .layers import Layer, Pooler, named_as_in_transformers
+from .names import lack
 from .table import Table
 
 TABLE = Table(
@@ -120,7 +121,7 @@ class ViT(nn.Module):
         positions, patches = str(TABLE.names["positions"]), f"{TABLE.names['patches']}.weight"
         for array, wanted, axes in ((patches, patch, slice(2, 4)), (positions, (_positions(size, patch),), slice(1, 2))):
             if array not in shapes:
-                raise CheckpointError(f"the weights lack {array!r}")
+                raise lack(array, shapes)
             if shapes[array][axes] != wanted:
                 raise CheckpointError(
                     f"config.json has image_size = {size} and patch_size = {patch} but {array!r} has shape {shapes[array]}"
