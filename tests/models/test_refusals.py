@@ -207,7 +207,8 @@ def test_arguments():
         (r"other than 0 and 1", (IDS, np.full((1, 3), -1e9))),
         (r"other than 0 and 1", (IDS, np.array([[0, 0, -10000]]))),
         (r"lengths must be integers of shape", (IDS, None, np.ones(2, int))),
-        (r"token_types have shape", (IDS, None, None, np.ones((1, 2), int))),
+        (r"token_types must be integers of the shape of ids, \(1, 3\), got int64 of shape \(1, 2\)", (IDS, None, None, ((1, 2),))),
+        (r"token_types must be integers .* got bool of shape \(1, 3\)", (IDS, None, None, IDS > 1)),
     ]:
         with pytest.raises(ValueError, match=message):
             model(*arguments)

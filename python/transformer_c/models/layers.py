@@ -183,15 +183,18 @@ class TextEncoder(nn.Module):
             raise ValueError(f"ids must be integers of shape (B, T), got {ids.dtype.name} of shape {ids.shape}{advice}")
         if ids.shape[1] > self.longest:
             raise ValueError(f"ids have {ids.shape[1]} tokens (shape {ids.shape}); this model takes texts of at most {self.longest}")
-        if token_types is not None and tuple(token_types.shape) != tuple(ids.shape):
-            raise ValueError(f"token_types have shape {token_types.shape} and ids {ids.shape}; they must be equal")
+        token_types = None if token_types is None else as_tensor(token_types)
+        if token_types is not None and (tuple(token_types.shape) != tuple(ids.shape) or token_types.dtype.kind not in "iu"):
+            raise ValueError(
+                f"token_types must be integers of the shape of ids, {ids.shape}, got {token_types.dtype.name} of shape {token_types.shape}"
+            )
         packing, visible = which_are_tokens(tuple(ids.shape), mask, lengths)
         places, width = self.places(ids), ids.shape[1]
         real = None if packing is not None else _tokens(visible, ids)
         if packing is not None:
             width = packing.longest
             places = packing.pack(places)[None] if places is not None else as_tensor(packing.positions).to(ids.device)[None]
-            ids, token_types = packing.pack(ids)[None], None if token_types is None else packing.pack(as_tensor(token_types))[None]
+            ids, token_types = packing.pack(ids)[None], None if token_types is None else packing.pack(token_types)[None]
         bias = self.bias(width)
         if bias is not None:
             visible["bias"] = bias
