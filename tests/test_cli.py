@@ -368,6 +368,14 @@ def test_an_unknown_argument_is_the_commands_own_error(arguments, of, capsys):
     assert f"python -m transformer_c{of}: error: unrecognized arguments: {arguments.split()[-1]}" in printed.err
 
 
+@pytest.mark.parametrize("command", ["embed FOLDER", "classify FOLDER", "predict FILE"])
+def test_files_may_be_named_after_options(command):
+    for arguments in ("a.txt - --threads 2", "a.txt --threads 2 -", "--threads 2 a.txt -"):
+        options = cli.parser().parse_args([*command.split(), *arguments.split()])
+        assert (options.input, options.threads) == (["a.txt", "-"], 2)
+    assert list(cli.parser().parse_args([*command.split(), "--threads", "2"]).input) == []
+
+
 @pytest.mark.parametrize("kernel", ["linear_forward", "layer_norm_backward"])
 def test_selftest_finds_a_wrong_kernel(monkeypatch, capsys, kernel):
     from transformer_c import ops

@@ -17,10 +17,14 @@ COMMANDS = (info, tutorial, train, predict, embed, classify, bench, selftest)
 
 class Parser(argparse.ArgumentParser):
     """Of several processes that a launcher started, the first one says what is wrong. An argument that a command does not know is its own error, with
-    its usage."""
+    its usage; files may be named after options."""
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         found, unknown = super().parse_known_args(args, namespace)
+        rest = next((action.dest for action in self._get_positional_actions() if action.nargs == "*"), None)
+        if rest is not None and all(each == "-" or not each.startswith("-") for each in unknown):
+            setattr(found, rest, [*getattr(found, rest), *unknown])
+            return found, []
         if unknown:
             self.error(f"unrecognized arguments: {' '.join(unknown)}")
         return found, unknown
