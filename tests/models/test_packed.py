@@ -231,3 +231,33 @@ def test_a_mask_and_lengths_that_differ(front):
     assert within.sum() == 3 + 4 - 2 * front
     np.testing.assert_allclose(found, np.asarray(model(ids, within)), atol=1e-12)
     assert not found[~within].any() and found[within].any(-1).all()
+
+
+@pytest.mark.parametrize("name", ["qkv", "out", "linear1", "linear2"])
+def test_another_layer_in_the_place_of_one_is_called(name):
+    """Such as the sum of a frozen layer and of a small trained one; and the hooks of a layer are."""
+    model = create("bert")
+    ids, _ = batch("bert")
+    expected, layer = model(ids, lengths=LENGTHS), model.layers[1]
+    linear, found = getattr(layer, name), []
+    with linear.register_forward_hook(lambda part, inputs, result: found.append(result.shape[:2])):
+        np.testing.assert_allclose(model(ids, lengths=LENGTHS), expected, rtol=0, atol=1e-13)
+    assert found == [(1, LENGTHS.sum())]
+    more = tc.nn.Linear(linear.in_features, linear.out_features).to(dtype="float64")
+
+    class Sum(tc.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first, self.more = linear, more
+
+        def forward(self, x):
+            return self.first(x) + self.more(x)
+
+    setattr(layer, name, Sum())
+    result = model(tc.tensor(ids), lengths=LENGTHS)
+    result.sum().backward()
+    assert more.weight.grad is not None
+    with tc.no_grad():
+        linear.weight.add_(more.weight), linear.bias.add_(more.bias)
+    setattr(layer, name, linear)
+    np.testing.assert_allclose(result.detach().numpy(), model(ids, lengths=LENGTHS), rtol=0, atol=1e-12)

@@ -93,12 +93,21 @@ class Layer(nn.Module):
         return (x, weights) if return_attention else x
 
     def _attend(self, x: Tensor, visible: dict[str, Any], return_attention: bool, lengths: Any) -> tuple[Tensor, Tensor | None]:
-        weight, bias = self.qkv.weight, self.qkv.bias
-        q, k, v = _core.qkv_projection(x, weight, bias, num_heads=self.heads, packing="qkv", sequence_lengths=lengths)
+        q, k, v = self._project(x, lengths)
         dropout = self.attention_dropout if self.training else 0.0
         found = F.scaled_dot_product_attention(q, k, v, dropout_p=dropout, return_attention=return_attention, **visible)
         values, weights = found if return_attention else (found, None)
         return of_sequences(self.out, join_heads(values), lengths), weights
+
+    def _project(self, x: Tensor, lengths: Any) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries, keys and values, each (B, H, T, D)."""
+        layer = self.qkv
+        if type(layer) is nn.Linear and "forward" not in vars(layer):
+            return _core.qkv_projection(x, layer.weight, layer.bias, num_heads=self.heads, packing="qkv", sequence_lengths=lengths)
+        q, k, v = (
+            of_sequences(layer, x, lengths).reshape(*x.shape[:2], 3, self.heads, -1).permute(2, 0, 3, 1, 4)
+        )  # with hooks, or another layer
+        return q, k, v
 
     def _hidden(self, x: Tensor, lengths: Any) -> Tensor:
         return activated(self.linear1, ACTIVATIONS[self.activation], x, lengths)
