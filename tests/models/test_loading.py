@@ -328,6 +328,16 @@ def test_a_model_that_is_not_as_its_configuration_says_is_not_saved(tmp_path):
         assert np.array_equal(tc.models.load(tmp_path / name, task=task)([[1, 2]]), model([[1, 2]]))
 
 
+def test_parameters_without_a_name_in_transformers_are_refused(tmp_path):
+    model = tc.models.create(CONFIG, task="text-classification")
+    model.encoder.layers[1].qkv = tc.nn.Sequential(model.encoder.layers[1].qkv)
+    message = "parameter 'layers.1.qkv.0.weight' is none that transformers has a name for: the model has other layers than Bert; put"
+    for refused in (lambda: tc.models.save(model, tmp_path), lambda: tc.convert.to_hf(model)):
+        with pytest.raises(ValueError, match=message):
+            refused()
+    assert not list(tmp_path.iterdir())
+
+
 def test_parameters_are_the_mapped_memory(tmp_path):
     tc.models.save(tc.models.create(CONFIG), tmp_path)
     for dtype in ("float32", "bfloat16", "float64"):

@@ -41,7 +41,13 @@ def source(key: str, module: Any) -> tuple[str, ...]:
         return (names[key],)  # a parameter that is no layer's
     path, _, leaf = key.rpartition(".")
     number = re.search(r"\.(\d+)\.", path)
-    parts = several(names[re.sub(r"\.\d+\.", ".{}.", path)])
+    pattern = re.sub(r"\.\d+\.", ".{}.", path)
+    if pattern not in names:
+        raise ValueError(
+            f"the parameter {key!r} is none that transformers has a name for: the model has other layers than "
+            f"{type(module).__name__}; put the first ones back, with what was added to them"
+        )
+    parts = several(names[pattern])
     return tuple(f"{part.format(number[1]) if number else part}.{leaf}" for part in parts)
 
 
