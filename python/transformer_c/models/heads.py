@@ -95,7 +95,10 @@ class TokenClassification(WithHead):
 
 
 class QuestionAnswering(WithHead):
-    """Scores for each token to be the first and the last of the answer, (B, T, 2)."""
+    """Scores for each token to be the first and the last of the answer, (B, T, 2).
+
+    At padded positions they are those of a state of 0, which may be the largest: fill them with -inf before a softmax over positions.
+    """
 
     task = "question-answering"
 
