@@ -48,6 +48,14 @@ def test_poolings(model, pooling):
     np.testing.assert_allclose(encoder.encode(["xyz"], prompt="ab:")[0], POOLED[pooling](states(model, "ab:xyz")), rtol=0, atol=2e-6)
 
 
+def test_characters_are_made_lower_case_each_alone(model):
+    """As by sentence-transformers' tokenizer, to which the last sigma of a word is one like others."""
+    given = []
+    encoder = tc.models.SentenceEncoder(model, lambda texts: (given.extend(texts), letters(texts))[1], lowercase=True)
+    encoder.encode(["ΟΔΟΣ A", "İ"])
+    assert given == ["οδοσ a", "i̇"]
+
+
 def test_the_words_for_poolings(capsys):
     """Docstrings, the page and the command line name those of the table."""
     names = list(POOLINGS)

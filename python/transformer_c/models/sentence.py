@@ -446,7 +446,7 @@ class SentenceEncoder(Explaining):
         return tokens_of(self.tokenizer, [self._cased(prompt + text) for text in texts]), skipped
 
     def _cased(self, text: str) -> str:
-        return text.lower() if self.lowercase else text
+        return "".join(map(str.lower, text)) if self.lowercase else text  # each alone, as by sentence-transformers: Σ is σ everywhere
 
     def _embed(self, batch: list[tuple[np.ndarray, np.ndarray]], skipped: int) -> np.ndarray:
         """The vectors of a batch, before the dense layers; tokens before `skipped` are not pooled."""
