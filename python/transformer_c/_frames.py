@@ -7,6 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from . import _core
+
+_NUMBERS = (int, float, np.number, np.bool_)
+
 
 def is_frame(value: Any) -> bool:
     """Is this a table or a column of another library?"""
@@ -20,9 +24,9 @@ def is_array(value: Any) -> bool:
     return isinstance(value, memoryview) or hasattr(value, "__array__") or hasattr(value, "__array_interface__")
 
 
-def is_numbers(value: Any) -> bool:
-    """Whether `value` is a list, or nested lists, of Python numbers, which np.asarray makes an array."""
-    return isinstance(value, list) and bool(value) and all(isinstance(v, (int, float)) or is_numbers(v) for v in value)
+def is_numbers(value: Any, kinds: type | tuple[type, ...] = list) -> bool:
+    """Whether `value` is a list of numbers, or nested lists of them (or what else `kinds` names), which np.asarray makes an array."""
+    return isinstance(value, kinds) and bool(value) and all(isinstance(v, _NUMBERS) or is_numbers(v, kinds) for v in value)
 
 
 def _pytorch_tensor(value: Any, depth: int = 0) -> Any:
@@ -52,10 +56,26 @@ def refuse_unreadable(value: Any, name: str) -> None:
     raise TypeError(f"{name} is a PyTorch tensor of {dtype}{''.join(reasons)}; pass {fix}")
 
 
+def holds_history(value: Any) -> bool:
+    """Whether these nested lists hold a Tensor that requires a gradient."""
+    if isinstance(value, (list, tuple)):
+        return any(map(holds_history, value))
+    return isinstance(value, _core.Tensor) and value.requires_grad
+
+
 def numbers_of(value: Any, name: str = "an argument") -> np.ndarray:
-    """``np.asarray(value)``; what PyTorch says about a tensor that NumPy cannot read becomes a TypeError with what to write."""
+    """``np.asarray(value)``; lists of Tensors that would lose their history, lists of different lengths, and tensors of PyTorch that
+    NumPy cannot read, are errors with what to write, as in the core."""
+    if _core.grad_enabled() and holds_history(value):
+        raise TypeError(f"{name} is a list of Tensors that require a gradient, which would be lost; join them with tc.stack() first")
     try:
         return np.asarray(value)
+    except ValueError as error:
+        if not isinstance(value, list) or "inhomogeneous" not in str(error):
+            raise
+        raise ValueError(
+            f"{name} is not an array: its nested lists have different lengths; fill them up to one length (and mask the rest)"
+        ) from None
     except (TypeError, RuntimeError):
         refuse_unreadable(value, name)
         raise

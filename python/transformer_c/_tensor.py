@@ -646,7 +646,7 @@ def flip(input, dims: int | Sequence[int]):
     """
     if isinstance(input, Tensor):
         return input.flip(dims)
-    return np.flip(np.asarray(input), dims if isinstance(dims, int) else tuple(dims))
+    return np.flip(numbers_of(input), dims if isinstance(dims, int) else tuple(dims))
 
 
 __all__ = [

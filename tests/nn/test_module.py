@@ -380,6 +380,10 @@ def test_init_functions(case):
 def test_lists_of_numbers_are_arrays():
     assert type(nn.Linear(3, 4)([[1.0, 2.0, 3.0]])) is np.ndarray
     assert tc.MultiheadAttention(2, 2, 1)([[[1.0, 2.0], [3.0, 4.0]]]).shape == (1, 2, 2)
+    row = np.array([1, 2, 3], np.float32)
+    layer = nn.Linear(3, 4)
+    for given in ([(1, 2.0, 3)], [list(row)], [tuple(row)]):  # tuples and NumPy's numbers in lists
+        np.testing.assert_array_equal(layer(given), layer(row[None]))
 
 
 @pytest.mark.parametrize("value", ["abc", np.array(["a", "b", "c"]), np.array([1, 2, 3], dtype=object)])

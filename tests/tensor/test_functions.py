@@ -370,3 +370,25 @@ def test_index_put(rng):
 def test_errors(call, error, message):
     with pytest.raises(error, match=message):
         call()
+
+
+LISTS = {
+    "relu": tc.F.relu,
+    "layer_norm": lambda x: tc.F.layer_norm(x, (2,)),
+    "linear": lambda x: tc.F.linear(x, np.ones((3, 2), np.float32)),
+    "attention": lambda x: tc.F.scaled_dot_product_attention(x, x, x),
+    "mse_loss": lambda x: tc.F.mse_loss(x, np.ones((2, 2), np.float32)),
+    "pad": lambda x: tc.F.pad(x, (1, 1)),
+    "flip": lambda x: tc.flip(x, 0),
+}
+
+
+@pytest.mark.parametrize("function", LISTS.values(), ids=LISTS)
+def test_lists_lose_no_history_and_have_one_length(function):
+    w = tc.tensor([1.0, 2.0], requires_grad=True)
+    with pytest.raises(TypeError, match=r"is a list of Tensors that require a gradient, .* join them with tc.stack\(\) first"):
+        function([w, w])
+    with pytest.raises(ValueError, match="is not an array: its nested lists have different lengths"):
+        function([[1.0, 2.0], [3.0]])
+    with tc.no_grad():
+        np.testing.assert_array_equal(function([w, w]), function(np.float32([[1, 2], [1, 2]])))

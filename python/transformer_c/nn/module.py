@@ -89,7 +89,7 @@ def _given(value: Any) -> Any:
     if isinstance(value, _GIVEN_AS_THEY_ARE):
         return value
     if isinstance(value, list):
-        return _array_of(value) if is_numbers(value) else value
+        return _array_of(value) if is_numbers(value, (list, tuple)) else value
     if is_frame(value):
         return as_array(value)
     return numbers_of(value) if is_array(value) else value
