@@ -51,6 +51,10 @@ def test_attributes_register_and_none_unregisters():
     del m.shift
     with pytest.raises(AttributeError, match="shift"):
         m.shift  # noqa: B018
+    m.plain = 3
+    del m.plain
+    with pytest.raises(AttributeError, match="plain"):
+        del m.plain
 
 
 def test_registration_mistakes_are_named():

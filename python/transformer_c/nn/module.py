@@ -175,7 +175,7 @@ class Module:
         return f"; did you mean {found!r}?" if found else ""
 
     def __delattr__(self, name: str) -> None:
-        if not self._forget(name):
+        if name in self.__dict__ or not self._forget(name):
             object.__delattr__(self, name)
 
     def __dir__(self):
