@@ -30,6 +30,11 @@ def count(name: str, value: Any, least: int = 1) -> int:
     return number
 
 
+def steps(name: str, value: Any) -> int:
+    """A number of steps: an int of at least 1, or a float that is one, such as 1.0."""
+    return count(name, int(value) if isinstance(value, float) and value.is_integer() else value)
+
+
 def real(name: str, value: Any) -> float:
     """`value`, which must be a real number (a one-element Tensor counts as one)."""
     try:

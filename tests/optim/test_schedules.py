@@ -28,6 +28,26 @@ def test_the_first_step_has_no_learning_rate():
     assert schedule.get_last_lr() == [optim.param_groups[0]["lr"]]
 
 
+def test_steps_may_be_whole_floats():
+    schedules = tc.optim.lr_scheduler
+    for make in (schedules.StepLR, schedules.CosineAnnealingLR, lambda o, n: schedules.PolynomialLR(o, total_iters=n)):
+        rates = []
+        for count in (2, 2.0):
+            schedule = make(optimizer(), count)
+            for _ in range(3):
+                schedule.step()
+            rates.append(schedule.get_last_lr())
+        assert rates[0] == rates[1]
+        with pytest.raises(TypeError, match="must be an int, got 2.5"):
+            make(optimizer(), 2.5)
+
+
+@pytest.mark.parametrize("options", [{"warmup": "10"}, {"max_iters": None}], ids=str)
+def test_a_warmup_that_is_no_number_is_named(options):
+    with pytest.raises(TypeError, match=f"{next(iter(options))} must be a number, got "):
+        tc.CosineWarmupScheduler(optimizer(), **{"warmup": 1, "max_iters": 10, **options})
+
+
 @pytest.mark.parametrize("warmup", [0, -1, float("nan")])
 def test_warmup_below_one_is_refused(warmup):
     with pytest.raises(ValueError, match="warmup"):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from ..._arguments import count
+from ..._arguments import all_of, count, real, steps
 from ..optimizer import Optimizer
 from .base import LRScheduler
 
@@ -31,7 +31,7 @@ class CosineAnnealingLR(LRScheduler):
     """
 
     def __init__(self, optimizer: Optimizer, T_max: int, eta_min: float = 0.0, last_epoch: int = -1) -> None:
-        self.T_max, self.eta_min = count("T_max", T_max), eta_min
+        self.T_max, self.eta_min = steps("T_max", T_max), eta_min
         super().__init__(optimizer, last_epoch)
 
     def get_lr(self) -> list[float]:
@@ -135,6 +135,7 @@ class CosineWarmupScheduler(LRScheduler):
     """
 
     def __init__(self, optimizer: Optimizer, warmup: int, max_iters: int) -> None:
+        all_of((real, "warmup", warmup), (real, "max_iters", max_iters))
         if not warmup >= 1:
             raise ValueError(f"warmup must be at least 1 step, got {warmup}")
         if not max_iters >= 1:

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from ..._arguments import count
+from ..._arguments import steps
 from ..._core import Tensor
 from ..optimizer import Optimizer
 from .base import LRScheduler, checked_optimizer
@@ -146,7 +146,7 @@ class StepLR(_Factor):
     """
 
     def __init__(self, optimizer: Optimizer, step_size: int, gamma: float = 0.1, last_epoch: int = -1) -> None:
-        self.step_size, self.gamma = count("step_size", step_size), gamma
+        self.step_size, self.gamma = steps("step_size", step_size), gamma
         super().__init__(optimizer, last_epoch)
 
     def _factor(self) -> float | None:
@@ -321,7 +321,7 @@ class PolynomialLR(_Factor):
     """
 
     def __init__(self, optimizer: Optimizer, total_iters: int = 5, power: float = 1.0, last_epoch: int = -1) -> None:
-        self.total_iters, self.power = count("total_iters", total_iters), power
+        self.total_iters, self.power = steps("total_iters", total_iters), power
         super().__init__(optimizer, last_epoch)
 
     def _left(self, step: int) -> float:
