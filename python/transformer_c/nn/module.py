@@ -33,6 +33,7 @@ _ELSEWHERE = {
     "evaluate": "tc.Trainer.test, with a tc.TrainingModule",
     "predict": "the call, model(x), after model.eval()",
     "save": "tc.save(model, path)",
+    "register_module": "add_module(name, module)",
     "save_weights": "tc.save(model, path)",
     "load_weights": "model.load_state_dict(tc.load(path))",
     "summary": "tc.summary(model, example)",
