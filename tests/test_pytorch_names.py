@@ -172,6 +172,22 @@ def test_lightnings_names():
 
     assert dict(Data(5).hparams.items()) == {"size": 5}
 
+    class Model(tc.LightningModule):
+        def __init__(self, config, *names, **options):
+            super().__init__()
+            self.save_hyperparameters(*(config if name == "config itself" else name for name in names), **options)
+
+    config = {"lr": 0.1}
+    for options in ({"logger": False}, {"ignore": None}, {"ignore": ["other"]}):
+        assert Model(config, **options).hparams.config is config
+    assert list(Model(config, "config").hparams) == ["config"]
+    with pytest.raises(
+        TypeError, match=r"names of arguments of __init__, not a dict; write save_hyperparameters\('config'\), which is self\."
+    ):
+        Model(config, "config itself")
+    with pytest.raises(ValueError, match="__init__ has no such argument; it has config"):
+        Model(config, "lr")
+
 
 def test_they_are_loaded_on_first_use():
     code = "import sys, transformer_c; print([n for n in ('backends', 'callbacks', 'data', 'loggers', 'metrics', 'optim', 'testing', 'trainer', 'training', 'utils') if f'transformer_c.{n}' in sys.modules])"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Iterable
 from types import FrameType, SimpleNamespace
 from typing import Any
 
@@ -50,18 +51,37 @@ class HasHyperparameters:
 
     hparams: Hyperparameters
 
-    def save_hyperparameters(self, *names: str, ignore: str | tuple[str, ...] = ()) -> None:
+    def save_hyperparameters(self, *names: str, ignore: str | Iterable[str] | None = None, logger: bool = True) -> None:
         """Saves the arguments of the subclass's ``__init__`` in ``hparams``; to be called from there.
 
         Parameters
         ----------
         *names : str
             Save only these; if none are given, save all.
-        ignore : str or sequence of str
+        ignore : str or iterable of str, optional
             Do not save these.
+        logger : bool
+            Accepted; the trainer's loggers write all hyper-parameters.
+
+        Raises
+        ------
+        TypeError
+            For the arguments themselves, such as a dict, in the place of their names.
+        ValueError
+            For a name that is no argument's.
         """
-        left_out = {ignore} if isinstance(ignore, str) else set(ignore)
+        left_out = {ignore} if isinstance(ignore, str) else set(ignore or ())
         here = inspect.currentframe()
-        for name, value in arguments_of(here.f_back if here is not None else None, self).items():
+        found = arguments_of(here.f_back if here is not None else None, self)
+        for name in names:
+            if not isinstance(name, str):
+                place = next((key for key, value in found.items() if value is name), "name")
+                raise TypeError(
+                    f"save_hyperparameters() takes the names of arguments of __init__, not a {type(name).__name__}; write "
+                    f"save_hyperparameters({place!r}), which is self.hparams.{place} afterwards"
+                )
+            if name not in found:
+                raise ValueError(f"save_hyperparameters({name!r}): __init__ has no such argument; it has {', '.join(found)}")
+        for name, value in found.items():
             if name not in left_out and (not names or name in names):
                 setattr(self.hparams, name, value)
