@@ -38,27 +38,37 @@ _OPERATORS: dict[Any, tuple[Callable[..., Any], Callable[..., Any]]] = {
 _OF_MEMORY = {np.may_share_memory, np.shares_memory}
 _QUESTIONS = {np.shape, np.ndim, np.size, np.result_type, np.can_cast, np.iscomplexobj, np.isrealobj, *_OF_MEMORY}
 
-# Functions that have another name in NumPy.
+# Functions that have another name in NumPy, or whose name is another function's here.
 _OURS = {
     "absolute": "t.abs()",
+    "append": "tc.cat",
+    "array_equal": "bool((t == u).all())",
+    "array_split": "tc.chunk, which gives a number of parts, or t.split(sizes)",
     "concatenate": "tc.cat",
     "negative": "-t",
     "dot": "tc.matmul",
-    "inner": "tc.matmul",
-    "tensordot": "tc.matmul",
+    "inner": "tc.einsum",
+    "tensordot": "tc.einsum",
     "divide": "t / u",
     "expand_dims": "t.unsqueeze()",
     "broadcast_to": "t.expand()",
-    "moveaxis": "t.permute()",
-    "rollaxis": "t.permute()",
-    "array_split": "t.split()",
+    "meshgrid": 'tc.meshgrid(..., indexing="xy")',
+    "moveaxis": "tc.movedim",
+    "nonzero": "tc.nonzero(t, as_tuple=True)",
+    "pad": "tc.functional.pad",
+    "rollaxis": "tc.movedim",
     "ravel": "t.reshape(-1)",
+    "repeat": "tc.repeat_interleave",
     "copy": "t.clone()",
     "copyto": "t.copy_()",
-    "vstack": "tc.cat",
-    "hstack": "tc.cat",
-    "argwhere": "tc.where",
+    "argwhere": "tc.nonzero",
     "invert": "~t",
+    "save": "tc.save(t, path)",
+    "sort": "t.sort(axis=-1).values",
+    "split": "tc.chunk, which gives a number of parts, or t.split(sizes)",
+    "std": "t.std(axis, correction=0)",
+    "transpose": "t.permute(axes)",
+    "var": "t.var(axis, correction=0)",
 }
 
 

@@ -1,6 +1,7 @@
 """Between NumPy and Tensors: memory shared or copied, operators, and functions that would lose a history."""
 
 import operator
+import re
 
 import numpy as np
 import pytest
@@ -129,6 +130,28 @@ def test_the_history_comes_through_from_the_right():
 def test_functions_of_numpy_name_ours(call, ours):
     with pytest.raises(TypeError, match=ours):
         call(tc.ones(2, requires_grad=True))
+
+
+@pytest.mark.parametrize(
+    ("call", "ours", "same"),
+    [
+        (lambda t: np.repeat(t, 2, 1), "tc.repeat_interleave", lambda t: tc.repeat_interleave(t, 2, 1)),
+        (lambda t: np.split(t, 3, 1)[1], "tc.chunk", lambda t: tc.chunk(t, 3, 1)[1]),
+        (lambda t: np.vstack([t[0], t[1]]), "tc.vstack", lambda t: tc.vstack([t[0], t[1]])),
+        (lambda t: np.argwhere(t), "tc.nonzero", tc.nonzero),
+        (lambda t: np.nonzero(t), "tc.nonzero(t, as_tuple=True)", lambda t: tc.stack(tc.nonzero(t, as_tuple=True))),
+        (lambda t: np.sort(t), "t.sort(axis=-1).values", lambda t: t.sort(axis=-1).values),
+        (lambda t: np.std(t, 0), "t.std(axis, correction=0)", lambda t: t.std(0, correction=0)),
+        (lambda t: np.transpose(t, (1, 0)), "t.permute(axes)", lambda t: t.permute((1, 0))),
+        (lambda t: np.meshgrid(t[0], t[1])[0], 'tc.meshgrid(..., indexing="xy")', lambda t: tc.meshgrid(t[0], t[1], indexing="xy")[0]),
+        (lambda t: np.moveaxis(t, 0, 1), "tc.movedim", lambda t: tc.movedim(t, 0, 1)),
+    ],
+)
+def test_what_is_named_gives_what_numpys_does(call, ours, same):
+    t = tc.tensor([[3.0, 0.0, 1.0], [5.0, 4.0, 0.0]])
+    with pytest.raises(TypeError, match=f"use {re.escape(ours)}"):
+        call(t)
+    np.testing.assert_allclose(same(t), call(t.numpy()), rtol=1e-6)
 
 
 def test_in_place_on_an_array_is_refused():
