@@ -390,6 +390,12 @@ def test_lists_of_numbers_are_arrays():
         np.testing.assert_array_equal(layer(given), layer(row[None]))
 
 
+def test_an_embedding_takes_pytorchs_arguments_in_their_order():
+    table = nn.Embedding(3, 2, 0, None, 2.0, False, True)
+    assert table.padding_idx == 0 and table(np.array([0])).tolist() == [[0.0, 0.0]]
+    assert nn.Embedding(3, 2, max_norm=None, sparse=False, dtype="float64").weight.dtype == np.float64
+
+
 @pytest.mark.parametrize("value", ["abc", np.array(["a", "b", "c"]), np.array([1, 2, 3], dtype=object)])
 def test_what_is_no_number_is_named(value):
     with pytest.raises(TypeError, match="Linear takes a Tensor or an array of numbers, not"):

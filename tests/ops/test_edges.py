@@ -230,6 +230,12 @@ def test_one_softmax():
     [
         (lambda: tc.nn.Embedding(3, 2, padding_idx="a"), TypeError, "padding_idx must be an int"),
         (lambda: tc.nn.Embedding(3, 2, padding_idx=3), ValueError, "padding_idx 3 is outside the table of 3"),
+        (
+            lambda: tc.nn.Embedding(3, 2, max_norm=1.0),
+            ValueError,
+            r"Embedding\(max_norm=1\.0\) is not possible: rows and gradients are not re",
+        ),
+        (lambda: tc.nn.Embedding(3, 2, scale_grad_by_freq=True), ValueError, r"Embedding\(scale_grad_by_freq=True\) is not possible"),
         (lambda: tc.nn.LayerNorm("8"), TypeError, "normalized_shape must be an int"),
         (lambda: tc.nn.RMSNorm((2, 1.5)), TypeError, "normalized_shape must be an int"),
         (lambda: tc.nn.Dropout("0.1"), TypeError, "dropout must be a number"),

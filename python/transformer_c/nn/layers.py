@@ -420,6 +420,10 @@ class Embedding(Module):
     num_embeddings, embedding_dim : int
     padding_idx : int, optional
         A row that starts as 0 and never gets a gradient.
+    max_norm, norm_type, scale_grad_by_freq : optional
+        Only PyTorch's defaults: rows and gradients are not rescaled.
+    sparse : bool
+        Accepted; gradients are dense.
 
     Attributes
     ----------
@@ -433,12 +437,19 @@ class Embedding(Module):
         num_embeddings: int,
         embedding_dim: int,
         padding_idx: int | None = None,
-        device=None,
-        dtype=None,
+        max_norm: None = None,
+        norm_type: float = 2.0,
+        scale_grad_by_freq: bool = False,
+        sparse: bool = False,
         _weight=None,
         _freeze: bool = False,
+        device=None,
+        dtype=None,
     ) -> None:
         super().__init__()
+        if max_norm is not None or scale_grad_by_freq:
+            given = "scale_grad_by_freq=True" if max_norm is None else f"max_norm={max_norm}"
+            raise ValueError(f"Embedding({given}) is not possible: rows and gradients are not rescaled here; change weight or weight.grad")
         num_embeddings, embedding_dim = all_of((count, "num_embeddings", num_embeddings), (count, "embedding_dim", embedding_dim, 0))
         if padding_idx is not None:
             padding_idx = integer("padding_idx", padding_idx)
