@@ -536,6 +536,7 @@ def test_no_hint_is_of_a_name_that_is_there():
     assert [name for name in _hints._TENSOR if hasattr(tc.Tensor, name)] == []
     assert [name for name in _hints._PACKAGE if hasattr(tc, name)] == []
     assert [name for name in _tensor_numpy._OURS if hasattr(tc.Tensor, name)] == []
+    assert [name for name in _tensor_numpy._OTHERS if not hasattr(tc, name)] == []
 
 
 LAYERS = {

@@ -38,7 +38,7 @@ _OPERATORS: dict[Any, tuple[Callable[..., Any], Callable[..., Any]]] = {
 _OF_MEMORY = {np.may_share_memory, np.shares_memory}
 _QUESTIONS = {np.shape, np.ndim, np.size, np.result_type, np.can_cast, np.iscomplexobj, np.isrealobj, *_OF_MEMORY}
 
-# Functions that have another name in NumPy, or whose name is another function's here.
+# Functions that have another name in NumPy.
 _OURS = {
     "absolute": "t.abs()",
     "append": "tc.cat",
@@ -52,17 +52,21 @@ _OURS = {
     "divide": "t / u",
     "expand_dims": "t.unsqueeze()",
     "broadcast_to": "t.expand()",
-    "meshgrid": 'tc.meshgrid(..., indexing="xy")',
     "moveaxis": "tc.movedim",
-    "nonzero": "tc.nonzero(t, as_tuple=True)",
     "pad": "tc.functional.pad",
     "rollaxis": "tc.movedim",
     "ravel": "t.reshape(-1)",
-    "repeat": "tc.repeat_interleave",
     "copy": "t.clone()",
     "copyto": "t.copy_()",
     "argwhere": "tc.nonzero",
     "invert": "~t",
+}
+
+# Functions whose name is that of another function here, or of one with other defaults.
+_OTHERS = {
+    "meshgrid": 'tc.meshgrid(..., indexing="xy")',
+    "nonzero": "tc.nonzero(t, as_tuple=True)",
+    "repeat": "tc.repeat_interleave",
     "save": "tc.save(t, path)",
     "sort": "t.sort(axis=-1).values",
     "split": "tc.chunk, which gives a number of parts, or t.split(sizes)",
@@ -76,8 +80,8 @@ def _ours(name: str) -> str | None:
     """The name of a NumPy function here, if it exists."""
     import transformer_c as tc
 
-    if name in _OURS:
-        return _OURS[name]
+    if name in _OURS or name in _OTHERS:
+        return _OURS.get(name) or _OTHERS[name]
     if name in tc.__all__ and callable(getattr(tc, name)):
         return f"tc.{name}"
     return f"t.{name}()" if not name.startswith("_") and hasattr(Tensor, name) else None
