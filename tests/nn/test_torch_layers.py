@@ -262,13 +262,16 @@ def test_ignored_keys_are_never_read(poison, rng):
 
 
 @pytest.mark.parametrize("kind", [bool, float])
-def test_a_causal_mask_is_recognised(kind, rng):
+def test_a_causal_mask_is_recognised(kind, rng, monkeypatch):
     layer = tc.nn.TransformerEncoderLayer(8, 2, 12, batch_first=True).eval()
     encoder = tc.nn.TransformerEncoder(layer, 2)
-    seen = []
-    for each in encoder.layers:
-        forward = each.forward
-        each.forward = lambda *a, forward=forward, **k: (seen.append((k["src_mask"], k["is_causal"])), forward(*a, **k))[1]
+    seen, run = [], tc.nn.TransformerEncoderLayer._layer
+
+    def watched(layer, x, padding, mask, is_causal, **options):
+        seen.append((mask, is_causal))
+        return run(layer, x, padding, mask, is_causal, **options)
+
+    monkeypatch.setattr(tc.nn.TransformerEncoderLayer, "_layer", watched)
     x = rng.standard_normal((2, 5, 8)).astype(np.float32)
     mask = np.triu(np.ones((5, 5), bool), 1) if kind is bool else tc.nn.Transformer.generate_square_subsequent_mask(5).numpy()
     y = encoder(x, mask)
@@ -282,6 +285,84 @@ def test_a_causal_mask_is_recognised(kind, rng):
     other = np.where(mask, mask, 0.5) if kind is float else mask | np.eye(5, k=-1, dtype=bool)
     encoder(x, other, is_causal=True)  # not the flag's mask: both apply
     assert [(given is None, causal) for given, causal in seen] == [(False, True)] * 2
+    seen.clear()
+    for each in encoder.layers:  # it may be for the mask that someone looks
+        each.register_forward_pre_hook(lambda layer, given: None)
+    np.testing.assert_allclose(y, encoder(x, mask), rtol=0, atol=1e-6)
+    assert [(given is None, causal) for given, causal in seen] == [(False, True)] * 2
+
+
+class ReadsTheMask(tc.nn.TransformerEncoderLayer):
+    """Takes the flag for a hint, as layers for PyTorch may."""
+
+    def forward(self, src, src_mask=None, src_key_padding_mask=None, is_causal=False):
+        return super().forward(src, src_mask, src_key_padding_mask)
+
+
+class OwnAttention(tc.nn.MultiheadAttention):
+    def forward(
+        self, query, key, value, key_padding_mask=None, need_weights=True, attn_mask=None, average_attn_weights=True, is_causal=False
+    ):
+        values, self.weights = super().forward(query, key, value, key_padding_mask, attn_mask=attn_mask)
+        return values, self.weights
+
+
+class OwnParts(tc.nn.TransformerEncoderLayer):
+    def _sa_block(self, x, attn_mask, key_padding_mask, is_causal=False):
+        y, self.weights = self.self_attn(x, x, x, attn_mask=attn_mask, key_padding_mask=key_padding_mask, need_weights=True)
+        return self.dropout1(y)
+
+    def _ff_block(self, x):
+        return super()._ff_block(x) * 1.0
+
+
+class OwnDecoderParts(tc.nn.TransformerDecoderLayer):
+    def _sa_block(self, x, attn_mask, key_padding_mask, is_causal=False):
+        return super()._sa_block(x, attn_mask, key_padding_mask) * 1.0
+
+    def _mha_block(self, x, mem, attn_mask, key_padding_mask, is_causal=False):
+        y, self.weights = self.multihead_attn(x, mem, mem, attn_mask=attn_mask, need_weights=True)
+        return self.dropout2(y)
+
+
+def with_own_attention(*args, **options):
+    layer = tc.nn.TransformerEncoderLayer(*args, **options)
+    own = OwnAttention(8, 2, batch_first=True)
+    own.load_state_dict(layer.self_attn.state_dict())
+    layer.self_attn = own
+    return layer
+
+
+def with_a_patch(*args, **options):
+    layer = tc.nn.TransformerEncoderLayer(*args, **options)
+    layer.self_attn.register_forward_pre_hook(
+        lambda _, given, named: (given, {k: v for k, v in named.items() if k != "is_causal"}), with_kwargs=True
+    )
+    return layer
+
+
+@pytest.mark.parametrize("norm_first", [False, True])
+@pytest.mark.parametrize("make", [ReadsTheMask, with_own_attention, with_a_patch, OwnParts, OwnDecoderParts])
+def test_layers_of_ones_own_get_the_causal_mask(make, norm_first, rng):
+    options = dict(d_model=8, nhead=2, dim_feedforward=16, dropout=0.0, norm_first=norm_first, batch_first=True)
+    is_decoder = make is OwnDecoderParts
+    plain = tc.nn.TransformerDecoderLayer if is_decoder else tc.nn.TransformerEncoderLayer
+    stack = tc.nn.TransformerDecoder if is_decoder else tc.nn.TransformerEncoder
+    theirs, ours = stack(make(**options), 2), stack(plain(**options), 2)
+    ours.load_state_dict(theirs.state_dict())
+    x = rng.standard_normal((2, 5, 8)).astype(np.float32)
+    given = (x, x[:, :3]) if is_decoder else (x,)
+    mask = tc.nn.Transformer.generate_square_subsequent_mask(5)
+    assert_close(theirs(*given, mask), ours(*given, mask), np.float32)
+    if hasattr(theirs.layers[0], "weights"):
+        assert theirs.layers[0].weights.shape == (2, 5, given[-1].shape[1])
+
+
+def test_a_part_of_ones_own_takes_no_cache():
+    layer, x = OwnParts(8, 2, 16, batch_first=True), np.ones((1, 2, 8), np.float32)
+    for options in ({"past_key_value": tc.nn.KeyValueCache()}, {"lengths": [1]}):
+        with pytest.raises(ValueError, match="OwnParts has a _sa_block of its own, which takes neither past_key_value nor lengths"):
+            layer(x, **options)
 
 
 @pytest.mark.parametrize("batch_first", [False, True])

@@ -177,9 +177,27 @@ class _Layer(Module):
         """x in the layer's dtype. Any part of the layer may have been replaced by a module of another kind."""
         return cast_input(x, next(self.parameters(), x), type(self).__name__)
 
-    def _residual(self, i: int, x: Tensor, part: Callable[[Tensor], Tensor]) -> Tensor:
+    def _sa_block(self, x: Tensor, attn_mask: Tensor | None, key_padding_mask: Tensor | None, is_causal: bool = False) -> Tensor:
+        attend = self.self_attn
+        return self.dropout1(attend(x, x, x, key_padding_mask, need_weights=False, attn_mask=attn_mask, is_causal=is_causal)[0])
+
+    def _ff_block(self, x: Tensor) -> Tensor:
+        return getattr(self, f"dropout{len(self._attentions) + 1}")(self._feed_forward(x))
+
+    def _own(self, name: str, *options: Any) -> Callable[..., Tensor] | None:
+        """The part of PyTorch's name that a subclass or the user has defined, its dropout included; None where it is this file's."""
+        block = getattr(self, name)
+        if getattr(block, "__module__", None) == __name__:
+            return None
+        if any(option is not None for option in options):
+            raise ValueError(f"{type(self).__name__} has a {name} of its own, which takes neither past_key_value nor lengths")
+        return block
+
+    def _residual(self, i: int, x: Tensor, part: Callable[[Tensor], Tensor], own: Callable[[Tensor], Tensor] | None = None) -> Tensor:
         """x plus the i-th part of the layer, normalised before it or after the sum (Xiong et al. 2020, figure 1)."""
         norm, dropout = getattr(self, f"norm{i}"), getattr(self, f"dropout{i}")
+        if own is not None:
+            return x + own(norm(x)) if self.norm_first else norm(x + own(x))
         if self.norm_first:
             return x + dropout(part(norm(x)))
         return add_norm(norm, x, part(x), dropout)
@@ -192,8 +210,9 @@ class _Layer(Module):
 
     def _add_feed_forward(self, i: int, x: Tensor, lengths: Any = None) -> Tensor:
         """_residual() of the network, the i-th part of the layer."""
-        if not self.norm_first:
-            return self._residual(i, x, lambda x: self._feed_forward(x, lengths))
+        own = self._own("_ff_block")
+        if own is not None or not self.norm_first:
+            return self._residual(i, x, lambda x: self._feed_forward(x, lengths), own)
         hidden = self._hidden(getattr(self, f"norm{i}")(x), lengths)
         return add_product(x, self.linear2, hidden, getattr(self, f"dropout{i}"), lengths)
 
@@ -295,8 +314,9 @@ class TransformerEncoderLayer(_Layer):
             y = _without_padding(packed, x, self.self_attn.batch_first, lengths, src_mask, others)
             if y is not None:
                 return y
+        kept = {} if past_key_value is None else {"past_key_value": past_key_value}
         with restored_on_error([past_key_value]):
-            return self._layer(x, src_key_padding_mask, src_mask, is_causal, past_key_value=past_key_value)
+            return self._layer(x, src_key_padding_mask, src_mask, is_causal, **kept)
 
     def _layer(self, x: Tensor, padding: Tensor | None, mask: Tensor | None, is_causal: bool, **options: Any) -> Tensor:
         lengths = options.get("sequence_lengths")
@@ -306,7 +326,9 @@ class TransformerEncoderLayer(_Layer):
         def attend(x: Tensor) -> Tensor:
             return self.self_attn(x, x, x, padding, need_weights=False, attn_mask=mask, is_causal=is_causal, **options)[0]
 
-        return self._add_feed_forward(2, self._residual(1, x, attend), lengths)
+        block = self._own("_sa_block", *options.values())
+        own = None if block is None else lambda x: block(x, mask, padding, is_causal=is_causal)
+        return self._add_feed_forward(2, self._residual(1, x, attend, own), lengths)
 
 
 class TransformerDecoderLayer(_Layer):
@@ -354,24 +376,36 @@ class TransformerDecoderLayer(_Layer):
         """
         x = self._accept(tgt)
         cross = None if past_key_value is None else past_key_value.cross
+        kept = {} if past_key_value is None else {"past_key_value": past_key_value}
+        kept_memory = {} if cross is None else {"past_key_value": cross}
         # With a cache, the targets continue at its end; this shifts the diagonal of the memory mask as well.
         place = {"causal_offset": len(past_key_value)} if past_key_value is not None and memory_is_causal else {}
 
         def attend(x: Tensor) -> Tensor:
             return self.self_attn(
-                x, x, x, tgt_key_padding_mask, need_weights=False, attn_mask=tgt_mask, is_causal=tgt_is_causal,
-                past_key_value=past_key_value,
+                x, x, x, tgt_key_padding_mask, need_weights=False, attn_mask=tgt_mask, is_causal=tgt_is_causal, **kept
             )[0]  # fmt: skip
 
         def attend_to_memory(x: Tensor) -> Tensor:
             return self.multihead_attn(
                 x, memory, memory, memory_key_padding_mask, need_weights=False, attn_mask=memory_mask, is_causal=memory_is_causal,
-                past_key_value=cross, **place,
+                **kept_memory, **place,
             )[0]  # fmt: skip
 
+        block, to_memory = self._own("_sa_block", past_key_value), self._own("_mha_block", past_key_value)
+        own = None if block is None else lambda x: block(x, tgt_mask, tgt_key_padding_mask, tgt_is_causal)
+        own_to_memory = (
+            None if to_memory is None else lambda x: to_memory(x, memory, memory_mask, memory_key_padding_mask, memory_is_causal)
+        )
         with restored_on_error([past_key_value]):
-            x = self._residual(2, self._residual(1, x, attend), attend_to_memory)
+            x = self._residual(2, self._residual(1, x, attend, own), attend_to_memory, own_to_memory)
             return self._add_feed_forward(3, x)
+
+    def _mha_block(
+        self, x: Tensor, mem: Tensor, attn_mask: Tensor | None, key_padding_mask: Tensor | None, is_causal: bool = False
+    ) -> Tensor:
+        attend = self.multihead_attn
+        return self.dropout2(attend(x, mem, mem, key_padding_mask, need_weights=False, attn_mask=attn_mask, is_causal=is_causal)[0])
 
 
 def _copies(layer: Module, num_layers: int) -> ModuleList:
@@ -393,17 +427,31 @@ def _is_causal(mask: Tensor) -> bool:
     return np.array_equal(values, future if values.dtype == bool else np.where(future, -np.inf, 0.0))
 
 
+def _computes_as(module: Any, kind: type[Module]) -> bool:
+    """Is its forward that of this class: neither a subclass's, nor a patched one, nor one with hooks?"""
+    return isinstance(module, kind) and type(module).forward is kind.forward and "forward" not in vars(module)
+
+
 class _Stack(Module):
     """Layers one after the other, followed by an optional norm."""
 
+    _kind: type[_Layer]
+
+    def _reads_the_flag(self) -> bool:
+        """Do the layers attend by `is_causal` alone? Others may read the mask and take the flag for a hint, as in PyTorch."""
+        return all(
+            _computes_as(layer, self._kind) and _computes_as(layer.self_attn, MultiheadAttention) and layer._own("_sa_block") is None
+            for layer in self.layers
+        )
+
     def _causal(self, x: Tensor, mask: Tensor | None, is_causal: bool | None, caches: _Caches) -> tuple[Tensor | None, bool]:
-        """Mask and flag. Unless `is_causal` is False, a causal mask on the CPU is replaced by the flag, which skips half the work."""
+        """Mask and flag. Unless `is_causal` is False, a causal mask on the CPU sets the flag, and is left out where that skips half the work."""
         attention = getattr(self.layers[0], "self_attn", None) if len(self.layers) else None
         if mask is not None and is_causal is not False and isinstance(attention, MultiheadAttention) and not mask.requires_grad:
             length = x.shape[1 if x.ndim == 3 and attention.batch_first else 0]
             past = isinstance(caches, Sequence) and any(map(len, caches))
             if mask.shape == (length, length) and not past and _is_causal(mask):  # the layer refuses a mask of another shape
-                return None, True
+                return None if self._reads_the_flag() else mask, True
         return mask, bool(is_causal)
 
     def _run(self, x: Tensor, caches: _Caches, *args: Any, **masks: Any) -> Tensor:
@@ -461,6 +509,7 @@ class TransformerEncoder(_Stack):
         self.norm = norm
         self.enable_nested_tensor, self.mask_check = enable_nested_tensor, mask_check
 
+    _kind = TransformerEncoderLayer
     _arguments_elsewhere: ClassVar = {"src_mask": "mask", "attn_mask": "mask", "attention_mask": _IGNORED}
 
     def forward(
@@ -523,6 +572,8 @@ class TransformerDecoder(_Stack):
     >>> np.allclose(np.concatenate(steps, axis=1), whole, atol=1e-6)
     True
     """
+
+    _kind = TransformerDecoderLayer
 
     def __init__(self, decoder_layer: Module, num_layers: int, norm: Any = None) -> None:
         super().__init__()
