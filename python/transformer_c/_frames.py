@@ -24,7 +24,7 @@ def is_array(value: Any) -> bool:
     return isinstance(value, memoryview) or hasattr(value, "__array__") or hasattr(value, "__array_interface__")
 
 
-def is_numbers(value: Any, kinds: type | tuple[type, ...] = list) -> bool:
+def is_numbers(value: Any, kinds: Any = list) -> bool:
     """Whether `value` is a list of numbers, or nested lists of them (or what else `kinds` names), which np.asarray makes an array."""
     return isinstance(value, kinds) and bool(value) and all(isinstance(v, _NUMBERS) or is_numbers(v, kinds) for v in value)
 
