@@ -452,3 +452,44 @@ def test_groups_that_are_none_change_nothing():
 def test_what_is_no_state_dict_of_an_optimizer(state, what):
     with pytest.raises(ValueError, match='the state dict of an optimizer has "state" and "param_groups", got ' + what):
         tc.optim.SGD([tc.nn.Parameter([1.0])], lr=0.1).load_state_dict(state)
+
+
+class Momentum(tc.optim.Optimizer):
+    def __init__(self, params, lr):
+        super().__init__(params, {"lr": lr})
+
+    @tc.no_grad()
+    def step(self, closure=None):
+        for group in self.param_groups:
+            for p in group["params"]:
+                state = self.state[p]
+                if len(state) == 0:
+                    state["sum"] = tc.zeros_like(p)
+                state["sum"].mul_(0.9).add_(p.grad)
+                p.add_(state["sum"], alpha=-group["lr"])
+
+
+def test_an_optimizer_of_ones_own():
+    ends = []
+    for make in (Momentum, lambda params, lr: tc.optim.SGD(params, lr, momentum=0.9)):
+        p = tc.nn.Parameter([1.0, -2.0])
+        optimizer = make([p], lr=0.1)
+        for _ in range(3):
+            optimizer.zero_grad()
+            p.square().sum().backward()
+            optimizer.step()
+        other = make([p], lr=0.1)
+        other.load_state_dict(optimizer.state_dict())
+        assert next(iter(other.state)) is p
+        ends.append(p.tolist())
+    np.testing.assert_allclose(*ends, rtol=1e-6)
+
+
+def test_a_state_that_was_looked_at_before_the_first_step():
+    p = tc.nn.Parameter([1.0])
+    optimizer = tc.optim.SGD([p], lr=0.5)
+    state = optimizer.state[p]
+    state["seen"] = True
+    p.sum().backward()
+    optimizer.step()
+    assert p.tolist() == [0.5] and state["step"] == 1 and optimizer.state[p] is state

@@ -7,7 +7,7 @@ dtype and device; from its first call on backward() writes gradients there.
 from __future__ import annotations
 
 import math
-from collections import OrderedDict
+from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
@@ -53,7 +53,7 @@ def look_of(optimizer: Any) -> list[tuple]:
 
 
 class Optimizer(Explaining):
-    """Base class: parameter groups, state, gradients. Subclasses define ``_step_group``.
+    """Base class: parameter groups, state, gradients. Those of one's own define ``step``, as for PyTorch.
 
     Parameters
     ----------
@@ -81,7 +81,7 @@ class Optimizer(Explaining):
         if not isinstance(params, Iterable):
             raise TypeError(f"params must be an iterable of parameters or of dicts, not {type(params).__name__}")
         self.defaults = defaults
-        self.state: dict[Tensor, dict[str, Any]] = {}
+        self.state: dict[Tensor, dict[str, Any]] = defaultdict(dict)
         self.param_groups: list[dict[str, Any]] = []
         self._buffers: dict[tuple[str, str], Tensor] = {}
         self._slots: dict[int, Tensor] = {}
@@ -232,7 +232,7 @@ class Optimizer(Explaining):
 
     def _kept(self) -> Callable[[], None]:
         """A function that takes back what a step from now on changes on the host."""
-        gradients, counts = self._gradients_now(), {p: state["step"] for p, state in self.state.items()}
+        gradients, counts = self._gradients_now(), {p: state["step"] for p, state in self.state.items() if "step" in state}
 
         def take_back() -> None:
             gradients()
@@ -261,7 +261,7 @@ class Optimizer(Explaining):
         for p in group["params"]:
             if (grad := p.grad) is not None:  # read once: another thread may set it
                 state = self.state.get(p)
-                kind = (p.dtype, p.device, state["step"] if state else 0)
+                kind = (p.dtype, p.device, state.get("step", 0) if state else 0)
                 batch = batches.get(kind)
                 if batch is None:
                     batch = batches[kind] = ([], [])
@@ -271,7 +271,7 @@ class Optimizer(Explaining):
 
     def _update(self, group: dict[str, Any], params: list[Tensor], grads: list[Tensor]) -> None:
         names = self._states_of(group)
-        needed, known = set(names), self.state
+        needed, known = {"step", *names}, self.state
         states = [s if (s := known.get(p)) and needed <= s.keys() else self._state_of(p, names) for p in params]
         has_masters = any("master" in s for s in states)
         if has_masters and not is_half(params[0]):  # a batch has one dtype
@@ -294,10 +294,11 @@ class Optimizer(Explaining):
     def _state_of(self, p: Tensor, names: tuple[str, ...]) -> dict[str, Any]:
         """The state of a parameter, created at its first step. float16 and bfloat16 parameters get a float32 master copy."""
         state = self.state.get(p)
-        if state is None or any(name not in state for name in names):
+        if not state or any(name not in state for name in names):
             refuse(f"the state of {type(self).__name__} for a parameter of shape {tuple(p.shape)}, which got its first gradient, was made")
-        if state is None:
-            state = self.state[p] = {"step": 0}
+        if not state or "step" not in state:
+            state = self.state.setdefault(p, {})
+            state["step"] = 0
             if is_half(p):
                 state["master"] = p.detach().float()
         for name in names:
@@ -357,7 +358,7 @@ class Optimizer(Explaining):
                 f"the state dict has groups of {[len(g['params']) for g in groups]} parameters, the optimizer of {[len(g['params']) for g in self.param_groups]}"
             )
         params = dict(zip((n for g in groups for n in g["params"]), parameters_of(self), strict=True))
-        state: dict[Tensor, dict[str, Any]] = {}
+        state: dict[Tensor, dict[str, Any]] = defaultdict(dict)
         for number, saved in state_dict["state"].items():
             p = params[int(number)]
             state[p] = _loaded_state(p, saved)
