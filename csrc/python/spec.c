@@ -29,13 +29,28 @@ static const tcpy_choice choices[] = {
      "reduction must be 'none', 'mean' or 'sum', got '%s'"},
 };
 
+/* PyTorch's names of the operands that are x, or a and b, here. */
+static const struct {
+    const char *pytorchs, *ours[2];
+} operands[] = {{"input", {"x", "a"}}, {"other", {"b", "b"}}, {"exponent", {"b", "b"}}};
+
+static int find_operand(const tcpy_op_object *self, PyObject *name)
+{
+    for (size_t k = 0; k < sizeof operands / sizeof *operands; k++) {
+        if (PyUnicode_CompareWithASCIIString(name, operands[k].pytorchs) != 0) continue;
+        for (int i = 0; i < self->positional && i < 2; i++)
+            if (strcmp(self->args[i].text, operands[k].ours[0]) == 0 || strcmp(self->args[i].text, operands[k].ours[1]) == 0) return i;
+    }
+    return -1;
+}
+
 int tcpy_find_argument(const tcpy_op_object *self, PyObject *name)
 {
     for (int i = 0; i < self->count; i++)
         if (self->args[i].name == name) return i;
     for (int i = 0; i < self->count; i++)
         if (PyUnicode_Compare(self->args[i].name, name) == 0) return i;
-    return -1;
+    return find_operand(self, name);
 }
 
 int tcpy_find_word(const tcpy_choice *choice, const char *word, size_t length)

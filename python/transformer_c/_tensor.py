@@ -298,9 +298,14 @@ def ones_like(input: Any, dtype: Any = None, device: str | None = None, requires
 
 
 def arange(
-    start: float, end: float | None = None, step: float = 1, dtype: Any = None, device: str | None = None, requires_grad: bool = False
+    start: float | None = None,
+    end: float | None = None,
+    step: float = 1,
+    dtype: Any = None,
+    device: str | None = None,
+    requires_grad: bool = False,
 ) -> Tensor:
-    """start, start + step, ... below `end`: ``arange(end)`` or ``arange(start, end, step)``.
+    """start, start + step, ... below `end`: ``arange(end)`` or ``arange(start, end, step)``; by keyword, `start` may be left out.
 
     Parameters
     ----------
@@ -321,7 +326,9 @@ def arange(
     >>> tc.arange(0, 1, 0.25)
     tensor([0.0000, 0.2500, 0.5000, 0.7500])
     """
-    start, end = (0, start) if end is None else (start, end)
+    if start is None and end is None:
+        raise TypeError("arange() needs an end")
+    start, end = (0, start) if end is None else (0 if start is None else start, end)
     bounds = [b.item() if hasattr(b, "item") else b for b in (start, end, step)]
     for name, bound in zip(("start", "end", "step"), bounds, strict=True):
         if not isinstance(bound, (int, float)):

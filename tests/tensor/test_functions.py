@@ -392,3 +392,17 @@ def test_lists_lose_no_history_and_have_one_length(function):
         function([[1.0, 2.0], [3.0]])
     with tc.no_grad():
         np.testing.assert_array_equal(function([w, w]), function(np.float32([[1, 2], [1, 2]])))
+
+
+def test_operands_by_pytorchs_names():
+    t = tc.tensor([2.0, 3.0])
+    assert tc.exp(input=t).tolist() == t.exp().tolist() and tc.sum(input=t, dim=0).item() == 5
+    assert tc.pow(input=t, exponent=2).tolist() == t.pow(exponent=2).tolist() == [4, 9]
+    assert tc.mul(input=t, other=2).tolist() == t.mul(other=2).tolist() == [4, 6] and tc.eq(t, other=2).tolist() == [True, False]
+    assert tc.arange(end=3).tolist() == [0, 1, 2] and tc.arange(start=1, end=3).tolist() == [1, 2]
+    with pytest.raises(TypeError, match=r"exp\(\) has no argument 'other'; its signature is exp\(x\)"):
+        tc.exp(t, other=t)
+    with pytest.raises(TypeError, match=r"mul\(\) got two values for 'other'"):
+        t.mul(t, other=t)
+    with pytest.raises(TypeError, match="needs an end"):
+        tc.arange()
