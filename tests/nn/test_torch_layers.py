@@ -307,6 +307,13 @@ class OwnAttention(tc.nn.MultiheadAttention):
         return values, self.weights
 
 
+class OtherOrder(tc.nn.MultiheadAttention):
+    """Masks in another order, which PyTorch's layers do not mind: they name them."""
+
+    def forward(self, query, key, value, attn_mask=None, key_padding_mask=None, need_weights=False, is_causal=False):
+        return super().forward(query, key, value, attn_mask=attn_mask, key_padding_mask=key_padding_mask, need_weights=need_weights)
+
+
 class OwnParts(tc.nn.TransformerEncoderLayer):
     def _sa_block(self, x, attn_mask, key_padding_mask, is_causal=False):
         y, self.weights = self.self_attn(x, x, x, attn_mask=attn_mask, key_padding_mask=key_padding_mask, need_weights=True)
@@ -325,16 +332,20 @@ class OwnDecoderParts(tc.nn.TransformerDecoderLayer):
         return self.dropout2(y)
 
 
-def with_own_attention(*args, **options):
-    layer = tc.nn.TransformerEncoderLayer(*args, **options)
-    own = OwnAttention(8, 2, batch_first=True)
+def with_own_attention(kind=OwnAttention, **options):
+    layer = tc.nn.TransformerEncoderLayer(**options)
+    own = kind(8, 2, batch_first=True)
     own.load_state_dict(layer.self_attn.state_dict())
     layer.self_attn = own
     return layer
 
 
-def with_a_patch(*args, **options):
-    layer = tc.nn.TransformerEncoderLayer(*args, **options)
+def with_masks_in_another_order(**options):
+    return with_own_attention(OtherOrder, **options)
+
+
+def with_a_patch(**options):
+    layer = tc.nn.TransformerEncoderLayer(**options)
     layer.self_attn.register_forward_pre_hook(
         lambda _, given, named: (given, {k: v for k, v in named.items() if k != "is_causal"}), with_kwargs=True
     )
@@ -342,7 +353,7 @@ def with_a_patch(*args, **options):
 
 
 @pytest.mark.parametrize("norm_first", [False, True])
-@pytest.mark.parametrize("make", [ReadsTheMask, with_own_attention, with_a_patch, OwnParts, OwnDecoderParts])
+@pytest.mark.parametrize("make", [ReadsTheMask, with_own_attention, with_masks_in_another_order, with_a_patch, OwnParts, OwnDecoderParts])
 def test_layers_of_ones_own_get_the_causal_mask(make, norm_first, rng):
     options = dict(d_model=8, nhead=2, dim_feedforward=16, dropout=0.0, norm_first=norm_first, batch_first=True)
     is_decoder = make is OwnDecoderParts

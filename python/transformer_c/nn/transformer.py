@@ -179,7 +179,9 @@ class _Layer(Module):
 
     def _sa_block(self, x: Tensor, attn_mask: Tensor | None, key_padding_mask: Tensor | None, is_causal: bool = False) -> Tensor:
         attend = self.self_attn
-        return self.dropout1(attend(x, x, x, key_padding_mask, need_weights=False, attn_mask=attn_mask, is_causal=is_causal)[0])
+        return self.dropout1(
+            attend(x, x, x, key_padding_mask=key_padding_mask, need_weights=False, attn_mask=attn_mask, is_causal=is_causal)[0]
+        )
 
     def _ff_block(self, x: Tensor) -> Tensor:
         return getattr(self, f"dropout{len(self._attentions) + 1}")(self._feed_forward(x))
@@ -324,7 +326,7 @@ class TransformerEncoderLayer(_Layer):
             lengths = own_length(x, self.self_attn.batch_first, mask, padding, options.get("past_key_value"), lengths)
 
         def attend(x: Tensor) -> Tensor:
-            return self.self_attn(x, x, x, padding, need_weights=False, attn_mask=mask, is_causal=is_causal, **options)[0]
+            return self.self_attn(x, x, x, key_padding_mask=padding, need_weights=False, attn_mask=mask, is_causal=is_causal, **options)[0]
 
         block = self._own("_sa_block", *options.values())
         own = None if block is None else lambda x: block(x, mask, padding, is_causal=is_causal)
@@ -383,12 +385,12 @@ class TransformerDecoderLayer(_Layer):
 
         def attend(x: Tensor) -> Tensor:
             return self.self_attn(
-                x, x, x, tgt_key_padding_mask, need_weights=False, attn_mask=tgt_mask, is_causal=tgt_is_causal, **kept
+                x, x, x, key_padding_mask=tgt_key_padding_mask, need_weights=False, attn_mask=tgt_mask, is_causal=tgt_is_causal, **kept
             )[0]  # fmt: skip
 
         def attend_to_memory(x: Tensor) -> Tensor:
             return self.multihead_attn(
-                x, memory, memory, memory_key_padding_mask, need_weights=False, attn_mask=memory_mask, is_causal=memory_is_causal,
+                x, memory, memory, key_padding_mask=memory_key_padding_mask, need_weights=False, attn_mask=memory_mask, is_causal=memory_is_causal,
                 **kept_memory, **place,
             )[0]  # fmt: skip
 
@@ -405,7 +407,9 @@ class TransformerDecoderLayer(_Layer):
         self, x: Tensor, mem: Tensor, attn_mask: Tensor | None, key_padding_mask: Tensor | None, is_causal: bool = False
     ) -> Tensor:
         attend = self.multihead_attn
-        return self.dropout2(attend(x, mem, mem, key_padding_mask, need_weights=False, attn_mask=attn_mask, is_causal=is_causal)[0])
+        return self.dropout2(
+            attend(x, mem, mem, key_padding_mask=key_padding_mask, need_weights=False, attn_mask=attn_mask, is_causal=is_causal)[0]
+        )
 
 
 def _copies(layer: Module, num_layers: int) -> ModuleList:
