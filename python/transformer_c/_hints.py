@@ -101,7 +101,6 @@ _PACKAGE = {
     "dot": "tc.matmul, or t @ u",
     "mv": "tc.matmul, or t @ u",
     "ravel": "t.reshape(-1)",
-    "set_grad_enabled": "tc.no_grad() and tc.enable_grad()",
     "amp": "tc.autocast",
     "argwhere": "tc.nonzero",
     "take_along_dim": "tc.gather",

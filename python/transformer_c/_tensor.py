@@ -328,28 +328,28 @@ def arange(
     """
     if start is None and end is None:
         raise TypeError("arange() needs an end")
-    start, end = (0, start) if end is None else (0 if start is None else start, end)
-    bounds = [b.item() if hasattr(b, "item") else b for b in (start, end, step)]
+    first, last = (0, start) if end is None else (0 if start is None else start, end)
+    bounds: list[Any] = [b.item() if hasattr(b, "item") else b for b in (first, last, step)]
     for name, bound in zip(("start", "end", "step"), bounds, strict=True):
         if not isinstance(bound, (int, float)):
             real(name, bound)
     if dtype is not None and Tensor([], dtype)._dtype_name in ("int64", "int32", "uint8"):
         bounds = [int(b) for b in bounds]
-    start, end, step = bounds
+    first, last, step = bounds
     if step == 0:
         raise ValueError("arange() needs a step other than 0")
-    if (end - start) * step < 0:
-        raise ValueError(f"arange() from {start} to {end} cannot go in steps of {step}: the step must lead from start to end")
+    if (last - first) * step < 0:
+        raise ValueError(f"arange() from {first} to {last} cannot go in steps of {step}: the step must lead from start to end")
     whole = all(isinstance(b, int) for b in bounds)
-    length = int(-((start - end) // step)) if whole else math.ceil((end - start) / step)
+    length = int(-((first - last) // step)) if whole else math.ceil((last - first) / step)
     largest = max(length, *map(abs, bounds)) if whole else length
     if largest >= 2**62:
-        raise ValueError(f"arange() from {start} to {end} in steps of {step} has numbers or a length that do not fit in 62 bits")
+        raise ValueError(f"arange() from {first} to {last} in steps of {step} has numbers or a length that do not fit in 62 bits")
     if whole:
         if dtype is not None and length:
-            check_fit(dtype, start, start + (length - 1) * step)
-        return _finish(_core.arange(int(start), int(step), length, dtype, device), requires_grad)
-    return _finish(_core.spaced(start, step, end, length, length, dtype, device), requires_grad)
+            check_fit(dtype, first, first + (length - 1) * step)
+        return _finish(_core.arange(int(first), int(step), length, dtype, device), requires_grad)
+    return _finish(_core.spaced(first, step, last, length, length, dtype, device), requires_grad)
 
 
 def integers(first: int, step: int, length: int, device: str | None) -> Any:
@@ -627,6 +627,40 @@ class inference_mode(_Recording):
         return super().__new__(cls) if mode else enable_grad()
 
 
+class set_grad_enabled:
+    """Turns recording in this thread on or off from this call on; in a with statement, until its end. Functions are decorated as by ``no_grad``.
+
+    Parameters
+    ----------
+    mode : bool
+
+    Examples
+    --------
+    >>> import transformer_c as tc
+    >>> with tc.set_grad_enabled(False):
+    ...     tc.is_grad_enabled()
+    False
+    >>> tc.is_grad_enabled()
+    True
+    """
+
+    def __init__(self, mode: bool) -> None:
+        if not isinstance(mode, (bool, np.bool_)):
+            raise TypeError(f"mode must be True or False, not {mode!r:.80}")
+        self.mode = bool(mode)
+        self._before = _core.set_grad_enabled(self.mode)
+
+    def __call__(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        _core.set_grad_enabled(self._before)  # only the function runs with the mode
+        return (enable_grad if self.mode else no_grad)(function)
+
+    def __enter__(self) -> set_grad_enabled:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        _core.set_grad_enabled(self._before)
+
+
 def is_grad_enabled() -> bool:
     """Whether this thread records computations with Tensors that require a gradient."""
     return _core.grad_enabled()
@@ -675,6 +709,7 @@ __all__ = [
     "no_grad",
     "ones",
     "ones_like",
+    "set_grad_enabled",
     "stack",
     "tensor",
     "tril",

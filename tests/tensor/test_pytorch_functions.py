@@ -120,6 +120,28 @@ def test_bernoulli_refuses():
             tc.bernoulli(given)
 
 
+def test_set_grad_enabled():
+    with tc.set_grad_enabled(False):
+        assert not tc.is_grad_enabled()
+        with tc.set_grad_enabled(True):
+            assert tc.is_grad_enabled()
+        assert not tc.is_grad_enabled()
+        with pytest.raises(ZeroDivisionError), tc.set_grad_enabled(True):
+            1 / 0
+        assert not tc.is_grad_enabled()
+    assert tc.is_grad_enabled()
+    decorated = tc.set_grad_enabled(False)(tc.is_grad_enabled)
+    assert tc.is_grad_enabled() and not decorated() and tc.is_grad_enabled()
+    tc.set_grad_enabled(False)
+    try:
+        assert not tc.is_grad_enabled()
+    finally:
+        tc.set_grad_enabled(True)
+    with pytest.raises(TypeError, match="mode must be True or False, not 'train'"):
+        tc.set_grad_enabled("train")
+    assert tc.is_grad_enabled()
+
+
 def test_inference_mode():
     x = tc.ones(2, requires_grad=True)
     with tc.inference_mode():
