@@ -328,8 +328,8 @@ def arange(
     """
     if start is None and end is None:
         raise TypeError("arange() needs an end")
-    first, last = (0, start) if end is None else (0 if start is None else start, end)
-    bounds: list[Any] = [b.item() if hasattr(b, "item") else b for b in (first, last, step)]
+    given: tuple[Any, ...] = (0, start, step) if end is None else (0 if start is None else start, end, step)
+    bounds = [b.item() if hasattr(b, "item") else b for b in given]
     for name, bound in zip(("start", "end", "step"), bounds, strict=True):
         if not isinstance(bound, (int, float)):
             real(name, bound)
