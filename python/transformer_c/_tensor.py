@@ -6,7 +6,7 @@ import functools
 import inspect
 import math
 import types
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -659,6 +659,16 @@ class set_grad_enabled:
 
     def __exit__(self, *exception: object) -> None:
         _core.set_grad_enabled(self._before)
+
+
+def drop_gradients(parameters: Iterable[Tensor], set_to_none: bool) -> None:
+    """Makes every ``.grad`` None, or else fills it with zeros."""
+    for p in parameters:
+        if set_to_none:
+            p.grad = None
+        elif (grad := p.grad) is not None:  # read once: another thread may set it
+            with no_grad():
+                grad.fill_(0.0)
 
 
 def is_grad_enabled() -> bool:

@@ -219,6 +219,15 @@ def test_train_eval_apply_zero_grad_freeze():
     assert not m(tc.tensor(np.ones((1, 2), np.float32))).requires_grad
 
 
+def test_zero_grad_writes_zeros_over_nan():
+    """In place, so that a gradient that was kept is zero, too."""
+    m = nn.Linear(2, 2)
+    m(tc.tensor([[np.nan, np.inf]])).sum().backward()
+    kept = m.weight.grad
+    m.zero_grad(set_to_none=False)
+    assert m.weight.grad is kept and not kept.numpy().any()
+
+
 class Twice(nn.Module):
     """Has one layer under two names."""
 

@@ -18,7 +18,7 @@ from .._array_loss import as_loss
 from .._core import Tensor
 from .._frames import as_array, is_array, is_frame, is_numbers, numbers_of
 from .._nested import holds, map_nested
-from .._tensor import as_tensor, no_grad, tensor
+from .._tensor import as_tensor, drop_gradients, no_grad, tensor
 from .module_hooks import Hooked, RemovableHandle, register
 from .parameter import Parameter
 
@@ -555,9 +555,7 @@ class Module:
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Drops every gradient: ``.grad`` is None until the next backward. With `set_to_none` False, gradients become zeros."""
-        for parameter in self.parameters():
-            grad = None if set_to_none else parameter.grad
-            parameter.grad = None if grad is None else grad.detach() * 0
+        drop_gradients(self.parameters(), set_to_none)
 
     def apply(self: M, function: Callable[[Module], Any]) -> M:
         """Calls `function` on every module below this one and then on this one; returns self."""

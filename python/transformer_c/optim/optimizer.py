@@ -19,7 +19,7 @@ from .._core import Tensor
 from .._graph import not_captured, refuse, repeated
 from .._names import Explaining, explained
 from .._promotion import is_half
-from .._tensor import as_tensor, enable_grad, from_dlpack, no_grad, zeros, zeros_like
+from .._tensor import as_tensor, drop_gradients, enable_grad, from_dlpack, no_grad, zeros, zeros_like
 
 # Compared as objects: the name of a dtype is built anew on every access, which would cost more than a small step.
 _FLOAT32, _FLOAT64 = np.dtype(np.float32), np.dtype(np.float64)
@@ -186,12 +186,7 @@ class Optimizer(Explaining):
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Drops every gradient: ``.grad`` is None until the next backward. With `set_to_none` False, gradients become zeros."""
-        for p in parameters_of(self):
-            if set_to_none:
-                p.grad = None
-            elif (grad := p.grad) is not None:  # read once: another thread may set it
-                with no_grad():
-                    grad.fill_(0.0)
+        drop_gradients(parameters_of(self), set_to_none)
 
     # ---- stepping ----------------------------------------------------------------------------------------------------------
 
