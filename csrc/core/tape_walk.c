@@ -105,6 +105,10 @@ static tc_status follow_edge(walk *w, const tc_edge *edge, tc_tensor *gradient, 
     tc_status status;
     tc_tensor **sum = NULL;
     TC_ASSERT(!edge->leaf != !edge->node);
+    if (edge->leaf && !edge->leaf->requires_grad) { /* frozen since it was recorded */
+        tc_tensor_release(gradient);
+        return TC_OK;
+    }
     if (edge->leaf) {
         leaf_entry *entry = NULL;
         status = leaf_for(w, edge->leaf, &entry, err);

@@ -294,3 +294,13 @@ def test_a_gradient_that_others_see_is_added_to_one_that_nobody_sees(shared_firs
     assert _core.memory_stats()["peak_in_use"] - before < 1.5 * x.nbytes
     np.testing.assert_array_equal(dy.numpy(), 1)
     np.testing.assert_array_equal(x.grad.numpy(), 1 + (np.arange(n) > 0))
+
+
+def test_what_was_frozen_after_the_forward_gets_no_gradient():
+    """As in PyTorch; its gradient of before stays."""
+    layer = tc.nn.Linear(2, 2)
+    y = layer(tc.ones(1, 2))
+    layer.weight.requires_grad_(False)
+    layer.bias.grad = tc.ones(2)
+    y.sum().backward()
+    assert layer.weight.grad is None and layer.bias.grad.tolist() == [2.0, 2.0]
