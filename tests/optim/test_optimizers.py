@@ -454,35 +454,50 @@ def test_what_is_no_state_dict_of_an_optimizer(state, what):
         tc.optim.SGD([tc.nn.Parameter([1.0])], lr=0.1).load_state_dict(state)
 
 
-class Momentum(tc.optim.Optimizer):
-    def __init__(self, params, lr):
-        super().__init__(params, {"lr": lr})
+class Lion(tc.optim.Optimizer):
+    """Chen et al. 2023, written as for PyTorch, with the sum of squares of each row besides."""
+
+    def __init__(self, params, lr=0.5, betas=(0.75, 0.5)):
+        super().__init__(params, dict(lr=lr, betas=betas))
 
     @tc.no_grad()
     def step(self, closure=None):
+        if closure is not None:
+            with tc.enable_grad():
+                closure()
         for group in self.param_groups:
-            for p in group["params"]:
+            for p in [p for p in group["params"] if p.grad is not None]:
                 state = self.state[p]
                 if len(state) == 0:
-                    state["sum"] = tc.zeros_like(p)
-                state["sum"].mul_(0.9).add_(p.grad)
-                p.add_(state["sum"], alpha=-group["lr"])
+                    state["exp_avg"], state["parts"] = tc.zeros_like(p), {"rows": [tc.zeros(p.shape[0])]}
+                beta1, beta2 = group["betas"]
+                p.add_((state["exp_avg"] * beta1 + p.grad * (1 - beta1)).sign(), alpha=-group["lr"])
+                state["exp_avg"].mul_(beta2).add_(p.grad, alpha=1 - beta2)
+                state["parts"]["rows"][0] += (p.grad * p.grad).sum(1)
 
 
-def test_an_optimizer_of_ones_own():
-    ends = []
-    for make in (Momentum, lambda params, lr: tc.optim.SGD(params, lr, momentum=0.9)):
-        p = tc.nn.Parameter([1.0, -2.0])
-        optimizer = make([p], lr=0.1)
-        for _ in range(3):
-            optimizer.zero_grad()
-            p.square().sum().backward()
-            optimizer.step()
-        other = make([p], lr=0.1)
-        other.load_state_dict(optimizer.state_dict())
-        assert next(iter(other.state)) is p
-        ends.append(p.tolist())
-    np.testing.assert_allclose(*ends, rtol=1e-6)
+def test_an_optimizer_of_the_users_own():
+    """Its state is what it puts there, of any shape, and is loaded as it was saved."""
+    p = tc.nn.Parameter([[1.0, 2.0], [3.0, 4.0]])
+    optimizer = Lion([p])
+    for gradient in ([[1.0, -2.0], [0.0, 4.0]], [[-0.25, 0.0], [-1.0, 4.0]]):
+        p.grad = tc.tensor(gradient)
+        optimizer.step()
+        loaded = Lion([p])
+        loaded.load_state_dict(optimizer.state_dict())
+    assert p.tolist() == [[0.0, 3.0], [3.5, 3.0]]
+    state, saved = loaded.state[p], optimizer.state[p]
+    assert list(state) == ["exp_avg", "parts"] and state["exp_avg"].tolist() == [[0.125, -0.5], [-0.5, 3.0]]
+    assert state["parts"]["rows"][0].tolist() == [5.0625, 33.0] and state["parts"]["rows"][0] is not saved["parts"]["rows"][0]
+
+
+def test_a_parameter_without_a_state_has_an_empty_one():
+    p, q = tc.nn.Parameter([1.0]), tc.nn.Parameter(tc.ones(1).half())
+    optimizer = tc.optim.Adam([p, q], lr=0.5)
+    assert [optimizer.state[x] for x in (p, q)] == [{}, {}]
+    p.grad, q.grad = tc.ones(1), tc.ones(1).half()
+    optimizer.step()
+    assert p.half().tolist() == q.tolist() == [0.5] and list(optimizer.state[q]) == ["step", "master", "exp_avg", "exp_avg_sq"]
 
 
 def test_a_state_that_was_looked_at_before_the_first_step():

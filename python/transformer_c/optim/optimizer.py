@@ -6,6 +6,7 @@ dtype and device; from its first call on backward() writes gradients there.
 
 from __future__ import annotations
 
+import copy
 import math
 from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -18,6 +19,7 @@ from .._arguments import all_of, not_negative, real
 from .._core import Tensor
 from .._graph import not_captured, refuse, repeated
 from .._names import Explaining, explained
+from .._nested import map_nested
 from .._promotion import is_half
 from .._tensor import as_tensor, drop_gradients, enable_grad, from_dlpack, no_grad, zeros, zeros_like
 
@@ -53,7 +55,9 @@ def look_of(optimizer: Any) -> list[tuple]:
 
 
 class Optimizer(Explaining):
-    """Base class: parameter groups, state, gradients. Those of one's own define ``step``, as for PyTorch.
+    """Base class: parameter groups, state, gradients. An optimizer of your own defines ``step``, as with PyTorch.
+
+    Those of this library define ``_step_group``. In ``state``, a parameter that has none yet gets an empty dict, when it is asked for.
 
     Parameters
     ----------
@@ -81,7 +85,7 @@ class Optimizer(Explaining):
         if not isinstance(params, Iterable):
             raise TypeError(f"params must be an iterable of parameters or of dicts, not {type(params).__name__}")
         self.defaults = defaults
-        self.state: dict[Tensor, dict[str, Any]] = defaultdict(dict)
+        self.state: defaultdict[Tensor, dict[str, Any]] = defaultdict(dict)
         self.param_groups: list[dict[str, Any]] = []
         self._buffers: dict[tuple[str, str], Tensor] = {}
         self._slots: dict[int, Tensor] = {}
@@ -305,7 +309,7 @@ class Optimizer(Explaining):
         """Casts the states of parameters that were cast, as ``module.double()`` does, to the dtype in which a step computes; whether there were any."""
         found = False
         for p in params:
-            if (state := self.state.get(p)) is None:
+            if not (state := self.state.get(p)):
                 continue
             dtype = _FLOAT32 if is_half(p) else p.dtype
             others = [k for k, v in state.items() if isinstance(v, Tensor) and v.dtype.kind in "fV" and v.dtype != dtype]
@@ -353,10 +357,11 @@ class Optimizer(Explaining):
                 f"the state dict has groups of {[len(g['params']) for g in groups]} parameters, the optimizer of {[len(g['params']) for g in self.param_groups]}"
             )
         params = dict(zip((n for g in groups for n in g["params"]), parameters_of(self), strict=True))
-        state: dict[Tensor, dict[str, Any]] = defaultdict(dict)
+        state: defaultdict[Tensor, dict[str, Any]] = defaultdict(dict)
+        has_own_step = type(self)._step_group is Optimizer._step_group
         for number, saved in state_dict["state"].items():
             p = params[int(number)]
-            state[p] = _loaded_state(p, saved)
+            state[p] = map_nested(lambda value, p=p: _copied(p, value), saved) if has_own_step else _loaded_state(p, saved)
         for group, saved in zip(self.param_groups, groups, strict=True):
             group.update({k: v for k, v in saved.items() if k != "params"})
         self.state = state
@@ -378,19 +383,27 @@ def _loaded_state(p: Tensor, saved: dict[str, Any]) -> dict[str, Any]:
     return state
 
 
+def _copied(p: Tensor, value: Any) -> Any:
+    """A saved value of an optimizer that is not of this library: a Tensor of its own for what is one, or an array."""
+    if isinstance(value, np.ndarray) or hasattr(value, "__dlpack__"):
+        with no_grad():
+            return as_tensor(value).detach().clone().to(p.device)
+    return copy.deepcopy(value)
+
+
 def _loaded(p: Tensor, name: str, value: Any) -> Any:
     """A saved state value for parameter `p`: a count as int, a Tensor copied to the device of its parameter."""
     if name == "step":
         return int(value)
     if isinstance(value, (int, float, bool)):
         return value
-    copy = zeros(p.shape, dtype="float64" if p.dtype.name == "float64" else "float32", device=p.device)
+    own = zeros(p.shape, dtype="float64" if p.dtype.name == "float64" else "float32", device=p.device)
     value = value.detach() if hasattr(value, "detach") else value
     source = from_dlpack(value) if hasattr(value, "__dlpack__") and not isinstance(value, (Tensor, np.ndarray)) else as_tensor(value)
     if source.shape != p.shape:
         raise ValueError(f"state {name!r} has shape {source.shape} but its parameter has {p.shape}")
     with no_grad():
-        return copy.copy_(source)
+        return own.copy_(source)
 
 
 class SGD(Optimizer):

@@ -213,7 +213,7 @@ class Zero:
             if id(p) in self._slices:
                 first, last, own = self._slices[id(p)]
                 self._inner.state[own] = {k: v.view(-1)[first:last].clone() if isinstance(v, Tensor) else v for k, v in state.items()}
-        self._optimizer.state = {}
+        self._optimizer.state.clear()
 
     def state_dict(self, is_needed: bool = True) -> dict[str, Any]:
         """As the optimizer's own ``state_dict()``, called on all ranks: the whole state where `is_needed`, elsewhere none."""
