@@ -390,6 +390,20 @@ def test_a_state_without_momentum_yet():
     assert p.tolist() == [0.0]
 
 
+def test_momentum_that_begins_late():
+    """The first buffer is the gradient, without dampening; the first of other parameters comes when theirs begin."""
+    p, q = tc.nn.Parameter([0.0]), tc.nn.Parameter([0.0])
+    optimizer = tc.optim.SGD([p, q], lr=1.0, dampening=0.5)
+    p.grad = q.grad = tc.ones(1)
+    optimizer.step()
+    optimizer.param_groups[0]["momentum"] = 0.5
+    optimizer.step()
+    assert p.tolist() == q.tolist() == [-2.0]
+    q.grad = None
+    optimizer.step()
+    assert p.tolist() == [-3.0]
+
+
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_hints_of_pytorch_change_nothing(name):
     p, q = tc.nn.Parameter([1.0, -2.0]), tc.nn.Parameter([1.0, -2.0])

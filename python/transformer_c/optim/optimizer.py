@@ -70,6 +70,8 @@ class Optimizer(Explaining):
 
     # Names of a subclass's state Tensors, in the order of its kernel's arguments.
     _state_names: tuple[str, ...] = ()
+    # The entry of a parameter's state before which no step counts.
+    _counts_from = "step"
     _instead = dict.fromkeys(("lr", "learning_rate", "get_lr", "get_last_lr"), 'optimizer.param_groups[0]["lr"]')
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
@@ -245,30 +247,32 @@ class Optimizer(Explaining):
     def _step_groups(self) -> None:
         with no_grad():
             for group in self.param_groups:
-                for params, grads in self._batches(group):
+                for params, grads, steps in self._batches(group):
                     try:
-                        self._update(group, params, grads)
+                        self._update(group, params, grads, steps)
                         continue
                     except TypeError:  # the core found another dtype, before it changed anything
                         if not self._cast_states(params):
                             raise
-                    self._update(group, params, grads)
+                    self._update(group, params, grads, steps)
 
-    def _batches(self, group: dict[str, Any]) -> Iterable[tuple[list[Tensor], list[Tensor]]]:
-        """Parameters with a gradient, and the gradients, grouped by dtype, device and number of steps: one kernel call per group."""
-        batches: dict[tuple, tuple[list[Tensor], list[Tensor]]] = {}
+    def _batches(self, group: dict[str, Any]) -> Iterable[tuple[list[Tensor], list[Tensor], int]]:
+        """Parameters with a gradient, the gradients and the number of steps taken, grouped by dtype, device and that number: one kernel call per
+        group."""
+        batches: dict[tuple, tuple[list[Tensor], list[Tensor], int]] = {}
         for p in group["params"]:
             if (grad := p.grad) is not None:  # read once: another thread may set it
                 state = self.state.get(p)
-                kind = (p.dtype, p.device, state.get("step", 0) if state else 0)
+                steps = state.get("step", 0) if state and self._counts_from in state else 0
+                kind = (p.dtype, p.device, steps)
                 batch = batches.get(kind)
                 if batch is None:
-                    batch = batches[kind] = ([], [])
+                    batch = batches[kind] = ([], [], steps)
                 batch[0].append(p)
                 batch[1].append(grad)
         return batches.values()
 
-    def _update(self, group: dict[str, Any], params: list[Tensor], grads: list[Tensor]) -> None:
+    def _update(self, group: dict[str, Any], params: list[Tensor], grads: list[Tensor], steps: int) -> None:
         names = self._states_of(group)
         needed, known = {"step", *names}, self.state
         states = [s if (s := known.get(p)) and needed <= s.keys() else self._state_of(p, names) for p in params]
@@ -281,7 +285,7 @@ class Optimizer(Explaining):
         for v in values:
             if not v.is_contiguous():
                 _core.set_data(v, v.detach().contiguous())
-        self._step_group(group, values, gradients, {name: [s[name] for s in states] for name in names}, states[0]["step"] + 1,
+        self._step_group(group, values, gradients, {name: [s[name] for s in states] for name in names}, steps + 1,
                          params if has_masters else None)  # fmt: skip
         for state in states:  # only after everything that can fail
             state["step"] += 1
@@ -428,6 +432,8 @@ class SGD(Optimizer):
     >>> p.tolist()
     [0.0]
     """
+
+    _counts_from = "momentum_buffer"  # the first one is not dampened
 
     @explained(_HINTS)
     def __init__(self, params, lr: float = 1e-3, momentum: float = 0.0, dampening: float = 0.0, weight_decay: float = 0.0, nesterov: bool = False, *,
