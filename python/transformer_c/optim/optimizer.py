@@ -10,6 +10,7 @@ import copy
 import math
 from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -365,7 +366,7 @@ class Optimizer(Explaining):
         has_own_step = type(self)._step_group is Optimizer._step_group
         for number, saved in state_dict["state"].items():
             p = params[int(number)]
-            state[p] = map_nested(lambda value, p=p: _copied(p, value), saved) if has_own_step else _loaded_state(p, saved)
+            state[p] = map_nested(partial(_copied, p), saved) if has_own_step else _loaded_state(p, saved)
         for group, saved in zip(self.param_groups, groups, strict=True):
             group.update({k: v for k, v in saved.items() if k != "params"})
         self.state = state
