@@ -10,8 +10,9 @@ static _Thread_local long depth;
 /* ---- states of a thread -------------------------------------------------------------------------------------------------------- */
 
 /* In what the modules that this thread calls compute, and the depth of the calls to which that applies: those further down compute in what
- * they are given. */
-enum { AS_GIVEN, IN_BFLOAT16, IN_FLOAT16, IN_A_CALL };
+ * they are given. In a call whose parameters are cast, autocast may be off: a module called there is given the parameters themselves. */
+enum { AS_GIVEN, IN_BFLOAT16, IN_FLOAT16, IN_A_CALL, OFF_IN_A_CALL, UNCAST, STATES };
+#define STATE_BITS 3
 static _Thread_local struct {
     int half;
     long depth;
@@ -19,16 +20,25 @@ static _Thread_local struct {
 
 static long set_recording(long enabled) { return tc_set_grad_enabled(enabled != 0); }
 
-/* A call whose parameters are cast already stays what it is. The depth is in the upper bits. */
+/* The depth is in the upper bits. */
 static long set_autocast(long state)
 {
-    const long before = autocast.half | autocast.depth << 2;
-    autocast.half = (int)(state & 3);
-    autocast.depth = state >> 2;
+    const long before = autocast.half | autocast.depth << STATE_BITS;
+    autocast.half = (int)(state & ((1 << STATE_BITS) - 1));
+    autocast.depth = state >> STATE_BITS;
     return before;
 }
 
-static long enter_autocast(long half) { return set_autocast((autocast.half == IN_A_CALL ? IN_A_CALL : half) | depth << 2); }
+/* A call whose parameters are cast already stays what it is, but for being off. */
+static long enter_autocast(long half)
+{
+    const bool is_cast = autocast.half == IN_A_CALL || autocast.half == OFF_IN_A_CALL;
+    if (half == UNCAST)
+        half = AS_GIVEN;
+    else if (is_cast)
+        half = half == AS_GIVEN ? OFF_IN_A_CALL : IN_A_CALL;
+    return set_autocast(half | depth << STATE_BITS);
+}
 
 #define FEW 4
 
@@ -70,7 +80,7 @@ static PyObject *autocasting_new(PyTypeObject *type, PyObject *args, PyObject *k
     static char *names[] = {"half", NULL};
     int half;
     if (!PyArg_ParseTupleAndKeywords(args, kwargs, "i:autocasting", names, &half)) return NULL;
-    if (half < AS_GIVEN || half > IN_A_CALL) return PyErr_Format(PyExc_ValueError, "half must be from 0 to 3, got %d", half);
+    if (half < AS_GIVEN || half >= STATES) return PyErr_Format(PyExc_ValueError, "half must be from 0 to %d, got %d", STATES - 1, half);
     return new_switch(type, half, enter_autocast, set_autocast);
 }
 
@@ -144,7 +154,7 @@ static PyType_Slot autocasting_slots[] = {
     {Py_tp_methods, switch_methods},
     {Py_tp_doc, "autocasting(half)\n--\n\nA context manager: modules that this thread calls compute in bfloat16 (1), float16 (2) or what "
                 "they are given "
-                "(0); or a call of one whose parameters are cast already (3)."},
+                "(0); or a call of one whose parameters are cast already (3), with autocast off (4), or are themselves again (5)."},
     {0, NULL},
 };
 
@@ -620,8 +630,8 @@ static PyType_Spec replaced_spec = {.name = "transformer_c._core.replaced",
 PyObject *tcpy_call_depth(PyObject *module, PyObject *unused)
 {
     (void)module, (void)unused;
-    const bool is_cast = (autocast.half == IN_BFLOAT16 || autocast.half == IN_FLOAT16) && autocast.depth == depth;
-    return PyLong_FromLong(is_cast ? -1 : depth);
+    const bool changes = autocast.half == IN_BFLOAT16 || autocast.half == IN_FLOAT16 || autocast.half == OFF_IN_A_CALL;
+    return PyLong_FromLong(changes && autocast.depth == depth ? -1 : depth);
 }
 
 PyObject *tcpy_call_nested(PyObject *module, PyObject *const *args, Py_ssize_t count)

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import functools
+import threading
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from . import _core
 from ._core import Tensor
 from ._nested import map_nested
 
+if TYPE_CHECKING:
+    from .nn.module import Module
+
 F = TypeVar("F", bound=Callable[..., Any])
 
 _HALVES = ("bfloat16", "float16")  # their numbers in the core are 1 and 2
-_IN_A_CALL = 3
+_IN_A_CALL, _OFF_IN_A_CALL, _UNCAST = 3, 4, 5
+_thread = threading.local()
 
 
 def _check_device(device_type: Any) -> None:
@@ -41,6 +46,7 @@ class autocast(_core.autocasting):
     dtype : {"bfloat16", "float16"}
         float16 has fewer exponents: small gradients may vanish, and there is no scaling against it.
     enabled : bool, default True
+        False turns it off: in a `forward` under autocast, the modules called in the block have their float32 parameters.
     cache_enabled
         Accepted for compatibility with PyTorch; ignored.
 
@@ -83,12 +89,30 @@ class autocast(_core.autocasting):
 
 def is_in_call() -> bool:
     """Whether this thread is in a call of a module whose parameters are cast."""
-    return _core.autocast_state() == _IN_A_CALL
+    return _core.autocast_state() in (_IN_A_CALL, _OFF_IN_A_CALL)
 
 
-def call(module: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
-    """Calls a module in half precision: casts are put in the places of its parameters and of those of all modules below it."""
-    dtype = _HALVES[_core.autocast_state() - 1]
+def _places(module: Module, found: Callable[[Tensor], Tensor]) -> list[tuple[dict, Any, Any]]:
+    """Where a parameter of the module, or of one below it, is another than what is found for it, and that."""
+    return [
+        (part._parameters, name, other)
+        for part in module.modules()
+        for name, value in part._parameters.items()
+        if value is not None and (other := found(value)) is not value
+    ]
+
+
+def call(module: Module, args: tuple, kwargs: dict[str, Any]) -> Any:
+    """Calls a module in half precision: casts are put in the places of its parameters and of those of all modules below it.
+
+    Where autocast is off in a call of another module, the parameters themselves are put there instead.
+    """
+    state, originals = _core.autocast_state(), getattr(_thread, "originals", {})
+    if state == _OFF_IN_A_CALL:
+        places = _places(module, lambda value: originals.get(id(value), value))
+        with _core.replaced(places, unless_changed=True), _core.autocasting(_UNCAST):
+            return module(*args, **kwargs)
+    dtype = _HALVES[state - 1]
     casts: dict[int, Tensor] = {}  # a shared parameter is cast once
     is_bfloat16 = dtype == "bfloat16"
 
@@ -103,13 +127,15 @@ def call(module: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
             return value.float() if value.dtype.name == dtype else value
         return value.astype("float32") if getattr(getattr(value, "dtype", None), "name", None) == dtype else value
 
-    places = []
-    for part in module.modules():
-        for name, value in part._parameters.items():
-            if value is not None and id(value) not in casts:
-                casts[id(value)] = _core.cast_parameter(value, is_bfloat16) if is_wide(value) else value
-            if value is not None and casts[id(value)] is not value:
-                places.append((part._parameters, name, casts[id(value)]))
+    def cast(value: Tensor) -> Tensor:
+        if id(value) not in casts:
+            casts[id(value)] = _core.cast_parameter(value, is_bfloat16) if is_wide(value) else value
+            originals[id(casts[id(value)])] = value
+        return casts[id(value)]
+
+    originals = originals.copy()
+    places = _places(module, cast)
+    places.append((vars(_thread), "originals", originals))
     args, kwargs = map_nested(halved, args), map_nested(halved, kwargs)
     with _core.replaced(places, unless_changed=True), _core.autocasting(_IN_A_CALL):
         return map_nested(widened, module(*args, **kwargs))

@@ -14,7 +14,13 @@ from ._fork_lock import ForkLock
 from ._nested import map_nested
 from ._tensor import is_grad_enabled, no_grad
 
-_AUTOCAST = ["without autocast", "under autocast to bfloat16", "under autocast to float16", "in a call under autocast"]
+_AUTOCAST = [
+    "without autocast",
+    "under autocast to bfloat16",
+    "under autocast to float16",
+    "in a call under autocast",
+    "with autocast off in a call under it",
+]
 _noting: dict[int, Graph] = {}  # graphs whose captures note the calls of a thread, by thread
 _starts = ForkLock(reentrant=True)  # what is put together for a start is one thread's, and a start within it is refused
 

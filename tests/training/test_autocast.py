@@ -201,6 +201,35 @@ def test_inside_a_forward():
     assert dtype == np.float32 and inner == "bfloat16" and 0 < abs(half - whole).detach().numpy().max() < 0.1
 
 
+class Wide(tc.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.last, self.dtypes = tc.nn.Linear(8, 8), tc.nn.Linear(8, 8), []
+
+    def forward(self, x):
+        x = self.first(x)
+        with tc.autocast(enabled=False):
+            with tc.autocast():
+                self.dtypes.append(self.last(x).dtype.name)
+            with pytest.raises(TypeError, match="Linear has float32 parameters but the input is a bfloat16 Tensor"):
+                self.last(x)
+            x = self.last(x.float())
+        self.dtypes += [x.dtype.name, self.last.weight.dtype.name]
+        return x
+
+
+def test_off_inside_a_forward():
+    """As in PyTorch: the modules called there have their float32 parameters, and take float32."""
+    tc.manual_seed(0)
+    model, x = Wide(), tc.rand(4, 8)
+    with tc.autocast():
+        first, found = model.first(x), model(x)
+    np.testing.assert_array_equal(found.detach().numpy(), model.last(first).detach().numpy())
+    assert model.dtypes == ["bfloat16", "float32", "bfloat16"] and model.last.weight.dtype == np.float32
+    found.sum().backward()
+    assert {p.grad.dtype.name for p in model.parameters()} == {"float32"}
+
+
 def test_a_shared_parameter_is_cast_once():
     class Tied(tc.nn.Module):
         def __init__(self):
