@@ -1,6 +1,7 @@
 """Optimizers: PyTorch's trajectories, groups, skipped parameters, state, the gradient buffer."""
 
 import copy
+import pickle
 
 import numpy as np
 import pytest
@@ -137,6 +138,16 @@ def test_backward_writes_into_the_flat_buffer():
     assert (before - flat([a]) == 3.0).all()
     optimizer.zero_grad()
     assert a.grad is None
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda x: pickle.loads(pickle.dumps(x))], ids=["deepcopy", "pickle"])
+def test_a_copy_knows_no_gradient_buffers(copied):
+    """They are found by the ids of the parameters, which others may have where the copy is."""
+    optimizer = tc.optim.SGD([tc.nn.Parameter([1.0, 2.0])], lr=0.5)
+    optimizer.param_groups[0]["params"][0].grad = tc.ones(2)
+    optimizer.flat_gradients()
+    other = copied(optimizer)
+    assert optimizer._slots and not other._slots and [g.tolist() for g in other.flat_gradients()] == [[0.0, 0.0]]
 
 
 @pytest.mark.parametrize("clear", ["zero_grad", "None"])

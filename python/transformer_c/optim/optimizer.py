@@ -371,6 +371,10 @@ class Optimizer(Explaining):
             group.update({k: v for k, v in saved.items() if k != "params"})
         self.state = state
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Without the buffers of gradients, which belong to the parameters that have these ids."""
+        return {**self.__dict__, "_buffers": {}, "_slots": {}}
+
     def __repr__(self) -> str:
         lines = [f"{type(self).__name__} ("]
         for i, group in enumerate(self.param_groups):
