@@ -111,6 +111,15 @@ def test_csv(tmp_path):
     assert [row["epoch"] for row in read(tmp_path / "run" / "logs" / "version_0")] == [1]
 
 
+def test_a_table_of_tensors(tmp_path):
+    """Their numbers are written, and the row has the step that was given."""
+    logger = tc.loggers.CSVLogger(tmp_path, version="x")
+    logger.log_metrics({"norm": tc.ones(1, requires_grad=True) / 4, "step": 7.0}, step=3)
+    logger.save()
+    logger.begin(4)
+    assert read(tmp_path / "logs" / "x") == [{"step": 3, "norm": 0.25}]
+
+
 @pytest.mark.parametrize("version", [None, "fixed"])
 def test_a_resumed_run_continues_its_table(tmp_path, version):
     """Rows of steps after the checkpoint are dropped; the table is that of a run that was not stopped."""

@@ -10,6 +10,7 @@ import warnings
 from collections.abc import Mapping
 from typing import Any
 
+from .._core import Tensor
 from ..checkpoint.files import set_aside, write_atomically
 from .base import FolderLogger
 
@@ -71,7 +72,8 @@ class CSVLogger(FolderLogger):
 
     def log_metrics(self, metrics: Mapping[str, float], step: int | None = None) -> None:
         """See Logger."""
-        self._rows.append({"step": 0 if step is None else step, **metrics})
+        values = {name: value.item() if isinstance(value, Tensor) else value for name, value in metrics.items()}
+        self._rows.append({**values, "step": 0 if step is None else step})
         self._see(self._rows[-1:])
 
     def _see(self, rows: list[dict[str, Any]]) -> None:
