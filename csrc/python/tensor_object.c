@@ -219,11 +219,17 @@ static PyObject *get_is_cuda(PyObject *self, void *unused)
     return (void)unused, PyBool_FromLong(!tc_tensor_on_cpu(tcpy_tensor_of(self)));
 }
 
+static PyObject *get_version(PyObject *self, void *unused)
+{
+    return (void)unused, PyLong_FromUnsignedLong(atomic_load(&tcpy_tensor_of(self)->storage->version));
+}
+
 static PyGetSetDef properties[] = {
     {"shape", get_shape, NULL, "Lengths of the axes, a tuple of ints.", NULL},
     {"ndim", get_ndim, NULL, "Number of axes.", NULL},
     {"dtype", get_dtype, NULL, "The np.dtype of the elements.", NULL},
     {"_dtype_name", get_dtype_name, NULL, "The name of the dtype; needs no other package for bfloat16.", NULL},
+    {"_version", get_version, NULL, "Raised by every write in place to the memory.", NULL},
     {"device", get_device, NULL, "\"cpu\" or \"cuda:<ordinal>\".", NULL},
     {"is_leaf", get_is_leaf, NULL, "True for tensors that no recorded op made.", NULL},
     {"requires_grad", get_requires_grad, set_requires_grad, "Whether backward() brings a gradient here or passes through.", NULL},

@@ -103,6 +103,44 @@ def test_half_parameters_step_on_float32_masters(dtype):
     assert abs(float(p.detach().float()[0]) - 0.99) < 0.005
 
 
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_what_is_written_to_halves_counts(dtype):
+    """Their masters take it; what was not written keeps its low bits."""
+    if dtype == "bfloat16":
+        pytest.importorskip("ml_dtypes")
+    p = tc.nn.Parameter(tc.ones(3).to(dtype))
+    optimizer = tc.optim.SGD([p], lr=2.0**-14)
+    p.grad = tc.ones(3).to(dtype)
+    optimizer.step()
+    with tc.no_grad():
+        p[1] = 0.5
+    optimizer.step()
+    p.data = tc.tensor([1.0, 0.5, 2.0]).to(dtype)
+    optimizer.step()
+    lost = optimizer.state[p]["master"].numpy() - [1, 0.5, 2]
+    np.testing.assert_array_equal(lost * -(2**14), [3, 2, 1])
+    fresh = tc.optim.SGD([p])
+    fresh.load_state_dict(optimizer.state_dict())
+    with tc.no_grad():
+        p.fill_(4.0)
+    p.grad = None
+    fresh.step()
+    p.grad = tc.zeros(3).to(dtype)
+    fresh.step()
+    assert p.tolist() == [4.0, 4.0, 4.0]
+
+
+def test_a_half_cast_to_the_other_keeps_its_master():
+    pytest.importorskip("ml_dtypes")
+    p = tc.nn.Parameter(tc.ones(1).bfloat16())
+    optimizer = tc.optim.SGD([p], lr=2.0**-12)
+    for dtype in ("bfloat16", "float16", "bfloat16"):
+        p.data = p.data.to(dtype)
+        p.grad = tc.ones(1).to(dtype)
+        optimizer.step()
+    assert optimizer.state[p]["master"].tolist() == [1 - 3 * 2.0**-12]
+
+
 def test_groups_have_options_of_their_own():
     a, b = parameters("float32")
     optimizer = tc.optim.SGD([{"params": [a], "lr": 1.0}, {"params": [b]}], lr=0.5)

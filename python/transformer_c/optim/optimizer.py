@@ -10,7 +10,8 @@ import copy
 import math
 from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import partial
+from functools import partial, reduce
+from operator import or_
 from typing import Any
 
 import numpy as np
@@ -22,7 +23,7 @@ from .._graph import not_captured, refuse, repeated
 from .._names import Explaining, explained
 from .._nested import map_nested
 from .._promotion import is_half
-from .._tensor import as_tensor, drop_gradients, enable_grad, from_dlpack, no_grad, zeros, zeros_like
+from .._tensor import as_tensor, drop_gradients, enable_grad, from_dlpack, no_grad, where, zeros, zeros_like
 
 # Compared as objects: the name of a dtype is built anew on every access, which would cost more than a small step.
 _FLOAT32, _FLOAT64 = np.dtype(np.float32), np.dtype(np.float64)
@@ -48,6 +49,11 @@ def by_kind(parameters: Iterable[Tensor]) -> dict[tuple[str, str], list[Tensor]]
     for p in parameters:
         kinds.setdefault((p.dtype.name, p.device), []).append(p)
     return kinds
+
+
+def _look(p: Tensor) -> tuple:
+    """What changes when a parameter is written to, cast, or given other memory."""
+    return p.dtype, p.data_ptr(), p._version
 
 
 def look_of(optimizer: Any) -> list[tuple]:
@@ -92,6 +98,7 @@ class Optimizer(Explaining):
         self.param_groups: list[dict[str, Any]] = []
         self._buffers: dict[tuple[str, str], Tensor] = {}
         self._slots: dict[int, Tensor] = {}
+        self._rounded: dict[Tensor, tuple | None] = {}
         groups = list(params)
         if not groups:
             raise ValueError("the optimizer got no parameters")
@@ -213,8 +220,27 @@ class Optimizer(Explaining):
         if closure is not None:
             with enable_grad():
                 loss = closure()
+        is_captured = _core.cuda_is_capturing()
+        if self._rounded and not is_captured:
+            self._follow_writes()
         repeated(self._step_groups, self._noted_gradients, self._kept)
+        if self._rounded and not is_captured:
+            self._rounded.update((p, _look(p)) for p, look in self._rounded.items() if look is None)
         return loss
+
+    def _follow_writes(self) -> None:
+        """Takes into the masters what was written to halves since they were rounded from them; other elements keep all digits."""
+        with no_grad():
+            for p, look in self._rounded.items():
+                if look == _look(p):
+                    continue
+                master = self.state.get(p, {}).get("master")
+                if master is None or not is_half(p) or (master.shape, master.device) != (p.shape, p.device):
+                    continue
+                halves = ("float16", "bfloat16") if look is None else look[:1]  # to one of which the master was rounded, and cast since
+                as_rounded = [master.to(half).to(p.dtype) == p.detach() for half in halves]
+                master.copy_(where(reduce(or_, as_rounded), master, p.detach().float()))
+                self._rounded[p] = None
 
     def _noted_gradients(self) -> Callable[[], None]:
         """Tells the graph that captures of the gradients; a function that makes them those of now."""
@@ -281,6 +307,8 @@ class Optimizer(Explaining):
         if has_masters and not is_half(params[0]):  # a batch has one dtype
             self._cast_states(params)
             has_masters = False
+        if has_masters:
+            self._rounded.update(dict.fromkeys(params))
         values = [s.get("master", p) for s, p in zip(states, params, strict=True)]
         gradients = [_ready(grad, v.dtype) for grad, v in zip(grads, values, strict=True)]
         for v in values:
@@ -370,10 +398,11 @@ class Optimizer(Explaining):
         for group, saved in zip(self.param_groups, groups, strict=True):
             group.update({k: v for k, v in saved.items() if k != "params"})
         self.state = state
+        self._rounded = {p: None for p, values in state.items() if "master" in values}
 
     def __getstate__(self) -> dict[str, Any]:
-        """Without the buffers of gradients, which belong to the parameters that have these ids."""
-        return {**self.__dict__, "_buffers": {}, "_slots": {}}
+        """Without what is known of the memory of these parameters: buffers of gradients, and looks."""
+        return {**self.__dict__, "_buffers": {}, "_slots": {}, "_rounded": dict.fromkeys(self._rounded)}
 
     def __repr__(self) -> str:
         lines = [f"{type(self).__name__} ("]
