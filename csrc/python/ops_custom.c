@@ -7,6 +7,26 @@
 #include "../core/status.h"
 #include "../core/tape.h"
 
+/* ---- functions of the user's that a backward calls: nothing is recorded there, unless they enable it ---------------------- */
+
+typedef struct callback {
+    PyGILState_STATE gil;
+    int suspended;
+    bool was_enabled;
+} callback;
+
+static callback callback_begin(void)
+{
+    return (callback){.gil = PyGILState_Ensure(), .suspended = tc_exchange_suspended(0), .was_enabled = tc_set_grad_enabled(false)};
+}
+
+static void callback_end(callback self)
+{
+    tc_set_grad_enabled(self.was_enabled);
+    tc_exchange_suspended(self.suspended);
+    PyGILState_Release(self.gil);
+}
+
 /* ---- custom ops: the node owns the Python callable ------------------------------------------------------------------- */
 
 typedef struct custom_attributes {
@@ -75,9 +95,9 @@ static int call_backward(tc_node *node, tc_tensor *const *grad_outputs, tc_tenso
 
 static tc_status custom_backward(tc_node *node, tc_tensor *const *grad_outputs, tc_tensor **grad_inputs, tc_error *err)
 {
-    const PyGILState_STATE gil = PyGILState_Ensure();
+    const callback called = callback_begin();
     const int result = call_backward(node, grad_outputs, grad_inputs);
-    PyGILState_Release(gil);
+    callback_end(called);
     return result == 0 ? TC_OK : tc_fail(err, TC_ERROR_CALLBACK, "the backward of a custom op failed");
 }
 
@@ -160,9 +180,9 @@ static int call_hook(PyObject *function, tc_tensor **gradient)
 
 static tc_status hook_called(void *function, tc_tensor **gradient, tc_error *err)
 {
-    const PyGILState_STATE gil = PyGILState_Ensure();
+    const callback called = callback_begin();
     const int result = call_hook(function, gradient);
-    PyGILState_Release(gil);
+    callback_end(called);
     return result == 0 ? TC_OK : tc_fail(err, TC_ERROR_CALLBACK, "a hook failed");
 }
 
@@ -189,13 +209,13 @@ static PyObject *run_gradient_hook(tcpy_call *call)
 
 static tc_status final_told(void *function, int64_t place, tc_tensor *gradient, tc_error *err)
 {
-    const PyGILState_STATE gil = PyGILState_Ensure();
+    const callback called = callback_begin();
     PyObject *seen = gradient ? tcpy_wrap(tc_tensor_retain(gradient)) : Py_NewRef(Py_None);
     PyObject *result = seen ? PyObject_CallFunction(function, "LO", (long long)place, seen) : NULL;
     const bool good = result != NULL;
     Py_XDECREF(result);
     Py_XDECREF(seen);
-    PyGILState_Release(gil);
+    callback_end(called);
     return good ? TC_OK : tc_fail(err, TC_ERROR_CALLBACK, "a function that is told of final gradients failed");
 }
 

@@ -22,6 +22,7 @@ def custom_op(forward: Callable[..., Any], backward: Callable[..., Any]) -> Call
     backward : callable
         ``backward(*gradients, *inputs, **options)`` takes the gradient of each result (None if no gradient reached it), then the
         arguments of forward. It returns the gradient of each input, as one ndarray or a tuple, with None for inputs without a gradient.
+        Nothing is recorded there, unless in ``with tc.enable_grad():``, as for a part that is computed again instead of being kept.
 
     Returns
     -------

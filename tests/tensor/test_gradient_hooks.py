@@ -200,3 +200,24 @@ def test_threads_register_and_run_at_once():
     for thread in threads:
         thread.join()
     assert not failures and len(counts) >= 800 and x.grad.tolist() == [1600.0] * 4
+
+
+def test_a_backward_within_a_backward():
+    """A part that is computed again, as checkpointing does: its parameters get their gradients there and, from another use, outside."""
+    layer, x = tc.nn.Linear(3, 3), tc.rand(2, 3).requires_grad_()
+
+    def again(dy, values):
+        assert not tc.is_grad_enabled()
+        with tc.enable_grad():
+            leaf = tc.tensor(values, requires_grad=True)
+            layer(leaf).tanh().backward(tc.tensor(dy))
+        return leaf.grad
+
+    part = tc.custom_op(lambda values: layer(tc.tensor(values)).tanh().detach(), again)
+    layer(part(part(x))).sum().backward()
+    found = [t.grad.numpy().copy() for t in (x, *layer.parameters())]
+    x.grad = None
+    layer.zero_grad()
+    layer(layer(layer(x).tanh()).tanh()).sum().backward()
+    for t, gradient in zip((x, *layer.parameters()), found, strict=True):
+        np.testing.assert_allclose(gradient, t.grad.numpy(), rtol=1e-5)
