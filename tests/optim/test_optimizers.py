@@ -459,6 +459,9 @@ def test_hints_of_pytorch_change_nothing(name):
     plain, hinted = getattr(tc.optim, name)([p]), getattr(tc.optim, name)([q], foreach=True, fused=False, capturable=True)
     for x, optimizer in ((p, plain), (q, hinted)):
         (x * x).sum().backward()
+        options = {"foreach": True} if optimizer is hinted else {}
+        tc.nn.utils.clip_grad_norm_([x], 3.0, **options)
+        tc.nn.utils.clip_grad_value_([x], 1.0, **options)
         optimizer.step()
     assert p.tolist() == q.tolist() and plain.defaults == hinted.defaults
 

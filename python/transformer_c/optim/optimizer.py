@@ -621,7 +621,9 @@ def _in_place(function: Callable[..., Any], gradients: list[Tensor], *options: f
     return result
 
 
-def clip_grad_norm_(parameters, max_norm: float | Tensor, norm_type: float = 2.0, error_if_nonfinite: bool = False) -> Tensor:
+def clip_grad_norm_(
+    parameters, max_norm: float | Tensor, norm_type: float = 2.0, error_if_nonfinite: bool = False, foreach: bool | None = None
+) -> Tensor:
     """Scales all gradients together so that their norm is at most `max_norm`.
 
     Parameters
@@ -633,6 +635,8 @@ def clip_grad_norm_(parameters, max_norm: float | Tensor, norm_type: float = 2.0
         ``inf`` for the largest absolute value.
     error_if_nonfinite : bool
         Raise when the norm is NaN or infinite, for which the host waits for a GPU.
+    foreach : bool, optional
+        PyTorch's name, without effect: it is one pass over all gradients.
 
     Returns
     -------
@@ -675,13 +679,15 @@ def _wide(gradient: Tensor) -> np.dtype:
     return _FLOAT64 if gradient.dtype == _FLOAT64 else _FLOAT32
 
 
-def clip_grad_value_(parameters, clip_value: float) -> None:
+def clip_grad_value_(parameters, clip_value: float, foreach: bool | None = None) -> None:
     """Clamps every element of every gradient to [-clip_value, clip_value].
 
     Parameters
     ----------
     parameters : iterable of Parameter, or one
     clip_value : float
+    foreach : bool, optional
+        Without effect, as for ``clip_grad_norm_``.
     """
     not_negative("clip_value", clip_value)
     for gradients in _gradients(parameters):
