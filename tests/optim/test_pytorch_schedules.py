@@ -147,6 +147,16 @@ def test_last_epoch_continues():
         tc.optim.lr_scheduler.StepLR(tc.optim.SGD([tc.nn.Parameter([1.0])], lr=1.0), 3, last_epoch=2)
 
 
+def test_last_epoch_after_several_restarts():
+    optimizer = tc.optim.SGD([{"params": [tc.nn.Parameter([1.0])], "initial_lr": 8.0}], lr=1.0)
+    schedule = tc.optim.lr_scheduler.CosineAnnealingWarmRestarts(optimizer, T_0=2, last_epoch=7)
+    rates = []
+    for _ in range(3):
+        rates.append(round(schedule.get_last_lr()[0], 6))
+        schedule.step()
+    assert rates == [8.0, 4.0, 8.0]
+
+
 def test_a_state_of_pytorchs():
     pytest.importorskip("torch")
     for name in ("step", "milestones", "linear", "cosine", "longer restarts", "plateau"):

@@ -95,7 +95,7 @@ class CosineAnnealingWarmRestarts(LRScheduler):
             epoch = self.last_epoch + 1
             self.T_cur += 1
             if self.T_cur >= self.T_i:
-                self.T_cur -= self.T_i
+                self.T_cur %= self.T_i  # several cycles on, where last_epoch was given
                 self.T_i *= self.T_mult
         else:
             self._go_to(epoch)
