@@ -262,6 +262,10 @@ def test_missing_file_and_folder(tmp_path):
         checkpoint.save({}, tmp_path)
     with pytest.raises(FileNotFoundError):
         checkpoint.save({}, tmp_path / "no" / "where")
+    (tmp_path / "file").touch()
+    with pytest.raises(NotADirectoryError) as error:
+        checkpoint.save({}, tmp_path / "file" / "x")
+    assert error.value.filename == os.fspath(tmp_path / "file")  # and no temporary name
 
 
 @pytest.mark.parametrize("load", [checkpoint.load, checkpoint.load_torch_checkpoint])

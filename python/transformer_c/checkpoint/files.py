@@ -187,7 +187,9 @@ def _new_temporary(folder: str) -> tuple[str, int]:
                 return path, descriptor
         except FileNotFoundError as error:
             raise _no_folder(folder) from error
-        except BaseException:  # also Ctrl-C as the file is made
+        except BaseException as error:  # also Ctrl-C as the file is made
+            if isinstance(error, OSError) and error.filename == path:
+                error.filename = folder  # which the user knows
             with contextlib.suppress(OSError):
                 os.unlink(path)
             if descriptor >= 0:
