@@ -192,3 +192,12 @@ def test_lightnings_names():
 def test_they_are_loaded_on_first_use():
     code = "import sys, transformer_c; print([n for n in ('backends', 'callbacks', 'data', 'loggers', 'metrics', 'optim', 'testing', 'trainer', 'training', 'utils') if f'transformer_c.{n}' in sys.modules])"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
+
+
+def test_what_there_is_instead_of_what_an_optimizer_of_ones_own_may_use():
+    t = tc.ones(2)
+    for name, here in (("addcdiv_", r"t\.add_\(a / b, alpha=value\)"), ("lerp_", r"t\.add_\(end - t, alpha=weight\)")):
+        with pytest.raises(AttributeError, match=here):
+            getattr(t, name)
+    with pytest.raises(AttributeError, match="bfloat16, which needs no scaling"):
+        _ = tc.GradScaler
