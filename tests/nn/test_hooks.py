@@ -392,6 +392,19 @@ def tree(value):
     return [value] if values is None else [leaf for v in values for leaf in tree(v)]
 
 
+class Both(tc.nn.Module):
+    def forward(self, x, y):
+        return x * 2, y * 3
+
+
+def test_a_backward_hook_is_called_once_for_several_arguments():
+    model, calls = Both(), []
+    model.register_full_backward_hook(lambda m, given, got: calls.append([[t.item() for t in part] for part in (given, got)]))
+    x, y = (tc.ones(1, requires_grad=True) for _ in range(2))
+    sum(model(x, y)).backward()
+    assert calls == [[[2.0, 3.0], [1.0, 1.0]]] and [x.grad.item(), y.grad.item()] == [2.0, 3.0]
+
+
 @pytest.mark.parametrize("returned", [(), (None, None)])
 def test_a_backward_hook_returns_a_gradient_for_each_argument(returned):
     model = net()

@@ -140,7 +140,8 @@ class Gradients:
             every = [None] * len(values)
             for place, gradient in zip(places, gradients, strict=True):
                 every[place] = gradient
-            return tuple(see(tuple(every))[place] for place in places)
+            seen = see(tuple(every))
+            return tuple(seen[place] for place in places)
 
         tensors = [values[i] for i in places]
         passed = _core.record_custom(tensors, tuple(np.asarray(t.detach()) for t in tensors), backward)
