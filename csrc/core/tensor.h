@@ -102,10 +102,10 @@ void tc_hooks_release(tc_hook *list);
 
 struct tc_tensor {
     atomic_int references;
-    bool requires_grad; /* a leaf for which it was set; results are recognised by their node */
-    bool contiguous;    /* C order without gaps */
-    bool wrote;         /* all that changed the storage since `traced_before` and `changed_before` went through this tensor */
-    bool written;       /* of a call's own header: an in-place write changed its history */
+    atomic_bool requires_grad; /* a leaf for which it was set; results are recognised by their node */
+    bool contiguous;           /* C order without gaps */
+    bool wrote;                /* all that changed the storage since `traced_before` and `changed_before` went through this tensor */
+    bool written;              /* of a call's own header: an in-place write changed its history */
     tc_storage *storage;
     char *data; /* element [0,...,0] */
     tc_dtype dtype;
