@@ -243,7 +243,14 @@ static tc_status prepare_leaf(leaf_entry *entry, tc_error *err)
     TC_OWNED tc_tensor *result = NULL;
     const tc_look *now = &entry->now;
     tc_tensor *slot = now->slot;
+    char text[TC_SHAPE_TEXT], before[TC_DEVICE_TEXT], after[TC_DEVICE_TEXT];
     if (!entry->gradient) return TC_OK;
+    if (!tc_same_device(now->device, entry->gradient->storage->device))
+        return tc_fail(
+            err, TC_ERROR_STATE,
+            "a Tensor of shape %s was moved from %s to %s after it was used, and its gradient is where it was; compute the forward again",
+            tc_tensor_text(text, entry->gradient), tc_device_text(before, entry->gradient->storage->device),
+            tc_device_text(after, now->device));
     if (now->grad) { /* the gradient will be added to it; the operands of the addition must be ready */
         TC_TRY(tc_tensor_as(&result, entry->gradient, now->grad->dtype, err));
     } else if (slot && slot->dtype == now->dtype) {
@@ -304,6 +311,10 @@ static tc_status seed_gradient(tc_tensor **out, tc_tensor *root, tc_tensor *grad
     if (!tc_tensor_same_shape(root, gradient))
         return tc_fail(err, TC_ERROR_VALUE, "gradient has shape %s but the tensor has %s; they must be equal", tc_tensor_text(a, gradient),
                        tc_tensor_text(b, root));
+    TC_OWNED tc_tensor *brought = NULL; /* without axes: as numbers go to a GPU beside Tensors there */
+    if (!gradient->ndim) TC_TRY(tc_tensor_on(&brought, gradient, root->storage->device, err));
+    if (brought) gradient = brought;
+    TC_TRY(tc_check_same_device(gradient, "gradient", root, "the tensor", err));
     return tc_tensor_as(out, gradient, root->dtype, err);
 }
 

@@ -340,7 +340,7 @@ void tc_tensor_forget_base(tc_tensor *tensor)
 
 tc_status tc_tensor_look(tc_look *out, tc_tensor *leaf, tc_error *err)
 {
-    *out = (tc_look){.dtype = leaf->dtype};
+    *out = (tc_look){.dtype = leaf->dtype, .device = leaf->storage->device};
     if (leaf->grad) return hold_memory(&out->grad, leaf->grad, err);
     return leaf->grad_slot ? hold_memory(&out->slot, leaf->grad_slot, err) : TC_OK;
 }
@@ -380,6 +380,7 @@ tc_status tc_tensor_set_grad(tc_tensor *tensor, tc_tensor *grad, tc_error *err)
     if (grad && grad->dtype != tensor->dtype)
         return tc_fail(err, TC_ERROR_TYPE, "grad is %s but the tensor is %s; convert it first", tc_dtype_name(grad->dtype),
                        tc_dtype_name(tensor->dtype));
+    TC_TRY(tc_check_same_device(grad, "grad", tensor, "the tensor", err));
     if (grad == tensor) return tc_fail(err, TC_ERROR_VALUE, "a tensor cannot be its own gradient: assign a clone() of it");
     tc_tensor *kept = grad;
     if (grad && (grad->node || grad->requires_grad || grad->grad)) { /* its history could lead back here, and then neither would be freed */
@@ -448,6 +449,16 @@ tc_status tc_tensor_set_grad_slot(tc_tensor *tensor, tc_tensor *slot, tc_error *
     TC_ASSERT(!tensor->of);
     replace(&tensor->grad_slot, tc_tensor_retain(slot));
     return TC_OK;
+}
+
+tc_status tc_check_same_device(const tc_tensor *a, const char *a_name, const tc_tensor *b, const char *b_name, tc_error *err)
+{
+    char p[TC_DEVICE_TEXT], q[TC_DEVICE_TEXT];
+    if (!a || !b) return TC_OK;
+    const tc_device x = a->storage->device, y = b->storage->device;
+    if (tc_same_device(x, y)) return TC_OK;
+    return tc_fail(err, TC_ERROR_STATE, "%s is on %s but %s is on %s; move one with .to()", a_name, tc_device_text(p, x), b_name,
+                   tc_device_text(q, y));
 }
 
 /* ---- properties ----------------------------------------------------------------------------------------------------- */

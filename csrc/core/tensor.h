@@ -152,6 +152,7 @@ typedef struct tc_look {
     tc_tensor *grad;
     tc_tensor *slot; /* when there is no grad */
     tc_dtype dtype;
+    tc_device device;
 } tc_look;
 TC_CHECKED tc_status tc_tensor_look(tc_look *out, tc_tensor *leaf, tc_error *err);
 /* Makes *gradient the first one of a leaf, and NULL. A leaf that got a gradient since tc_tensor_look, or is of another dtype or device now,
@@ -175,6 +176,8 @@ TC_CHECKED tc_status tc_tensor_check_data(const tc_tensor *tensor, const tc_tens
 tc_status tc_fail_cast(tc_error *err);
 
 static inline bool tc_same_device(tc_device a, tc_device b) { return a.type == b.type && a.index == b.index; }
+/* The error names both. NULL tensors pass. */
+TC_CHECKED tc_status tc_check_same_device(const tc_tensor *a, const char *a_name, const tc_tensor *b, const char *b_name, tc_error *err);
 bool tc_tensor_same_shape(const tc_tensor *a, const tc_tensor *b);
 bool tc_tensor_same_view(const tc_tensor *a, const tc_tensor *b); /* the same elements of the same memory, in the same order */
 bool tc_tensor_on_cpu(const tc_tensor *tensor);

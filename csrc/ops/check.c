@@ -15,16 +15,6 @@ tc_status tc_check_same_dtype(const tc_tensor *a, const char *a_name, const tc_t
                    tc_dtype_name(a->dtype), b_name, tc_dtype_name(b->dtype));
 }
 
-tc_status tc_check_same_device(const tc_tensor *a, const char *a_name, const tc_tensor *b, const char *b_name, tc_error *err)
-{
-    char p[TC_DEVICE_TEXT], q[TC_DEVICE_TEXT];
-    if (!a || !b) return TC_OK;
-    const tc_device x = a->storage->device, y = b->storage->device;
-    if (tc_same_device(x, y)) return TC_OK;
-    return tc_fail(err, TC_ERROR_STATE, "%s is on %s but %s is on %s; move one with .to()", a_name, tc_device_text(p, x), b_name,
-                   tc_device_text(q, y));
-}
-
 tc_status tc_check_constant(const tc_tensor *tensor, const char *name, tc_error *err)
 {
     if (!tensor || !tc_grad_enabled() || !tc_tensor_requires_grad(tensor)) return TC_OK;

@@ -1,4 +1,4 @@
-/* check.h: the checks that ops share, one message each. */
+/* check.h: the checks that ops share, one message each (tc_check_same_device, which the core shares, is in tensor.h). */
 #ifndef TC_OPS_CHECK_H
 #define TC_OPS_CHECK_H
 
@@ -7,7 +7,6 @@
 /* Errors that name the argument. NULL tensors pass. */
 TC_CHECKED tc_status tc_check_float(const tc_tensor *tensor, const char *name, tc_error *err);
 TC_CHECKED tc_status tc_check_same_dtype(const tc_tensor *a, const char *a_name, const tc_tensor *b, const char *b_name, tc_error *err);
-TC_CHECKED tc_status tc_check_same_device(const tc_tensor *a, const char *a_name, const tc_tensor *b, const char *b_name, tc_error *err);
 
 /* An argument that this op gives no gradient to requires none, while gradients are recorded. */
 TC_CHECKED tc_status tc_check_constant(const tc_tensor *tensor, const char *name, tc_error *err);

@@ -252,6 +252,7 @@ static PyObject *run_backward(tcpy_call *call)
     tc_error err;
     tc_status status;
     call->keep_gil = false;
+    if (tcpy_bring_array(call, &call->v[1].t, call->v[0].t) < 0) return NULL;
     if (tcpy_hold(call, &call->v[0].t) < 0 || tcpy_hold(call, &call->v[1].t) < 0) return NULL;
     TCPY_COMPUTE(call, status, tc_backward(call->v[0].t, call->v[1].t, call->v[2].b, &err));
     tcpy_drain_releases();

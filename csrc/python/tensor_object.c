@@ -133,17 +133,18 @@ static PyObject *get_grad(PyObject *self, void *unused)
     return tcpy_wrap(grad);
 }
 
-/* A Tensor is the gradient from now on; an array is copied, because it is its owner's. */
+/* A Tensor is the gradient from now on; an array is copied to where the Tensor is, because it is its owner's. */
 static int set_grad(PyObject *self, PyObject *value, void *unused)
 {
     tc_error err;
-    tc_tensor *grad = NULL, *copy = NULL;
+    tc_tensor *tensor = tcpy_tensor_of(self), *grad = NULL, *copy = NULL;
     tc_status status = TC_OK;
     bool is_tensor = true;
     (void)unused;
     if (value && value != Py_None && tcpy_tensor_from_object(&grad, value, "grad", &is_tensor) < 0) return -1;
-    if (!is_tensor) status = tc_clone(&copy, grad, &err);
-    if (status == TC_OK) status = tc_tensor_set_grad(tcpy_tensor_of(self), is_tensor ? grad : copy, &err);
+    if (!is_tensor) status = tc_tensor_empty(&copy, grad->ndim, grad->shape, grad->dtype, tensor->storage->device, &err);
+    if (!is_tensor && status == TC_OK) status = tc_tensor_copy(copy, grad, &err);
+    if (status == TC_OK) status = tc_tensor_set_grad(tensor, is_tensor ? grad : copy, &err);
     tc_tensor_release(copy);
     tc_tensor_release(grad);
     if (status == TC_OK) return 0;

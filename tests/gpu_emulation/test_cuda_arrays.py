@@ -157,6 +157,38 @@ def test_an_array_of_the_caller_may_change_before_the_backward(emulated_gpu, rng
     np.testing.assert_array_equal(host(x.grad), expected)
 
 
+def test_gradients_in_arrays_go_to_the_gpu(emulated_gpu, rng):
+    dy, x = ROWS(rng), tc.ones(4, 3, device=emulated_gpu, requires_grad=True)
+    (2 * x).backward(dy)
+    np.testing.assert_array_equal(host(x.grad), 2 * dy)
+    x.grad = dy
+    assert x.grad.device == emulated_gpu
+    x.sum().backward(tc.tensor(3.0))  # a number of the CPU
+    np.testing.assert_array_equal(host(x.grad), dy + 3)
+
+
+def test_gradients_of_another_device_are_refused(emulated_gpu, rng):
+    gradient = tc.tensor(ROWS(rng))
+    x = tc.ones(4, 3, device=emulated_gpu, requires_grad=True)
+    with pytest.raises(RuntimeError, match=f"gradient is on cpu but the tensor is on {emulated_gpu}; move one with"):
+        (2 * x).backward(gradient)
+    with pytest.raises(RuntimeError, match=f"grad is on cpu but the tensor is on {emulated_gpu}; move one with"):
+        x.grad = gradient
+    assert x.grad is None
+
+
+@pytest.mark.parametrize("steps", [0, 1], ids=["without a gradient", "with one"])
+def test_a_leaf_that_was_moved_after_the_forward_gets_no_gradient(emulated_gpu, steps):
+    layer = tc.nn.Linear(3, 2, bias=False)
+    before = layer(tc.ones(4, 3)).sum()
+    layer.to(emulated_gpu)
+    for _ in range(steps):
+        layer(tc.ones(4, 3, device=emulated_gpu)).sum().backward()
+    with pytest.raises(RuntimeError, match=rf"shape \(2, 3\) was moved from cpu to {emulated_gpu} after it was used.*forward again"):
+        before.backward()
+    assert (host(layer.weight.grad) == 4).all() if steps else layer.weight.grad is None
+
+
 def test_an_array_is_copied_in_no_capture(emulated_gpu):
     """Each start would have the values of the second call."""
     y = np.ones((4, 3), np.float32)
