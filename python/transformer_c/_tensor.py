@@ -19,14 +19,22 @@ from ._frames import numbers_of, refuse_mixed_integers
 # ---- from data ------------------------------------------------------------------------------------------------------------------
 
 
-def _holds_tensor(data: Any) -> bool:
-    """Whether these nested lists or tuples contain a Tensor."""
-    return isinstance(data, (list, tuple)) and any(isinstance(d, Tensor) or _holds_tensor(d) for d in data)
+def _first_tensor(data: Any) -> Tensor | None:
+    """The first Tensor in nested lists or tuples."""
+    if isinstance(data, (list, tuple)):
+        for item in data:
+            if (found := item if isinstance(item, Tensor) else _first_tensor(item)) is not None:
+                return found
+    return None
 
 
-def _stacked(data: Any) -> Any:
-    """Nested lists with Tensors among their leaves as one Tensor."""
-    return stack([_stacked(d) for d in data]) if _holds_tensor(data) else as_tensor(data)
+def _stacked(data: Any, first: Tensor) -> Any:
+    """Nested lists with Tensors among their leaves as one Tensor; numbers go to where `first`, the first of them, is."""
+    if isinstance(data, Tensor):
+        return data
+    if _first_tensor(data) is None:
+        return as_tensor(data, device=first.device)
+    return stack([_stacked(d, first) for d in data])
 
 
 def readable(data: Any) -> Any:
@@ -89,9 +97,9 @@ def tensor(data: Any, dtype: Any = None, device: str | None = None, requires_gra
     tensor([[1., 2.],
             [3., 4.]])
     """
-    if _holds_tensor(data):
+    if (first := _first_tensor(data)) is not None:
         with no_grad():
-            data = _stacked(data)
+            data = _stacked(data, first)
     data = readable(data)
     if device is None and isinstance(data, Tensor):
         device = data.device
@@ -127,8 +135,8 @@ def as_tensor(data: Any, dtype: Any = None, device: str | None = None) -> Tensor
     data = readable(data)
     if isinstance(data, Tensor):
         result = data
-    elif _holds_tensor(data):
-        result = _stacked(data)
+    elif (first := _first_tensor(data)) is not None:
+        result = _stacked(data, first)
     else:
         result = _core.as_tensor(data)
         if dtype is None and result.dtype == np.float64 and not (hasattr(data, "dtype") or hasattr(data, "__array__")):
@@ -230,11 +238,11 @@ def full(size: int | Sequence[int], fill_value: Any, dtype: Any = None, device: 
     >>> tc.full((2,), 7)
     tensor([7, 7])
     """
-    if dtype is None:
+    if dtype is None and isinstance(fill_value, Tensor):
+        dtype = fill_value.dtype
+    elif dtype is None:
         kind = numbers_of(fill_value, "fill_value").dtype
-        dtype = (
-            kind if isinstance(fill_value, (np.generic, np.ndarray, Tensor)) else {"b": np.bool_, "i": np.int64}.get(kind.kind, np.float32)
-        )
+        dtype = kind if isinstance(fill_value, (np.generic, np.ndarray)) else {"b": np.bool_, "i": np.int64}.get(kind.kind, np.float32)
     return _finish(_core.full(size, fill_value, dtype, device), requires_grad)
 
 

@@ -189,6 +189,21 @@ def test_a_leaf_that_was_moved_after_the_forward_gets_no_gradient(emulated_gpu, 
     assert (host(layer.weight.grad) == 4).all() if steps else layer.weight.grad is None
 
 
+def test_numbers_beside_tensors_in_a_list_go_to_the_gpu(emulated_gpu):
+    two = tc.tensor(2.0, device=emulated_gpu)
+    for make in (tc.tensor, tc.as_tensor, tc.FloatTensor):
+        found = make([[1.0, two], [0, 3]])
+        assert found.device == emulated_gpu and found.tolist() == [[1, 2], [0, 3]]
+
+
+def test_full_of_a_number_on_the_gpu(emulated_gpu):
+    for value in (2.5, 7, True):
+        number = tc.tensor(value, device=emulated_gpu)
+        for device in ("cpu", emulated_gpu):
+            found = tc.full((2,), number, device=device)
+            assert found.device == device and found.dtype == number.dtype and found.tolist() == [value, value]
+
+
 def test_an_array_is_copied_in_no_capture(emulated_gpu):
     """Each start would have the values of the second call."""
     y = np.ones((4, 3), np.float32)
