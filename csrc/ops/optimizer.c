@@ -69,9 +69,14 @@ static tc_status check_shape(const tc_tensor *tensor, const tc_tensor *parameter
 
 static tc_status check_device(const tc_tensor *tensor, const tc_tensor *first, const char *name, int64_t i, tc_error *err)
 {
-    if (!tc_same_device(tensor->storage->device, first->storage->device))
-        return tc_fail(err, TC_ERROR_STATE, "%s %lld is on another device than the first parameter", name, (long long)i);
-    return TC_OK;
+    char p[TC_DEVICE_TEXT], q[TC_DEVICE_TEXT];
+    const tc_device x = tensor->storage->device, y = first->storage->device;
+    if (tc_same_device(x, y)) return TC_OK;
+    return tc_fail(
+        err, TC_ERROR_STATE,
+        "%s %lld is on %s but the first parameter is on %s; they must be on one device: move a model before its optimizer takes steps, "
+        "or its optimizer's state, too: optimizer.load_state_dict(optimizer.state_dict())",
+        name, (long long)i, tc_device_text(p, x), tc_device_text(q, y));
 }
 
 static tc_status check_tensor(const tc_tensor *tensor, tc_dtype dtype, const tc_tensor *first, const tc_tensor *parameter, const char *name,

@@ -204,6 +204,20 @@ def test_full_of_a_number_on_the_gpu(emulated_gpu):
             assert found.device == device and found.dtype == number.dtype and found.tolist() == [value, value]
 
 
+def test_a_state_on_another_device_is_refused_with_the_way_out(emulated_gpu):
+    layer = tc.nn.Linear(3, 2)
+    optimizer = tc.optim.AdamW(layer.parameters())
+    for device in ("cpu", emulated_gpu):
+        layer.to(device)(tc.ones(4, 3, device=device)).sum().backward()
+        if device == "cpu":
+            optimizer.step()
+    with pytest.raises(RuntimeError, match=f"state 0 is on cpu but the first parameter is on {emulated_gpu}; .*load_state_dict"):
+        optimizer.step()
+    optimizer.load_state_dict(optimizer.state_dict())
+    optimizer.step()
+    assert all(state["step"] == 2 and state["exp_avg"].device == emulated_gpu for state in optimizer.state.values())
+
+
 def test_an_array_is_copied_in_no_capture(emulated_gpu):
     """Each start would have the values of the second call."""
     y = np.ones((4, 3), np.float32)

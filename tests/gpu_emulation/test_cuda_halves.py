@@ -293,5 +293,5 @@ def test_refused_gradients_of_a_step(emulated_gpu):
         tc._core.sgd_step([p], [p], None, 0.1, 0.0, 0.0, 0.0, False, False, False, [])
     with pytest.raises(ValueError, match=r"half 0 has shape \(2,\) but its parameter has \(3,\)"):
         tc._core.sgd_step([p], [p], None, 0.1, 0.0, 0.0, 0.0, False, False, False, [tc.zeros(2, dtype="bfloat16", device=emulated_gpu)])
-    with pytest.raises(RuntimeError, match="half 0 is on another device"):
+    with pytest.raises(RuntimeError, match="half 0 is on cpu but the first parameter is on"):
         tc._core.sgd_step([p], [p], None, 0.1, 0.0, 0.0, 0.0, False, False, False, [tc.zeros(3, dtype="bfloat16")])
