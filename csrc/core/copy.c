@@ -61,21 +61,30 @@ static tc_status write_number(tc_tensor *to, const void *number, tc_error *err)
 /* Code outside may write to it, so that in a capture its number is no constant as that of an argument is. */
 static bool is_of_the_host_language(const tc_tensor *tensor) { return (tensor->of ? tensor->of : tensor)->wrapper; }
 
-/* Between the host and a GPU: made contiguous and cast on the source, moved, then given the strides of the target. */
+/* Whether its bytes can be moved as they are, as values of this dtype. */
+static bool is_packed(const tc_tensor *tensor, tc_dtype dtype) { return tensor->contiguous && tensor->dtype == dtype && dtype != TC_BOOL; }
+
+/* Between the host and a GPU: made contiguous and cast on the source, moved, then given the strides of the target, where it is not so
+ * already. What goes to the host lands apart, as the error of an earlier call comes with it, which leaves the target as it was. */
 static tc_status copy_across(tc_tensor *to, const tc_tensor *from, tc_error *err)
 {
     TC_OWNED tc_tensor *packed = NULL, *landed = NULL;
+    const tc_tensor *source = from;
     const tc_backend *backend;
-    TC_TRY(tc_tensor_empty(&packed, from->ndim, from->shape, to->dtype, from->storage->device, err));
-    TC_TRY(copy_on_device(packed, from, err));
+    if (!is_packed(from, to->dtype)) {
+        TC_TRY(tc_tensor_empty(&packed, from->ndim, from->shape, to->dtype, from->storage->device, err));
+        TC_TRY(copy_on_device(packed, from, err));
+        source = packed;
+    }
     const bool to_host = to->storage->device.type == TC_CPU, from_host = from->storage->device.type == TC_CPU;
-    if (from_host && from->numel == 1 && !(tc_graph_number() && is_of_the_host_language(from))) return write_number(to, packed->data, err);
-    TC_TRY(tc_tensor_empty(&landed, from->ndim, from->shape, to->dtype, to->storage->device, err));
+    if (from_host && from->numel == 1 && !(tc_graph_number() && is_of_the_host_language(from))) return write_number(to, source->data, err);
+    const bool is_direct = from_host && is_packed(to, to->dtype) && to->numel == from->numel;
+    if (!is_direct) TC_TRY(tc_tensor_empty(&landed, from->ndim, from->shape, to->dtype, to->storage->device, err));
     const tc_device device = to_host ? from->storage->device : to->storage->device;
     TC_TRY(tc_backend_for(&backend, device, err));
-    TC_TRY(
-        backend->copy(device.index, landed->data, to_host, packed->data, from_host, (size_t)from->numel * tc_dtype_size(to->dtype), err));
-    return copy_on_device(to, landed, err);
+    TC_TRY(backend->copy(device.index, is_direct ? to->data : landed->data, to_host, source->data, from_host,
+                         (size_t)from->numel * tc_dtype_size(to->dtype), err));
+    return is_direct ? TC_OK : copy_on_device(to, landed, err);
 }
 
 tc_status tc_tensor_copy(tc_tensor *to, const tc_tensor *from, tc_error *err)

@@ -113,6 +113,17 @@ def test_memory_is_used_again(emulated_gpu):
     assert tc.cuda.memory_stats(emulated_gpu)["cached"] == 0
 
 
+def test_a_move_takes_memory_for_its_result_alone(emulated_gpu, rng):
+    x = array(rng, (70, 50), "float32")
+    on_cpu, on_gpu = tc.tensor(x), tc.tensor(x, device=emulated_gpu)
+    for move, calls in [(on_gpu.cpu, 0), (lambda: on_cpu.to(emulated_gpu), 1)]:
+        tc.cuda.empty_cache(emulated_gpu)
+        before = tc.cuda.memory_stats(emulated_gpu)["device_calls"]
+        moved = move()
+        assert tc.cuda.memory_stats(emulated_gpu)["device_calls"] == before + calls
+        np.testing.assert_array_equal(host(moved), x)
+
+
 def test_out_of_memory(emulated_gpu):
     for elements in (tc.cuda.memory_stats(emulated_gpu)["total"] // 2, 2**50):
         with pytest.raises(MemoryError, match=rf"on {emulated_gpu}: {4 * elements} bytes were asked for, \d+ of its \d+ are free.*smaller"):
