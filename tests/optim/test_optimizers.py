@@ -520,6 +520,20 @@ def test_what_is_no_state_dict_of_an_optimizer(state, what):
         tc.optim.SGD([tc.nn.Parameter([1.0])], lr=0.1).load_state_dict(state)
 
 
+def test_a_state_dict_that_does_not_fit_changes_nothing():
+    p = tc.nn.Parameter([1.0])
+    optimizer = tc.optim.Adam([p], lr=0.1)
+    before = optimizer.state_dict()
+    for group, state, error, message in (
+        ({"lr": "x"}, {}, TypeError, "lr"),
+        ({"lr": -1.0}, {}, ValueError, "lr"),
+        ({}, {5: {"step": 1}}, ValueError, r"a state for the parameters \[5\]; its groups have \[0\]"),
+    ):
+        with pytest.raises(error, match=message):
+            optimizer.load_state_dict({"state": state, "param_groups": [{**before["param_groups"][0], **group}]})
+    assert optimizer.state_dict() == before
+
+
 class Lion(tc.optim.Optimizer):
     """Chen et al. 2023, written as for PyTorch, with the sum of squares of each row besides."""
 

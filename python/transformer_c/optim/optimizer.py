@@ -379,7 +379,7 @@ class Optimizer(Explaining):
         Raises
         ------
         ValueError
-            When the number of groups or parameters, or a shape, differs. Nothing is loaded in that case.
+            When the number of groups or parameters, or a shape, differs, or an option is out of range. Nothing is loaded in that case.
         """
         if not isinstance(state_dict, dict) or not {"state", "param_groups"} <= set(state_dict):
             what = f"a dict of {sorted(map(str, state_dict))}" if isinstance(state_dict, dict) else type(state_dict).__name__
@@ -389,7 +389,11 @@ class Optimizer(Explaining):
             raise ValueError(
                 f"the state dict has groups of {[len(g['params']) for g in groups]} parameters, the optimizer of {[len(g['params']) for g in self.param_groups]}"
             )
+        for group in groups:
+            self._check_options(group)
         params = dict(zip((n for g in groups for n in g["params"]), parameters_of(self), strict=True))
+        if unknown := {int(number) for number in state_dict["state"]} - params.keys():
+            raise ValueError(f"the state dict has a state for the parameters {sorted(unknown)}; its groups have {sorted(params)}")
         state: defaultdict[Tensor, dict[str, Any]] = defaultdict(dict)
         has_own_step = type(self)._step_group is Optimizer._step_group
         for number, saved in state_dict["state"].items():
