@@ -499,7 +499,7 @@ def test_modules_and_functions_take_arrays_of_other_libraries(wrap):
 
 
 def test_the_error_for_several_arrays_says_how_they_become_one():
-    for x in ([np.ones(4), np.ones(4)], (tc.ones(4), tc.ones(4)), (1.0, 2.0)):
+    for x in ([tc.ones(4), tc.ones(4)], (tc.ones(4), tc.ones(4))):
         with pytest.raises(TypeError, match=r"Linear takes a Tensor or an array of numbers, not (list|tuple); several .* tc\.stack"):
             tc.nn.Linear(4, 4)(x)
 

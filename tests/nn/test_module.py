@@ -512,3 +512,28 @@ def test_a_layer_with_a_forward_of_its_own_has_its_own_names():
 
     with pytest.raises(TypeError, match=r"^Own\.forward\(\) has no option 'mask': it has x$"):
         Own(8, 2)(tc.ones(1, 2, 8), mask=None)
+
+
+def test_layers_take_what_makes_an_array(rng):
+    """A first argument of numbers or arrays; modules of the user get lists of arrays as they are."""
+    rows = rng.standard_normal((2, 4)).astype(np.float32)
+    for layer in (nn.Linear(4, 3), nn.LayerNorm(4), nn.ReLU(), tc.EncoderBlock(input_dim=4, num_heads=1, dim_feedforward=4).eval()):
+        x = rows if isinstance(layer, (nn.Linear, nn.LayerNorm, nn.ReLU)) else rows[None]
+        expected = layer(x)
+        for given in (list(x), tuple(x), tuple(map(tuple, x.tolist())) if x.ndim == 2 else tuple(x.tolist())):
+            found = layer(given)
+            assert isinstance(found, np.ndarray)
+            np.testing.assert_allclose(found, expected, rtol=1e-6)
+    with pytest.raises(ValueError, match="different lengths"):
+        nn.Linear(4, 3)([rows[0], rows[1, :2]])
+    with pytest.raises(ValueError, match="0 features"):
+        nn.Linear(4, 3)([])
+    with pytest.raises(TypeError, match=r"tc\.stack"):
+        nn.Linear(4, 3)([tc.ones(4), tc.ones(4)])
+
+    class Pair(nn.Module):
+        def forward(self, pair):
+            assert isinstance(pair, list)
+            return pair[0] + pair[1]
+
+    np.testing.assert_array_equal(Pair()(list(rows)), rows.sum(0))

@@ -44,6 +44,7 @@ _ELSEWHERE = {
     ),
 }
 
+_OWN = __name__.partition(".")[0] + "."
 _CONTAINERS = (tuple, list, dict)
 _MAY_HOLD_ARRAYS = (np.ndarray, *_CONTAINERS)
 _GIVEN_AS_THEY_ARE = (Tensor, np.ndarray, type(None), bool, int, float, str)
@@ -78,7 +79,7 @@ def _to_array(value: Any) -> Any:
     return as_loss(_core.take_array(value.cpu() if value.is_cuda else value)) if isinstance(value, Tensor) else value
 
 
-def _array_of(numbers: list) -> np.ndarray:
+def _array_of(numbers: list | tuple) -> np.ndarray:
     try:
         return np.asarray(numbers)
     except ValueError:
@@ -89,11 +90,20 @@ def _given(value: Any) -> Any:
     """An argument of the outermost call: lists of numbers, and arrays and tables of other libraries, become ndarrays."""
     if isinstance(value, _GIVEN_AS_THEY_ARE):
         return value
-    if isinstance(value, list):
+    if isinstance(value, list) or (isinstance(value, tuple) and value and isinstance(value[0], (list, tuple))):
         return _array_of(value) if is_numbers(value, (list, tuple)) else value
     if is_frame(value):
         return as_array(value)
     return numbers_of(value) if is_array(value) else value
+
+
+def _joined(module: Module, args: tuple) -> tuple:
+    """The arguments of a layer of this library, which takes no lists: a first one of ndarrays or numbers is one array. Other modules may want it as it is."""
+    first, home = args[0], type(module).forward.__module__
+    if not isinstance(first, (list, tuple)) or not home.startswith(_OWN) or home == _OWN + "nn.containers":
+        return args
+    makes_array = all(isinstance(a, np.ndarray) for a in first) or is_numbers(first, (list, tuple))
+    return (_array_of(first), *args[1:]) if makes_array else args
 
 
 class Module:
@@ -294,7 +304,7 @@ class Module:
             if depth <= 0:
                 if depth < 0:
                     return _autocast.call(self, args, kwargs)
-                args = tuple(map(_given, args))
+                args = _joined(self, tuple(map(_given, args))) if args else args
                 kwargs = {k: _given(a) for k, a in kwargs.items()}
             for value in (*args, *kwargs.values()) if kwargs else args:
                 if isinstance(value, _MAY_HOLD_ARRAYS):
