@@ -389,7 +389,10 @@ tc_status tc_tensor_set_grad(tc_tensor *tensor, tc_tensor *grad, tc_error *err)
         tc_tensor_retain(kept);
     }
     tc_graph_note_leaf(tensor, true);
-    if (grad) tc_tensor_forget_base(tensor);
+    if (kept) { /* either base could lead back here as well */
+        tc_tensor_forget_base(tensor);
+        tc_tensor_forget_base(kept);
+    }
     replace(&tensor->grad, kept);
     return TC_OK;
 }

@@ -263,6 +263,21 @@ def test_nothing_is_kept_alive():
     assert [ref() for ref in gone] == [None] * 3
 
 
+def test_gradients_that_are_views_are_freed():
+    arrays = [np.zeros(3) for _ in range(3)]
+    x, y, z = (tc.as_tensor(a) for a in arrays)
+    part = x[:]
+    x.grad = part
+    assert x.grad is part
+    y.grad, z.grad = z[:], y[:]
+    gone = [weakref.ref(a) for a in arrays]
+    arrays.clear()
+    del x, y, z, part
+    gc.collect()
+    tc.ones(1) + 1
+    assert [ref() for ref in gone] == [None] * 3
+
+
 def test_long_chains_of_gradients_of_views_are_freed():
     x = tc.zeros(1)
     for _ in range(100_000):
