@@ -123,6 +123,40 @@ def test_an_op(name):
     in_use_without_gradients(LEAVES)
 
 
+@pytest.mark.parametrize("make", [lambda: X * 1.0, lambda: X.detach().clone(), lambda: X.detach().clone().detach()])
+def test_a_write_through_a_view(make):
+    """Where its base cannot get a history, or a view another one, using them is an error."""
+
+    def call():
+        y = make()
+        row, other = y[0], y[:, 1:]
+        row.mul_(ROW.sum())
+        (y.sum() + other.sum()).backward()
+
+    before, n, refused = None, 0, 0
+    for n in itertools.count(0):
+        _core.memory_fail_after(n)
+        try:
+            call()
+            if n:
+                break
+        except MemoryError:
+            pass
+        except RuntimeError as error:
+            assert "written in place" in str(error)
+            refused += 1
+        finally:
+            _core.memory_fail_after(0)
+        if n:
+            assert ROW.grad is None
+        else:
+            expected = ROW.grad.tolist()
+        assert before in (None, in_use_without_gradients(LEAVES)), n
+        before = in_use_without_gradients(LEAVES)
+    assert n > 10 and refused == 1 and ROW.grad.tolist() == expected
+    in_use_without_gradients(LEAVES)
+
+
 @pytest.mark.parametrize("threads", [1, 3])
 def test_a_training_step(threads):
     tc.manual_seed(3)

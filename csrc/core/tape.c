@@ -34,15 +34,15 @@ bool tc_set_grad_enabled(bool enabled)
     return before;
 }
 
-bool tc_tensor_requires_grad(const tc_tensor *tensor)
-{
-    return tensor->requires_grad || tensor->node || (tensor->base && tc_tape_is_renewable(tensor));
-}
-bool tc_tensor_is_leaf(const tc_tensor *tensor) { return !tensor->node; }
+static bool will_have_node(const tc_tensor *tensor) { return tensor->node || (tensor->base && tc_tape_is_renewable(tensor)); }
+
+bool tc_tensor_requires_grad(const tc_tensor *tensor) { return tensor->requires_grad || will_have_node(tensor); }
+bool tc_tensor_is_leaf(const tc_tensor *tensor) { return !will_have_node(tensor); }
 tc_tensor *tc_tensor_grad(const tc_tensor *tensor) { return tensor->grad; }
 
 tc_status tc_tensor_set_requires_grad(tc_tensor *tensor, bool requires_grad, tc_error *err)
 {
+    if (tensor->base) TC_TRY(tc_tape_renew_view(tensor, err));
     if (tensor->node && !requires_grad)
         return tc_fail(err, TC_ERROR_STATE, "requires_grad can be turned off for leaf tensors only; this one is a result: use detach()");
     if (requires_grad && !tc_dtype_is_float(tensor->dtype))
@@ -141,8 +141,8 @@ tc_status tc_node_retain_gradient(tc_node *node, int output, const tc_tensor *ta
 
 tc_status tc_tensor_retain_gradient(tc_tensor *tensor, const tc_hook *function, tc_error *err)
 {
-    TC_ASSERT(tensor->node && !tensor->retained);
     TC_TRY(tc_check_history(tensor, "retain_grad", err));
+    TC_ASSERT(tensor->node && !tensor->retained);
     tc_retained *retained = tc_allocate(sizeof *retained);
     if (!retained) return tc_fail(err, TC_ERROR_MEMORY, "out of memory: a hook");
     *retained = (tc_retained){.call = function->call, .release = function->release, .context = function->context};

@@ -93,6 +93,11 @@ static inline bool tc_tape_is_stale(const tc_tensor *tensor)
     const tc_storage *storage = tensor->storage;
     return tensor->version < atomic_load_explicit(tensor->node ? &storage->changed : &storage->traced, memory_order_acquire);
 }
+/* Is this a detached tensor, or a view of one, to which nothing with a history has been written? */
+static inline bool tc_tape_is_detached(const tc_tensor *tensor)
+{
+    return tensor->of ? tensor->of_detached : (tensor->base ? tensor->base : tensor)->version == TC_NEVER_STALE;
+}
 /* Is target up to date but for writes through `part`, a view of it with the values of now? Then only the history of target lacks them. */
 bool tc_tape_lacks_writes(const tc_tensor *target, const tc_tensor *part);
 /* Are both up to date, and is part a view of target that its history knows of (tape_view.h)? */

@@ -15,7 +15,7 @@ typedef struct part {
     int64_t shape[TC_MAX_DIMS], strides[TC_MAX_DIMS], offset;
 } part;
 
-/* Does no element occur twice? True only where this is plain from the strides: each axis steps over all that the smaller ones reach. */
+/* Does no element occur twice? May be false where none does: each stride has to exceed all that the axes with smaller ones span. */
 static bool has_distinct_elements(const tc_tensor *view)
 {
     bool passed[TC_MAX_DIMS] = {false};
@@ -31,12 +31,22 @@ static bool has_distinct_elements(const tc_tensor *view)
     return true;
 }
 
-/* False where the view is none of this base any more, or none that has a gradient here. */
+/* Are all elements of the view in its base, which is contiguous? After base.data = another part of the memory they may not be. */
+static bool is_inside(const tc_tensor *view)
+{
+    const int64_t bytes = (int64_t)tc_dtype_size(view->dtype);
+    int64_t low = (view->data - view->base->data) / bytes, high = low;
+    for (int i = 0; i < view->ndim && view->numel; i++)
+        *(view->strides[i] < 0 ? &low : &high) += (view->shape[i] - 1) * view->strides[i];
+    return !view->numel || (low >= 0 && high < view->base->numel);
+}
+
+/* False where no gradient can be passed between view and base, or the base has other memory by now. */
 static bool find_part(part *p, const tc_tensor *view)
 {
     const tc_tensor *base = view->base;
     if (!base || base->storage != view->storage || base->dtype != view->dtype || !base->contiguous || base->requires_grad) return false;
-    if (!has_distinct_elements(view)) return false;
+    if (!is_inside(view) || !has_distinct_elements(view)) return false;
     *p = (part){.ndim = view->ndim, .base_ndim = base->ndim, .offset = (view->data - base->data) / (int64_t)tc_dtype_size(view->dtype)};
     memcpy(p->base_shape, base->shape, sizeof(int64_t) * (size_t)base->ndim);
     memcpy(p->shape, view->shape, sizeof(int64_t) * (size_t)view->ndim);
@@ -88,7 +98,7 @@ static const tc_op write_op = {"a write through a view", write_backward}, part_o
 
 void tc_tape_note_view(tc_tensor *view, tc_tensor *x)
 {
-    if (!tc_grad_enabled() || !tc_dtype_is_float(view->dtype) || view->storage->is_argument) return;
+    if (!tc_dtype_is_float(view->dtype) || view->storage->is_argument || !(tc_grad_enabled() || tc_tape_is_detached(x))) return;
     TC_ASSERT(view->storage == x->storage && !view->base);
     view->base = tc_tensor_retain(x->base ? x->base : tc_tensor_itself(x));
 }
@@ -98,8 +108,8 @@ void tc_tape_write_base(tc_tensor *view)
     part p;
     tc_error ignored;
     tc_tensor *const inputs[] = {[BASE] = view->base, [VIEW] = view};
-    if (view->of || !view->base || !tc_tape_lacks_writes(view->base, view) || !tc_tape_wants(INPUTS, inputs) || !find_part(&p, view))
-        return;
+    if (view->of || !view->base || view->base->storage != view->storage) return;
+    if (!tc_tape_lacks_writes(view->base, view) || !tc_tape_wants(INPUTS, inputs)) return;
     const tc_record record = {.op = &write_op,
                               .input_count = INPUTS,
                               .inputs = inputs,
@@ -107,8 +117,8 @@ void tc_tape_write_base(tc_tensor *view)
                               .outputs = &view->base,
                               .attributes = &p,
                               .attribute_bytes = sizeof p};
-    const tc_status status = tc_tape_take_writes(view->base, &record, &ignored);
-    (void)status;
+    if (find_part(&p, view) && tc_tape_take_writes(view->base, &record, &ignored) == TC_OK) return;
+    if (view->base->version == TC_NEVER_STALE) view->base->version = view->traced_before;
 }
 
 static bool renewable_part(part *p, const tc_tensor *view)

@@ -48,14 +48,14 @@ static tc_status check_write(const tc_tensor *tensor, tc_error *err)
 }
 
 /* Gives the write to `tensor` a new version. A tensor that was up to date stays so; others with a history that share the memory do not,
- * except where the caller knows what they do: under no_grad(), or to a detached tensor. */
+ * except where the caller knows what they do: under no_grad(), or to a detached tensor or a view of one. */
 static void raise_version(tc_tensor *tensor)
 {
     tc_storage *storage = tensor->storage;
     const unsigned traced = atomic_load_explicit(&storage->traced, memory_order_acquire);
     const unsigned changed = atomic_load_explicit(&storage->changed, memory_order_acquire);
     const bool stays = !tc_tape_is_stale(tensor);
-    const unsigned now = tc_storage_change(storage, tc_grad_enabled() && tensor->version != TC_NEVER_STALE);
+    const unsigned now = tc_storage_change(storage, tc_grad_enabled() && !tc_tape_is_detached(tensor));
     if (tensor->version == TC_NEVER_STALE) return;
     if (!tensor->wrote || tensor->version < changed) {
         tensor->traced_before = traced;

@@ -302,6 +302,7 @@ tc_status tc_tensor_hold(tc_tensor **out, tc_tensor *tensor, tc_error *err)
     if (tensor->base) TC_TRY(tc_tape_renew_view(tensor, err));
     TC_TRY(hold_memory(out, tensor, err));
     (*out)->base = tc_tensor_retain(tensor->base);
+    (*out)->of_detached = tc_tape_is_detached(tensor);
     (*out)->requires_grad = tensor->requires_grad;
     (*out)->version = tensor->version;
     (*out)->wrote = tensor->wrote;

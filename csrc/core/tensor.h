@@ -124,6 +124,7 @@ struct tc_tensor {
     void *wrapper;          /* the host language's object for this tensor, borrowed, or NULL */
     tc_tensor *of;          /* of a call's own header (tc_tensor_hold): the tensor; owned. NULL for any other */
     unsigned capture;       /* on a GPU: the number of the capture that made it, or whose argument it is (graph.h); else 0 */
+    bool of_detached;       /* of a call's own header: what tc_tape_is_detached said of the tensor */
     int64_t shape[TC_MAX_DIMS];
     int64_t strides[TC_MAX_DIMS]; /* in elements */
 };

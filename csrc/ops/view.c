@@ -14,6 +14,7 @@
 #include "../core/accumulate.h"
 #include "../core/broadcast.h"
 #include "../core/reduction.h"
+#include "../core/tape_view.h"
 #include "op.h"
 
 /* ---- reshape ------------------------------------------------------------------------------------------------------------ */
@@ -441,5 +442,7 @@ tc_status tc_split(tc_tensor **out, tc_tensor *x, int axis, int64_t count, const
         results[i].out = &out[i];
         TC_TRY(tc_make_view(&s, &results[i].tensor, x, p.ndim, p.shape, p.strides, p.offset));
     }
-    return tc_finish_all(&s, (int)count, results, &(tc_record){.op = &split_op, .attributes = a, .attribute_bytes = bytes});
+    TC_TRY(tc_finish_all(&s, (int)count, results, &(tc_record){.op = &split_op, .attributes = a, .attribute_bytes = bytes}));
+    for (int64_t i = 0; i < count; i++) tc_tape_note_view(out[i], x);
+    return TC_OK;
 }

@@ -3,7 +3,7 @@
 #include "tensor_slots.h"
 
 #include "../core/copy.h"
-#include "../core/tape.h"
+#include "../core/tape_view.h"
 
 /* ---- making ------------------------------------------------------------------------------------------------------------ */
 
@@ -198,8 +198,10 @@ static PyObject *get_mT(PyObject *self, void *unused)
 
 static PyObject *get_grad_fn(PyObject *self, void *unused)
 {
-    const tc_tensor *x = tcpy_tensor_of(self);
+    tc_tensor *x = tcpy_tensor_of(self);
+    tc_error err;
     (void)unused;
+    if (x->base && tc_tape_renew_view(x, &err) != TC_OK) return tcpy_raise(&err);
     if (!x->node) Py_RETURN_NONE;
     return PyUnicode_FromString(x->node->op->name);
 }

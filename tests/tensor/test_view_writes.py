@@ -145,7 +145,10 @@ def test_a_view_knows_that_its_base_got_a_history():
     row = out[0]
     assert not row.requires_grad
     out[0] = w * 3
-    assert row.requires_grad and row.tolist() == [3.0, 3.0]
+    assert row.requires_grad and not row.is_leaf and row.grad_fn and row.tolist() == [3.0, 3.0]
+    out[0] *= 1
+    with pytest.raises(RuntimeError, match="leaf tensors only"):
+        row.requires_grad_(False)
     row.sum().backward()
     assert w.grad.tolist() == [3.0, 3.0]
     out = tc.zeros(2, 2)
@@ -200,10 +203,11 @@ def test_views_of_leaves_are_refused():
 def test_where_no_base_is_known_the_tensor_is_unusable_not_wrong():
     x = tc.ones(3, 2, requires_grad=True)
     y = x * 2
-    first, rest = y.split([1, 2])  # one op made both
-    first.mul_(3)
+    with tc.no_grad():
+        first, rest = y[:1], y[1:]
+    first.mul_(tc.ones((), requires_grad=True) * 3)
     for other in (y, rest):
-        with pytest.raises(RuntimeError, match="shares memory that was written in place"):
+        with pytest.raises(RuntimeError, match="shares memory"):
             other.sum()
     assert first.tolist() == [[6.0, 6.0]]
     w = tc.ones((), requires_grad=True)
@@ -213,16 +217,68 @@ def test_where_no_base_is_known_the_tensor_is_unusable_not_wrong():
         backwards.sum()
 
 
+@pytest.mark.parametrize("split", [lambda y: y.split([1, 2]), lambda y: y.chunk(3), lambda y: y.unbind(0), list])
+@pytest.mark.parametrize("make", [lambda x: x * 2, lambda x: tc.zeros(3, 2), lambda x: (x * 2).detach()])
+def test_pieces(make, split):
+    x, c = tc.ones(3, 2, requires_grad=True), tc.tensor(3.0, requires_grad=True)
+    y = make(x)
+    first, *rest = split(y)
+    first += c
+    y.mul_(2)
+    (y.sum() + sum(piece.sum() for piece in rest)).backward()
+    assert c.grad.item() == 4.0
+    assert x.grad is None or x.grad.tolist() == [[4.0, 4.0], [8.0, 8.0], [8.0, 8.0]]
+
+
+def test_detached_bases():
+    c = tc.tensor(3.0, requires_grad=True)
+    detached = tc.zeros(3, 2).detach()
+    with tc.no_grad():
+        row = detached[0]
+    row.add_(c)
+    detached.sum().backward()
+    assert c.grad.item() == 2.0
+    leaf, columns = tc.zeros(3, 2).detach(), tc.zeros(3, 2).T.detach()
+    row = leaf[0]
+    leaf.requires_grad_()
+    row.add_(c)
+    columns[0].add_(c)
+    for tensor in (leaf, columns):
+        with pytest.raises(RuntimeError, match="written in place with values that have a gradient"):
+            tensor.sum()
+    x = tc.ones(3, requires_grad=True)
+    y = x * 2
+    y.detach()[0].zero_()
+    y.data[1:][0].mul_(5)
+    y.sum().backward()
+    assert y.tolist() == [0.0, 10.0, 2.0] and x.grad.tolist() == [2.0] * 3
+
+
+def test_a_base_that_got_other_memory():
+    c = tc.tensor(3.0, requires_grad=True)
+    for start in (6, 2):  # none of the view, a part of it
+        memory = tc.zeros(10)
+        base = memory[:4].detach()
+        view = base[:3]
+        base.data = memory[start : start + 4]
+        view.add_(c)
+        with pytest.raises(RuntimeError, match="written in place with values that have a gradient"):
+            base.sum()
+
+
 def test_a_part_is_taken_back_only_without_other_writes():
     y = tc.ones(3, requires_grad=True) * 2
-    y.split([1, 2])[0].mul_(3)
+    with tc.no_grad():
+        first = y[:1]
+    first *= tc.ones(1, requires_grad=True)
     with tc.no_grad():
         rest = y[1:]
     rest *= tc.ones(2, requires_grad=True)
     with pytest.raises(RuntimeError, match="written in place"):
         y[1:] = rest
     y = tc.ones(3, requires_grad=True) * 2
-    rest = y.split([1, 2])[1]
+    with tc.no_grad():
+        rest = y[1:]
     rest *= tc.ones(2, requires_grad=True)
     y[1:] = rest
     assert y.sum().requires_grad
