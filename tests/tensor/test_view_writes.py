@@ -140,6 +140,32 @@ def test_without_the_gil():
     np.testing.assert_array_equal(x.grad.numpy(), expected)
 
 
+def test_assignments_without_the_gil():
+    x, c = tc.ones(200, 300, requires_grad=True), tc.ones(100, 300, requires_grad=True)
+    for write, of_x, of_c in (
+        (lambda y: y[:100].zero_(), 100 * 300, None),
+        (lambda y: y[:100].copy_(c), 100 * 300, 100 * 300),
+        (lambda y: y[:100][:].__setitem__(slice(None), c), 100 * 300, 100 * 300),
+        (lambda y: y.detach()[:100].zero_(), 200 * 300, None),
+    ):
+        x.grad = c.grad = None
+        y = x * 1
+        write(y)
+        y.sum().backward()
+        assert x.grad.sum().item() == of_x and of_c == (None if c.grad is None else c.grad.sum().item())
+    y = x * 1
+    with tc.no_grad():
+        rows = y[:100]
+    rows.copy_(c)
+    y[:100] = rows
+    part = y[:100]
+    with tc.no_grad():
+        rows = y[100:]
+    rows.copy_(c)  # y does not learn of it
+    with tc.no_grad():
+        assert (part * 1).sum().item() == 100 * 300
+
+
 def test_a_view_knows_that_its_base_got_a_history():
     w, out = tc.ones(2, requires_grad=True), tc.zeros(2, 2)
     row = out[0]
@@ -282,6 +308,58 @@ def test_a_part_is_taken_back_only_without_other_writes():
     rest *= tc.ones(2, requires_grad=True)
     y[1:] = rest
     assert y.sum().requires_grad
+
+
+def test_what_is_there_is_taken_only_with_all_writes():
+    w = tc.ones(1, requires_grad=True)
+
+    def views():
+        y = tc.ones(2, requires_grad=True) * 2
+        with tc.no_grad():
+            return y, y[:1], y[1:]
+
+    def new(y):
+        with tc.no_grad():
+            return y[1:]
+
+    y, first, _ = views()
+    first.mul_(w)
+    with pytest.raises(RuntimeError, match="written in place"):
+        y[1:] = new(y)  # nothing was written through that
+    y, first, _ = views()
+    first.mul_(2)
+    rest = new(y)
+    rest.mul_(w)
+    with pytest.raises(RuntimeError, match="written in place"):
+        y[1:] = rest  # lacks a write without a gradient
+    y, first, rest = views()
+    rest.fill_(1)
+    first.fill_(1)
+    rest.mul_(w)
+    with pytest.raises(RuntimeError, match="written in place"):
+        y[1:] = rest  # lacks one between two of its own
+
+
+def test_assigning_constants_to_where_they_are():
+    x = tc.ones(3, requires_grad=True)
+    for part in (lambda y: y[1:].detach(), lambda y: y[1:]):
+        x.grad = None
+        y = x * 2
+        with tc.no_grad():
+            value = part(y)
+        y[1:] = value
+        y.sum().backward()
+        assert x.grad.tolist() == [2.0, 0.0, 0.0]
+
+
+def test_a_renewed_view_retains_its_gradient():
+    x = tc.ones(3, requires_grad=True)
+    y = x * 2
+    part = y[:2]
+    part.retain_grad()
+    y.mul_(3)
+    (part * part).sum().backward()
+    assert part.grad.tolist() == [12.0, 12.0] and x.grad.tolist() == [72.0, 72.0, 0.0]
 
 
 def test_views_that_repeat_elements_are_refused():
