@@ -168,6 +168,7 @@ class Tracer:
             return self._add(tensor, constant)
         if id(tensor) in self._stale and not self.trace.values[self._places[id(tensor)]].depends:
             self._stale.discard(id(tensor))  # numbers that depend on lengths only: what they are now
+            self._made.add(id(tensor))
             return self._add(tensor, Value("constant", tensor.shape, tensor.dtype, None, tensor.detach().clone(), depends=False))
         if id(tensor) in self._stale:
             if id(tensor) not in self._windows:
