@@ -86,8 +86,8 @@ TC_CHECKED tc_status tc_tape_begin_write(tc_tensor *target, const tc_record *rec
 /* Before `target` is overwritten by the new `result` of an op that read it: what the op has saved of this memory becomes a copy. */
 TC_CHECKED tc_status tc_tape_keep_saved(tc_tensor *result, const tc_tensor *target, tc_error *err);
 
-/* Is the history of the tensor, or that it has none, no longer true after a write through another one? With a history: after any that was
- * made while gradients were recorded. Without one: after a recorded one, which put values with a history there. */
+/* Has a write through another tensor put the tensor out of date? One with a history is, after any write made while gradients were recorded;
+ * one without a history only after a recorded write, which put values with a history there. */
 static inline bool tc_tape_is_stale(const tc_tensor *tensor)
 {
     const tc_storage *storage = tensor->storage;

@@ -36,8 +36,7 @@ static bool is_inside(const tc_tensor *view)
 {
     const int64_t bytes = (int64_t)tc_dtype_size(view->dtype);
     int64_t low = (view->data - view->base->data) / bytes, high = low;
-    for (int i = 0; i < view->ndim && view->numel; i++)
-        *(view->strides[i] < 0 ? &low : &high) += (view->shape[i] - 1) * view->strides[i];
+    for (int i = 0; i < view->ndim && view->numel; i++) *(view->strides[i] < 0 ? &low : &high) += (view->shape[i] - 1) * view->strides[i];
     return !view->numel || (low >= 0 && high < view->base->numel);
 }
 

@@ -40,7 +40,7 @@ typedef struct tc_storage {
     size_t bytes;
     atomic_uint version; /* raised by every in-place write */
     atomic_uint traced;  /* the version that the last recorded in-place write made, 0 before the first */
-    atomic_uint changed; /* the same of the last one, recorded or not, that no history from before is true after */
+    atomic_uint changed; /* the version that the last write made after which histories from before are out of date, recorded or not */
     bool owned;          /* from the backend's allocator; otherwise release(context) gives it back */
     bool writable;       /* false: over read-only memory, in-place writes are refused */
     atomic_bool shared;  /* code outside the library may write here unnoticed: keep nothing derived from the contents */
@@ -52,8 +52,8 @@ typedef struct tc_storage {
     tc_attachment *_Atomic attachments;
 } tc_storage;
 
-/* Raises the version for a write. `ends`: no history of what is in this memory is true after it, but that of who writes. Returns the new
- * version. */
+/* Raises the version for a write, and returns it. `ends`: after the write, the histories of all other tensors in this memory are out of
+ * date. */
 static inline unsigned tc_storage_change(tc_storage *storage, bool ends)
 {
     const unsigned now = atomic_fetch_add_explicit(&storage->version, 1, memory_order_acq_rel) + 1;
@@ -104,7 +104,7 @@ struct tc_tensor {
     atomic_int references;
     atomic_bool requires_grad; /* a leaf for which it was set; results are recognised by their node */
     bool contiguous;           /* C order without gaps */
-    bool wrote;                /* all that changed the storage since `traced_before` and `changed_before` went through this tensor */
+    bool wrote;                /* all writes after the versions `traced_before` and `changed_before` went through this tensor */
     bool written;              /* of a call's own header: an in-place write changed its history */
     tc_storage *storage;
     char *data; /* element [0,...,0] */
