@@ -91,6 +91,7 @@ def _typed(name: str, dtype: str) -> Any:
         return tensor(arguments[0], dtype=dtype) if arguments else empty(0, dtype=dtype)
 
     make.__name__ = make.__qualname__ = name
+    make.dtype = np.dtype(dtype)  # type: ignore[attr-defined]  # t.type(tc.ByteTensor)
     make.__doc__ = f"""A Tensor of dtype {dtype} from data, or an uninitialised one from sizes: ``tc.tensor(data, dtype="{dtype}")`` by an older name.
 
     Examples

@@ -17,6 +17,7 @@ from ._calls import METHODS, takes_arrays
 
 _INFINITY = float("inf")
 _ONE = 1
+_LARGEST = {"float16": 65504.0, "bfloat16": 2.0**128 - 2.0**120, "float32": 2.0**128 - 2.0**104, "float64": float(np.finfo(np.float64).max)}
 
 
 @takes_arrays("input", "min", "max")
@@ -108,6 +109,46 @@ def isfinite(input: Any) -> Any:
     array([ True, False, False])
     """
     return _core.lt(input.detach().abs(), _INFINITY) if is_floating(input) else _everywhere(input, True)
+
+
+@takes_arrays("input")
+def nan_to_num(input: Any, nan: float = 0.0, posinf: float | None = None, neginf: float | None = None) -> Any:
+    """`input` with other numbers in the places of NaN and infinities, which pass no gradient on.
+
+    Parameters
+    ----------
+    input : array_like
+    nan : float
+    posinf, neginf : float, optional
+        Instead of infinity and minus infinity; the largest and the smallest number of the dtype unless given.
+
+    Examples
+    --------
+    >>> import numpy as np, transformer_c as tc
+    >>> tc.nan_to_num(np.array([1.0, np.nan, -np.inf]), neginf=-9.0)
+    array([ 1.,  0., -9.])
+    """
+    if not is_floating(input):
+        return input.clone()
+    largest = _LARGEST[input._dtype_name]
+    high, low = largest if posinf is None else posinf, -largest if neginf is None else neginf
+    finite = _core.where(isfinite(input), input, 0.0 if nan is None else nan)
+    beyond = _core.where(_core.eq(input, _INFINITY), high, finite)
+    return _core.where(_core.eq(input, -_INFINITY), low, beyond)
+
+
+@takes_arrays("input", "other")
+def equal(input: Any, other: Any) -> bool:
+    """Whether both have one shape and the same elements; NaN is not equal to NaN.
+
+    Examples
+    --------
+    >>> import transformer_c as tc
+    >>> tc.equal(tc.zeros(2), tc.zeros(2)), tc.equal(tc.zeros(2), tc.zeros(1, 2))
+    (True, False)
+    """
+    other = _core.as_argument(other, input)
+    return tuple(input.shape) == tuple(other.shape) and bool(_core.eq(input.detach(), other.detach()).all())
 
 
 @takes_arrays("input")
@@ -381,6 +422,7 @@ __all__ = [
     "clamp",
     "clip",
     "div",
+    "equal",
     "is_floating_point",
     "is_tensor",
     "isclose",
@@ -390,6 +432,7 @@ __all__ = [
     "log_softmax",
     "logical_not",
     "masked_fill",
+    "nan_to_num",
     "round",
     "softmax",
     "sub",

@@ -222,6 +222,45 @@ def index_select(input: Any, dim: Any, index: Any) -> Any:
     return input[(slice(None),) * along + (index,)]
 
 
+@takes_arrays("input")
+def index_fill(input: Any, dim: Any, index: Any, value: Any) -> Any:
+    """A copy of `input` with a number in the slices of an axis at the places of `index`.
+
+    Examples
+    --------
+    >>> import numpy as np, transformer_c as tc
+    >>> tc.index_fill(np.zeros((2, 3)), 1, np.array([2, 0]), 7.0)
+    array([[7., 0., 7.],
+           [7., 0., 7.]])
+    """
+    return index_fill_(input.clone(), dim, index, value)
+
+
+def index_fill_(self: Tensor, dim: Any, index: Any, value: Any) -> Tensor:
+    """``index_fill`` in place."""
+    along, index = axis_of("dim", self.ndim, dim), _core.as_argument(index, self)
+    if index.ndim > 1:
+        raise ValueError(f"index has shape {index.shape}; index_fill() takes one axis")
+    if index._dtype_name not in ("int64", "int32"):
+        raise TypeError(f"index is {index._dtype_name}; index_fill() takes ints: masked_fill() takes a mask of bools")
+    if isinstance(value, Tensor) and value.ndim:
+        raise ValueError(f"value has shape {value.shape}; it must be a number or a Tensor without axes")
+    whole = self if self.ndim else self.view(1)
+    whole[(slice(None),) * along + (index.reshape(-1),)] = value
+    return self
+
+
+METHODS |= {"index_fill_": index_fill_}
+
+
+def where(self: Tensor, condition: Any, other: Any) -> Tensor:
+    """This Tensor where `condition` is true, `other` elsewhere."""
+    return _core.where(condition, self, other)
+
+
+METHODS |= {"where": where}
+
+
 # ---- sorted ----------------------------------------------------------------------------------------------------------------------
 
 
@@ -419,6 +458,7 @@ def _with_replacement(weights: Tensor, count: int, source: Any) -> Tensor:
 
 __all__ = [
     "gather",
+    "index_fill",
     "index_put",
     "index_select",
     "masked_select",
