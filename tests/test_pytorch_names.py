@@ -125,6 +125,8 @@ def test_tensors_by_their_types(name, dtype):
     assert make([[1, 0], [0, 1]]).tolist() == np.eye(2, dtype=dtype).tolist() and make([1.0]).dtype.name == dtype
     assert make(2, 3).shape == (2, 3) and make().shape == (0,) and make(np.ones(3)).dtype.name == dtype
     assert tc.ones(2).type(make)._dtype_name == tc.ones(2).type(dtype)._dtype_name == dtype
+    with pytest.raises(TypeError, match=r"needs a dtype.*t\.dtype"):
+        tc.ones(2).type()
     with pytest.raises(TypeError, match=f"{name}\\(\\) takes data"):
         make([1], [2])
 
