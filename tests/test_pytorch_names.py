@@ -53,6 +53,20 @@ def test_seed_everything():
             tc.seed_everything(seed)
 
 
+def test_calls_of_cuda_without_a_gpu():
+    """What programs call whether there is a GPU or not."""
+    if tc.cuda.is_available():
+        tc.cuda.manual_seed_all(3)
+        assert tc.rand(2).tolist() == tc.rand(2, rng=3).tolist() and tc.cuda.is_bf16_supported()
+        return
+    state = tc.random.default_generator.get_state()
+    for call in (tc.cuda.manual_seed, tc.cuda.manual_seed_all):
+        assert call(3) is None and tc.random.default_generator.get_state() == state
+    assert tc.cuda.empty_cache() is None and tc.cuda.is_bf16_supported() is False
+    with pytest.raises(RuntimeError, match="CUDA is not available"):
+        tc.cuda.empty_cache("cuda")
+
+
 def test_switches_have_no_effect(monkeypatch):
     """A training step gives the same bits, whatever they say."""
 
