@@ -57,7 +57,7 @@ MISTAKES = {
         "metrics must be a number, got None",
     ),
     "normal numbers in place": (lambda: tc.ones(2).normal_(0.0, 0.02), AttributeError, r"tc\.nn\.init\.normal_\(t, mean, std\)"),
-    "the limits of a dtype": (lambda: tc.finfo(tc.float32), AttributeError, r"np\.finfo\(t\.dtype\)"),
+    "the limits of integers": (lambda: tc.finfo(tc.long), TypeError, r"got int64; tc\.iinfo"),
     "a cast to bytes": (lambda: tc.ones(2).byte(), AttributeError, r't\.to\("uint8"\)'),
     "a cast to 16 bits": (lambda: tc.ones(2).short(), AttributeError, r"use t\.int\(\): there are no integers of 16 bits"),
     "PyTorch's ndimension": (lambda: tc.ones(2).ndimension(), AttributeError, r"use t\.ndim"),

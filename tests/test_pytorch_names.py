@@ -53,6 +53,20 @@ def test_seed_everything():
             tc.seed_everything(seed)
 
 
+def test_limits_of_dtypes():
+    for dtype in ("float16", "float32", "float64"):
+        found, numpys = tc.finfo(dtype), np.finfo(dtype)
+        assert (found.min, found.max, found.eps, found.tiny) == (numpys.min, numpys.max, numpys.eps, numpys.tiny)
+    assert tc.finfo().dtype == "float32" == tc.finfo(tc.zeros(1).dtype).dtype and tc.iinfo(tc.long).max == 2**63 - 1
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
+def test_limits_are_pytorchs(dtype):
+    theirs = pytest.importorskip("torch").finfo(getattr(sys.modules["torch"], dtype))
+    for name, value in vars(tc.finfo(getattr(tc, dtype))).items():
+        assert value == getattr(theirs, name) and type(value) is type(getattr(theirs, name)), name
+
+
 def test_calls_of_cuda_without_a_gpu():
     """What programs call whether there is a GPU or not."""
     if tc.cuda.is_available():

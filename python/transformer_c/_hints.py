@@ -100,8 +100,6 @@ _PACKAGE = {
     "set_printoptions": "NumPy's: np.set_printoptions is for arrays, t.numpy()",
     "normal": "tc.randn(shape) * std + mean",
     "tan": "tc.sin(t) / tc.cos(t)",
-    "finfo": "NumPy: np.finfo(t.dtype), or float('-inf')",
-    "iinfo": "NumPy: np.iinfo(t.dtype)",
     "tensordot": "tc.einsum",
     "linalg": "tc.norm, or NumPy: np.linalg of t.numpy()",
     "compile": "the module itself: there is nothing to compile",

@@ -12,12 +12,12 @@ from .. import _core
 from .._arguments import integer, not_negative, one_axis, one_of
 from .._core import Tensor
 from .._promotion import cast, is_floating, is_half
+from .._pytorch_names import finfo
 from .._tensor import is_grad_enabled
 from ._calls import METHODS, takes_arrays
 
 _INFINITY = float("inf")
 _ONE = 1
-_LARGEST = {"float16": 65504.0, "bfloat16": 2.0**128 - 2.0**120, "float32": 2.0**128 - 2.0**104, "float64": float(np.finfo(np.float64).max)}
 
 
 @takes_arrays("input", "min", "max")
@@ -130,7 +130,7 @@ def nan_to_num(input: Any, nan: float = 0.0, posinf: float | None = None, neginf
     """
     if not is_floating(input):
         return input.clone()
-    largest = _LARGEST[input._dtype_name]
+    largest = finfo(input._dtype_name).max
     high, low = largest if posinf is None else posinf, -largest if neginf is None else neginf
     finite = _core.where(isfinite(input), input, 0.0 if nan is None else nan)
     beyond = _core.where(_core.eq(input, _INFINITY), high, finite)
