@@ -20,6 +20,7 @@ _ALIASES = {
     "less": "lt",
     "less_equal": "le",
     "mod": "remainder",
+    "moveaxis": "movedim",
     "multiply": "mul",
     "negative": "neg",
     "not_equal": "ne",
@@ -63,14 +64,23 @@ _TENSOR = {
     "dot": "t @ u",
     "concatenate": "tc.cat",
     "pow_": "t.copy_(t**u)",
-    "index_add": "t.index_put((index,), values, accumulate=True)",
-    "index_add_": "t.index_put_((index,), values, accumulate=True)",
+    "index_add": "t.index_put((index,), values, accumulate=True), with (None, index) for dim 1",
+    "index_add_": "t.index_put_((index,), values, accumulate=True), with (None, index) for dim 1",
+    "index_copy": "t.index_put((index,), values), with (None, index) for dim 1",
+    "index_copy_": "t.index_put_((index,), values), with (None, index) for dim 1",
+    "msort": "t.sort(0).values",
+    "fill_diagonal_": "i = tc.arange(n), t[i, i] = value",
+    "masked_scatter": "y = t.clone(), y[mask] = values, one for each place",
+    "masked_scatter_": "t[mask] = values, one for each place",
     "take_along_axis": "t.gather(dim, index)",
     "take_along_dim": "t.gather(dim, index)",
     "lerp": "t + weight * (end - t)",
     "addmm": "t + a @ b",
     "addcmul": "t + value * a * b",
     "addcdiv": "t + value * a / b",
+    "lerp_": "t.add_(end - t, alpha=weight)",
+    "addcmul_": "t.add_(a * b, alpha=value)",
+    "addcdiv_": "t.add_(a / b, alpha=value)",
     "diagonal": "t.diag(), a copy of a matrix's; i = tc.arange(n), t[..., i, i] and t[..., i, i] = value of several",
     "trace": "t.diag().sum()",
     "atan2": "np.arctan2(t.numpy(), u.numpy()), without a gradient",
@@ -86,11 +96,14 @@ _PACKAGE = {
     "Size": "a tuple: t.shape is one",
     "dot": "tc.matmul, or t @ u",
     "mv": "tc.matmul, or t @ u",
-    "set_grad_enabled": "tc.no_grad() and tc.enable_grad()",
+    "set_grad_enabled": "tc.enable_grad() if wanted else tc.no_grad()",
     "amp": "tc.autocast",
     "argwhere": "tc.nonzero",
     "take_along_dim": "tc.gather",
-    "index_add": "tc.index_put(t, (index,), values, accumulate=True)",
+    "index_add": "tc.index_put(t, (index,), values, accumulate=True), with (None, index) for dim 1",
+    "mode": "NumPy: np.unique of t.numpy(), with return_counts=True",
+    "randint_like": "tc.randint(low, high, t.shape)",
+    "row_stack": "tc.vstack",
     "newaxis": "None: t[None]",
     "append": "tc.cat([t, u])",
     "copy": "tc.clone",
@@ -123,7 +136,7 @@ _PACKAGE = {
     "inverse": "NumPy: np.linalg.inv of t.numpy()",
     "cdist": "(a.unsqueeze(-2) - b.unsqueeze(-3)).norm(dim=-1)",
     "baddbmm": "t + a @ b",
-    "column_stack": "tc.stack(tensors, dim=1)",
+    "column_stack": "tc.stack(tensors, dim=1) of vectors, tc.cat(tensors, dim=1) of matrices",
     "histc": "NumPy: np.histogram of t.numpy()",
     **{name: f"tc.{here}" for name, here in _ALIASES.items()},
     **dict.fromkeys(("Tuner", "tuner"), "several runs of tc.Trainer: it searches for no learning rate"),
@@ -182,9 +195,23 @@ def _elsewhere(name: str) -> str | None:
     return None
 
 
+# Methods whose variants in place give this Tensor another shape.
+_OF_SHAPES = ("squeeze", "swapaxes", "t", "transpose", "unsqueeze")
+
+
+def _in_place(tensor: Any, name: str) -> str | None:
+    """What to write for ``t.exp_()`` where there is ``t.exp()``."""
+    plain = name.removesuffix("_")
+    if plain == name or name.startswith("_") or not callable(getattr(type(tensor), plain, None)):
+        return None
+    return f"t = t.{plain}(...)" if plain in _OF_SHAPES else f"t.copy_(t.{plain}(...)), or t = t.{plain}(...)"
+
+
 def _tensor_advice(tensor: Any, name: str) -> str | None:
     if name in _TENSOR:
         return _TENSOR[name]
+    if in_place := _in_place(tensor, name):
+        return in_place
     if _is_function(name):
         return f"tc.functional.{name}(t)"
     if name.startswith("_"):

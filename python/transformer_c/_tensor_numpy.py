@@ -48,7 +48,7 @@ _OURS = {
     "tensordot": "tc.matmul",
     "divide": "t / u",
     "expand_dims": "t.unsqueeze()",
-    "moveaxis": "t.permute()",
+    "moveaxis": "tc.movedim",
     "rollaxis": "t.permute()",
     "array_split": "t.split()",
     "copy": "t.clone()",
