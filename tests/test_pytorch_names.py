@@ -190,6 +190,13 @@ def test_utils_data_is_data():
     from transformer_c.utils.data import DataLoader, Dataset, TensorDataset, random_split
 
     assert DataLoader is tc.data.DataLoader is tc.utils.data.DataLoader and data.__all__ == tc.data.__all__
+    for part, name in (
+        ("dataloader", "DataLoader"),
+        ("dataset", "Dataset"),
+        ("distributed", "DistributedSampler"),
+        ("sampler", "RandomSampler"),
+    ):
+        assert getattr(importlib.import_module(f"transformer_c.utils.data.{part}"), name) is getattr(tc.data, name)
     assert Dataset is tc.data.Dataset and TensorDataset is tc.data.TensorDataset and random_split is tc.data.random_split
 
 
