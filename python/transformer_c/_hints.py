@@ -56,8 +56,6 @@ _TENSOR = {
     "diff": "t[..., 1:] - t[..., :-1]",
     "aminmax": "t.amin(dim) and t.amax(dim)",
     "H": "t.T",
-    "normal_": "tc.nn.init.normal_(t, mean, std)",
-    "uniform_": "tc.nn.init.uniform_(t, a, b)",
     "bernoulli_": "t.copy_(tc.bernoulli(tc.full(t.shape, p)))",
     "random_": "t.copy_(tc.randint(low, high, t.shape))",
     "mH": "t.mT",

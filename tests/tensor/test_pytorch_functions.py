@@ -149,6 +149,12 @@ def test_numbers_are_pytorchs():
             np.testing.assert_array_equal(
                 getattr(tc, f"{name}_like")(tc.empty(5, 7, dtype=dtype), generator=tc.Generator(3)), theirs.numpy()
             )
+    for dtype in ("float32", "float64", "float16", "bfloat16"):
+        for draw in (lambda x: x.normal_(1.0, 0.02), lambda x: x.normal_(), lambda x: x.uniform_(-1, 2), lambda x: x.data.uniform_()):
+            torch.manual_seed(3)
+            tc.manual_seed(3)
+            theirs, ours = draw(torch.empty(5, 7, dtype=getattr(torch, dtype))), draw(tc.empty(5, 7, dtype=dtype))
+            np.testing.assert_array_equal(ours.double().numpy(), theirs.double().numpy())
     for dtype in ("float32", "float64", "float16"):
         p = torch.linspace(0, 1, 1000).to(getattr(torch, dtype))
         torch.manual_seed(5)

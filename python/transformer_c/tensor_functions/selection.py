@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 
 from .. import _core
-from .._arguments import count, integer
+from .._arguments import all_of, count, integer, not_negative, real
 from .._core import Tensor
 from .._promotion import is_floating
-from ..random import as_generator, one_source
+from ..random import _normal, _uniform, as_generator, one_source
 from ._calls import METHODS, axes_of, axis_of, takes_arrays
 from .reductions import ValuesAndIndices
 
@@ -435,6 +435,30 @@ def multinomial(input: Any, num_samples: int, replacement: bool = False, *, rng:
         )
     draw = _with_replacement if replacement else _without_replacement
     return draw(weights, int(num_samples), source).reshape((*input.shape[:-1], num_samples)).to(input.device)
+
+
+def _refuse_ints(name: str, self: Tensor) -> None:
+    if not is_floating(self):
+        raise TypeError(f"{name}() needs a floating tensor, not {self._dtype_name}; tc.randint(low, high, t.shape) draws ints")
+
+
+def normal_(self: Tensor, mean: float = 0.0, std: float = 1.0, *, generator: Any = None) -> Tensor:
+    """Fills with numbers of N(mean, std**2): PyTorch's, given the same seed."""
+    _refuse_ints("normal_", self)
+    all_of((real, "mean", mean), (not_negative, "std", std))
+    return self.copy_(_normal(self.shape, mean, std, self.dtype, generator))
+
+
+def uniform_(self: Tensor, low: float = 0.0, to: float = 1.0, *, generator: Any = None) -> Tensor:
+    """Fills with numbers of U(low, to): PyTorch's, given the same seed."""
+    _refuse_ints("uniform_", self)
+    all_of((real, "low", low), (real, "to", to))
+    if low > to:
+        raise ValueError(f"uniform_() draws from low to to, got low={low}, to={to}")
+    return self.copy_(_uniform(self.shape, low, to, self.dtype, generator))
+
+
+METHODS |= {"normal_": normal_, "uniform_": uniform_}
 
 
 def _without_replacement(weights: Tensor, count: int, source: Any) -> Tensor:
