@@ -114,6 +114,40 @@ def test_infinities_become_the_largest_numbers(dtype):
     assert tc.isfinite(x).all() and tc.isinf(x[1] * 1.01).all() and x[0].tolist() == [1.0, 0.0]
 
 
+IN_PLACE = {
+    **{
+        name: ()
+        for name in ("abs", "cos", "erf", "exp", "neg", "relu", "sigmoid", "sin", "square", "tanh", "tril", "nan_to_num", "reciprocal")
+    },
+    "addcdiv": (tc.tensor(X[::-1].copy()), 2 + tc.tensor(X).abs()),
+    "addcmul": (tc.tensor(X[::-1].copy()), tc.tensor(X)),
+    "clip": (-0.5, 0.5),
+    "cumsum": (1,),
+    "lerp": (tc.tensor(X[::-1].copy()), 0.75),
+    "pow": (3,),
+    "round": (),
+}
+
+
+@pytest.mark.parametrize("name", IN_PLACE)
+def test_functions_in_place(name):
+    """The values of the function, in the tensor itself, and its gradients."""
+    x = tc.tensor(X)
+    expected = getattr(x, name)(*IN_PLACE[name])
+    assert getattr(x, f"{name}_")(*IN_PLACE[name]) is x and tc.equal(x, expected)
+    assert gradcheck(lambda x: getattr(x * 1, f"{name}_")(*IN_PLACE[name]) ** 2, [tc.tensor(X, requires_grad=True)])
+    with pytest.raises(RuntimeError, match="leaf"):
+        getattr(tc.tensor(X, requires_grad=True), f"{name}_")(*IN_PLACE[name])
+
+
+def test_a_step_of_an_optimizer_as_papers_write_it():
+    p, grad, mean, square = (tc.tensor(a, dtype="float32") for a in (X, X**2, 0 * X, 0 * X))
+    mean.lerp_(grad, 0.1)
+    square.mul_(0.999).addcmul_(grad, grad, value=0.001)
+    p.addcdiv_(mean / 0.1, (square / 0.001).sqrt_().add_(1e-8), value=-0.01)
+    np.testing.assert_allclose(p, X - 0.01, rtol=1e-4)
+
+
 def test_writing_in_place():
     """The object itself, with the rules of ``+=``: a leaf that requires a gradient, and a dtype that does not fit, are refused."""
     x = tc.tensor([1.0, -7.0])

@@ -381,6 +381,49 @@ def is_floating_point(input: Any) -> bool:
     return is_floating(input)
 
 
+@takes_arrays("input", "tensor1", "tensor2")
+def addcmul(input: Any, tensor1: Any, tensor2: Any, *, value: float = _ONE) -> Any:
+    """``input + value * tensor1 * tensor2``; they broadcast.
+
+    Examples
+    --------
+    >>> import transformer_c as tc
+    >>> tc.addcmul(tc.ones(2), tc.tensor([1.0, 2.0]), tc.tensor([3.0, 4.0]), value=0.5)
+    tensor([2.5000, 5.0000])
+    """
+    return add(input, _core.mul(tensor1, tensor2), alpha=value)
+
+
+@takes_arrays("input", "tensor1", "tensor2")
+def addcdiv(input: Any, tensor1: Any, tensor2: Any, *, value: float = _ONE) -> Any:
+    """``input + value * tensor1 / tensor2``; they broadcast.
+
+    Examples
+    --------
+    >>> import transformer_c as tc
+    >>> tc.addcdiv(tc.ones(2), tc.tensor([1.0, 2.0]), tc.tensor([4.0, 4.0]), value=2)
+    tensor([1.5000, 2.0000])
+    """
+    return add(input, _core.div(tensor1, tensor2), alpha=value)
+
+
+@takes_arrays("input", "end", "weight")
+def lerp(input: Any, end: Any, weight: Any) -> Any:
+    """``input + weight * (end - input)``, which is `end` itself where `weight` is 1; they broadcast.
+
+    Examples
+    --------
+    >>> import transformer_c as tc
+    >>> tc.lerp(tc.zeros(2), tc.tensor([1.0, 2.0]), 0.25)
+    tensor([0.2500, 0.5000])
+    """
+    apart = _core.sub(end, input)
+    if isinstance(weight, Tensor):
+        from_start, from_end = _core.add(input, _core.mul(apart, weight)), _core.sub(end, _core.mul(apart, _core.sub(1.0, weight)))
+        return _core.where(_core.lt(weight.detach().abs(), 0.5), from_start, from_end)
+    return _core.add(input, _core.mul(apart, weight)) if -0.5 < weight < 0.5 else _core.sub(end, _core.mul(apart, 1.0 - weight))
+
+
 def add_(self: Tensor, other: Any, *, alpha: float = 1) -> Tensor:
     """``add`` in place: the same as ``t += alpha * other``."""
     return operator.iadd(self, _scaled(other, alpha))
@@ -401,10 +444,38 @@ def div_(self: Tensor, other: Any, *, rounding_mode: str | None = None) -> Tenso
     return operator.itruediv(self, other) if rounding_mode is None else self.copy_(div(self, other, rounding_mode=rounding_mode))
 
 
-def clamp_(self: Tensor, min: Any = None, max: Any = None) -> Tensor:
-    """``clamp`` in place."""
-    wanted = is_grad_enabled() and any(isinstance(t, Tensor) and t.requires_grad for t in (self, min, max))
-    return self.copy_(clamp(self.clone() if wanted else self, min, max))  # whose gradient needs the values before
+def _in_place(name: str) -> Any:
+    def call(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+        wanted = is_grad_enabled() and any(isinstance(t, Tensor) and t.requires_grad for t in (self, *args, *kwargs.values()))
+        return self.copy_(getattr(self.clone() if wanted else self, name)(*args, **kwargs))  # whose gradient needs the values before
+
+    call.__name__ = call.__qualname__ = f"{name}_"
+    call.__doc__ = f"``{name}`` in place."
+    return call
+
+
+_IN_PLACE = (
+    *(
+        "abs",
+        "addcdiv",
+        "addcmul",
+        "ceil",
+        "clamp",
+        "clip",
+        "cos",
+        "cumsum",
+        "erf",
+        "exp",
+        "floor",
+        "lerp",
+        "log",
+        "log1p",
+        "nan_to_num",
+        "neg",
+        "pow",
+    ),
+    *("reciprocal", "relu", "remainder", "round", "rsqrt", "sigmoid", "sign", "sin", "sqrt", "square", "tanh", "tril", "triu", "trunc"),
+)
 
 
 def masked_fill_(self: Tensor, mask: Any, value: Any) -> Tensor:
@@ -413,11 +484,14 @@ def masked_fill_(self: Tensor, mask: Any, value: Any) -> Tensor:
 
 
 METHODS |= {"add": add, "sub": sub, "softmax": softmax, "log_softmax": log_softmax}  # the core takes their arrays
-METHODS |= {"add_": add_, "clamp_": clamp_, "div_": div_, "masked_fill_": masked_fill_, "mul_": mul_, "sub_": sub_}
+METHODS |= {f"{name}_": _in_place(name) for name in _IN_PLACE}
+METHODS |= {"add_": add_, "div_": div_, "masked_fill_": masked_fill_, "mul_": mul_, "sub_": sub_}
 del METHODS["masked_fill"]  # the method is a row of ops.def
 
 __all__ = [
     "add",
+    "addcdiv",
+    "addcmul",
     "allclose",
     "clamp",
     "clip",
@@ -429,6 +503,7 @@ __all__ = [
     "isfinite",
     "isinf",
     "isnan",
+    "lerp",
     "log_softmax",
     "logical_not",
     "masked_fill",
