@@ -7,7 +7,7 @@ dtype and device; from its first call on backward() writes gradients there.
 from __future__ import annotations
 
 import math
-from collections import OrderedDict
+from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
@@ -81,7 +81,7 @@ class Optimizer(Explaining):
         if not isinstance(params, Iterable):
             raise TypeError(f"params must be an iterable of parameters or of dicts, not {type(params).__name__}")
         self.defaults = defaults
-        self.state: dict[Tensor, dict[str, Any]] = {}
+        self.state: dict[Tensor, dict[str, Any]] = defaultdict(dict)  # self.state[p] begins empty, for a `step` of a subclass's own
         self.param_groups: list[dict[str, Any]] = []
         self._buffers: dict[tuple[str, str], Tensor] = {}
         self._slots: dict[int, Tensor] = {}
@@ -232,7 +232,7 @@ class Optimizer(Explaining):
 
     def _kept(self) -> Callable[[], None]:
         """A function that takes back what a step from now on changes on the host."""
-        gradients, counts = self._gradients_now(), {p: state["step"] for p, state in self.state.items()}
+        gradients, counts = self._gradients_now(), {p: state["step"] for p, state in self.state.items() if state}
 
         def take_back() -> None:
             gradients()
@@ -294,9 +294,9 @@ class Optimizer(Explaining):
     def _state_of(self, p: Tensor, names: tuple[str, ...]) -> dict[str, Any]:
         """The state of a parameter, created at its first step. float16 and bfloat16 parameters get a float32 master copy."""
         state = self.state.get(p)
-        if state is None or any(name not in state for name in names):
+        if not state or any(name not in state for name in names):
             refuse(f"the state of {type(self).__name__} for a parameter of shape {tuple(p.shape)}, which got its first gradient, was made")
-        if state is None:
+        if not state:
             state = self.state[p] = {"step": 0}
             if is_half(p):
                 state["master"] = p.detach().float()
@@ -309,7 +309,7 @@ class Optimizer(Explaining):
         """Casts the states of parameters that were cast, as ``module.double()`` does, to the dtype in which a step computes; whether there were any."""
         found = False
         for p in params:
-            if (state := self.state.get(p)) is None:
+            if not (state := self.state.get(p)):
                 continue
             dtype = _FLOAT32 if is_half(p) else p.dtype
             others = [k for k, v in state.items() if isinstance(v, Tensor) and v.dtype.kind in "fV" and v.dtype != dtype]
@@ -357,7 +357,7 @@ class Optimizer(Explaining):
                 f"the state dict has groups of {[len(g['params']) for g in groups]} parameters, the optimizer of {[len(g['params']) for g in self.param_groups]}"
             )
         params = dict(zip((n for g in groups for n in g["params"]), parameters_of(self), strict=True))
-        state: dict[Tensor, dict[str, Any]] = {}
+        state: dict[Tensor, dict[str, Any]] = defaultdict(dict)
         for number, saved in state_dict["state"].items():
             p = params[int(number)]
             state[p] = _loaded_state(p, saved)
