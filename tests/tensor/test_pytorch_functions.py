@@ -140,6 +140,16 @@ def test_functions_in_place(name):
         getattr(tc.tensor(X, requires_grad=True), f"{name}_")(*IN_PLACE[name])
 
 
+def test_weights_of_an_interpolation():
+    start, end, weight = tc.zeros(2), tc.tensor([1.0, 3.0]), np.array([0.25, 1.0], np.float32)
+    for given in (weight, tc.tensor(weight)):
+        assert start.lerp(end, given).tolist() == [0.25, 3.0] == tc.lerp(start.numpy(), end.numpy(), weight).tolist()
+    assert start.lerp(end, np.float64(0.75)).tolist() == start.lerp(end, tc.tensor(0.75)).tolist() == [0.75, 2.25]
+    w = tc.tensor(weight, requires_grad=True)
+    start.lerp(end, w).sum().backward()
+    assert w.grad.tolist() == [1.0, 3.0]
+
+
 def test_a_step_of_an_optimizer_as_papers_write_it():
     p, grad, mean, square = (tc.tensor(a, dtype="float32") for a in (X, X**2, 0 * X, 0 * X))
     mean.lerp_(grad, 0.1)
@@ -220,6 +230,8 @@ REFUSED = {
     "a mask of places to fill": (lambda: tc.index_fill(X, 0, np.array([True, False, True]), 0.0), "bool; .*masked_fill"),
     "a matrix of places to fill": (lambda: tc.index_fill(X, 0, np.zeros((1, 1), int), 0.0), "takes one axis"),
     "no axis to select from": (lambda: tc.select(X, 2, 0), "out of range"),
+    "one length": (lambda: tc.unflatten(X, 1, 4), "sizes must be a sequence of ints, got 4"),
+    "a weight that is none": (lambda: tc.lerp(X, X, "a"), "data has dtype <U1; expected float32"),
     "lengths that do not fit": (lambda: tc.unflatten(X, 1, (3, 2)), "12"),
     "a vector to mm": (lambda: tc.mm(V, X), "input has shape \\(3,\\); mm"),
     "other batches": (lambda: tc.bmm(np.ones((2, 1, 1)), np.ones((3, 1, 1))), "as many matrices"),

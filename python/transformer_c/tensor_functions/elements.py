@@ -418,10 +418,13 @@ def lerp(input: Any, end: Any, weight: Any) -> Any:
     tensor([0.2500, 0.5000])
     """
     apart = _core.sub(end, input)
-    if isinstance(weight, Tensor):
-        from_start, from_end = _core.add(input, _core.mul(apart, weight)), _core.sub(end, _core.mul(apart, _core.sub(1.0, weight)))
-        return _core.where(_core.lt(weight.detach().abs(), 0.5), from_start, from_end)
-    return _core.add(input, _core.mul(apart, weight)) if -0.5 < weight < 0.5 else _core.sub(end, _core.mul(apart, 1.0 - weight))
+    number: Any = weight.item() if isinstance(weight, np.generic) else weight
+    if isinstance(number, (bool, int, float)):
+        near = -0.5 < number < 0.5
+        return _core.add(input, _core.mul(apart, number)) if near else _core.sub(end, _core.mul(apart, 1.0 - number))
+    weight = _core.as_argument(weight, input)
+    from_start, from_end = _core.add(input, _core.mul(apart, weight)), _core.sub(end, _core.mul(apart, _core.sub(1.0, weight)))
+    return _core.where(_core.lt(weight.detach().abs(), 0.5), from_start, from_end)
 
 
 def add_(self: Tensor, other: Any, *, alpha: float = 1) -> Tensor:

@@ -133,6 +133,8 @@ def unflatten(input: Any, dim: int, sizes: Sequence[int]) -> Any:
     (2, 3, 4)
     """
     axis = axis_of("dim", input.ndim, dim)
+    if not isinstance(sizes, Iterable):
+        raise TypeError(f"sizes must be a sequence of ints, got {sizes!r} ({type(sizes).__name__})")
     return input.reshape([*input.shape[:axis], *sizes, *input.shape[axis + 1 :]])
 
 
