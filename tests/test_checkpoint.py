@@ -1,5 +1,6 @@
 """tc.save and tc.load: loading gives what was saved, and a failed save changes nothing."""
 
+import argparse
 import errno
 import io
 import json
@@ -13,12 +14,13 @@ import sys
 import time
 import tracemalloc
 import types
+from pathlib import Path
 
 import numpy as np
 import pytest
 import safetensors.numpy
 from torch_files import overwrite
-from transformer_c import checkpoint, nn
+from transformer_c import checkpoint, nn, random
 from transformer_c.checkpoint import CheckpointError, files
 
 DTYPES = ["float64", "float32", "float16", "int64", "int32", "int16", "int8", "uint64", "uint32", "uint16", "uint8", "bool"]
@@ -151,6 +153,22 @@ def test_files_of_pytorch(path):
     assert all(np.array_equal(np.asarray(state[k], np.float32), tensors[k].float().numpy()) for k in tensors)
     checkpoint.save(state, path)
     assert all(torch.equal(value, tensors[key]) for key, value in load_file(path).items())
+
+
+INSTEAD = {
+    "the arguments of a command": (argparse.Namespace(lr=0.1), r"Namespace; .*: store vars\(value\)"),
+    "a module": (nn.Linear(2, 2), r"Linear; .*: store its state_dict\(\)"),
+    "a path": (Path("x"), r"Path; .*: store str\(value\)"),
+    "the state of a generator": (random.Generator(0).get_state(), r"bytes; .*: store np\.frombuffer\(value, np\.uint8\)"),
+    "a function": (len, "of arrays$"),
+}
+
+
+@pytest.mark.parametrize("name", INSTEAD)
+def test_an_object_inside_says_what_to_store(path, name):
+    value, message = INSTEAD[name]
+    with pytest.raises(TypeError, match=f"has at 'args' a value of type .*{message}"):
+        checkpoint.save({"args": value}, path)
 
 
 def test_tensors_of_pytorch_are_stored(path):

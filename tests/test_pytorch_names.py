@@ -53,6 +53,34 @@ def test_seed_everything():
             tc.seed_everything(seed)
 
 
+def test_limits_of_dtypes():
+    for dtype in ("float16", "float32", "float64"):
+        found, numpys = tc.finfo(dtype), np.finfo(dtype)
+        assert (found.min, found.max, found.eps, found.tiny) == (numpys.min, numpys.max, numpys.eps, numpys.tiny)
+    assert tc.finfo().dtype == "float32" == tc.finfo(tc.zeros(1).dtype).dtype and tc.iinfo(tc.long).max == 2**63 - 1
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
+def test_limits_are_pytorchs(dtype):
+    theirs = pytest.importorskip("torch").finfo(getattr(sys.modules["torch"], dtype))
+    for name, value in vars(tc.finfo(getattr(tc, dtype))).items():
+        assert value == getattr(theirs, name) and type(value) is type(getattr(theirs, name)), name
+
+
+def test_calls_of_cuda_without_a_gpu():
+    """What programs call whether there is a GPU or not."""
+    if tc.cuda.is_available():
+        tc.cuda.manual_seed_all(3)
+        assert tc.rand(2).tolist() == tc.rand(2, rng=3).tolist() and tc.cuda.is_bf16_supported()
+        return
+    state = tc.random.default_generator.get_state()
+    for call in (tc.cuda.manual_seed, tc.cuda.manual_seed_all):
+        assert call(3) is None and tc.random.default_generator.get_state() == state
+    assert tc.cuda.empty_cache() is None and tc.cuda.is_bf16_supported() is False
+    with pytest.raises(RuntimeError, match="CUDA is not available"):
+        tc.cuda.empty_cache("cuda")
+
+
 def test_switches_have_no_effect(monkeypatch):
     """A training step gives the same bits, whatever they say."""
 
@@ -124,6 +152,9 @@ def test_tensors_by_their_types(name, dtype):
     make = getattr(tc, name)
     assert make([[1, 0], [0, 1]]).tolist() == np.eye(2, dtype=dtype).tolist() and make([1.0]).dtype.name == dtype
     assert make(2, 3).shape == (2, 3) and make().shape == (0,) and make(np.ones(3)).dtype.name == dtype
+    assert tc.ones(2).type(make)._dtype_name == tc.ones(2).type(dtype)._dtype_name == dtype
+    with pytest.raises(TypeError, match=r"needs a dtype.*t\.dtype"):
+        tc.ones(2).type()
     with pytest.raises(TypeError, match=f"{name}\\(\\) takes data"):
         make([1], [2])
 
@@ -159,6 +190,13 @@ def test_utils_data_is_data():
     from transformer_c.utils.data import DataLoader, Dataset, TensorDataset, random_split
 
     assert DataLoader is tc.data.DataLoader is tc.utils.data.DataLoader and data.__all__ == tc.data.__all__
+    for part, name in (
+        ("dataloader", "DataLoader"),
+        ("dataset", "Dataset"),
+        ("distributed", "DistributedSampler"),
+        ("sampler", "RandomSampler"),
+    ):
+        assert getattr(importlib.import_module(f"transformer_c.utils.data.{part}"), name) is getattr(tc.data, name)
     assert Dataset is tc.data.Dataset and TensorDataset is tc.data.TensorDataset and random_split is tc.data.random_split
 
 
@@ -194,10 +232,6 @@ def test_they_are_loaded_on_first_use():
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
 
 
-def test_what_there_is_instead_of_what_an_optimizer_of_ones_own_may_use():
-    t = tc.ones(2)
-    for name, here in (("addcdiv_", r"t\.add_\(a / b, alpha=value\)"), ("lerp_", r"t\.add_\(end - t, alpha=weight\)")):
-        with pytest.raises(AttributeError, match=here):
-            getattr(t, name)
+def test_what_there_is_instead_of_a_scaler():
     with pytest.raises(AttributeError, match="bfloat16, which needs no scaling"):
         _ = tc.GradScaler

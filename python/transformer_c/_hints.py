@@ -20,6 +20,7 @@ _ALIASES = {
     "less": "lt",
     "less_equal": "le",
     "mod": "remainder",
+    "moveaxis": "movedim",
     "multiply": "mul",
     "negative": "neg",
     "not_equal": "ne",
@@ -36,11 +37,10 @@ _TENSOR = {
     "append": "tc.cat([t, u])",
     "astype": "t.to(dtype)",
     "copy": "t.clone()",
-    "equals": "bool((t == u).all())",
-    "equal": "bool((t == u).all())",
+    "equals": "t.equal(u)",
     "expand_dims": "t.unsqueeze(dim), or t[None]",
     "fill": "t.fill_(value)",
-    "type": "t.dtype, or t.to(dtype)",
+    "new": "t.new_empty(lengths), or t.new_tensor(data)",
     "byte": 't.to("uint8")',
     "char": "t.long(): there are no integers of 8 bits with a sign",
     "short": "t.int(): there are no integers of 16 bits",
@@ -57,38 +57,26 @@ _TENSOR = {
     "diff": "t[..., 1:] - t[..., :-1]",
     "aminmax": "t.amin(dim) and t.amax(dim)",
     "H": "t.T",
-    "normal_": "tc.nn.init.normal_(t, mean, std)",
-    "uniform_": "tc.nn.init.uniform_(t, a, b)",
     "bernoulli_": "t.copy_(tc.bernoulli(tc.full(t.shape, p)))",
     "random_": "t.copy_(tc.randint(low, high, t.shape))",
     "mH": "t.mT",
-    "ravel": "t.reshape(-1)",
-    "where": "tc.where(condition, t, other)",
-    "select": "t[:, i]",
-    "index_fill": "u = t.clone(); u[:, index] = value",
-    "index_fill_": "t[:, index] = value",
-    "index_copy_": "t[:, index] = values",
-    "masked_scatter_": "t[mask] = values",
-    "fill_diagonal_": "t.masked_fill_(tc.eye(*t.shape, dtype=bool), value)",
     "kthvalue": "t.sort(dim)",
     "split_with_sizes": "t.split(sizes)",
     "is_complex": "False: there are no complex dtypes",
     "dot": "t @ u",
     "concatenate": "tc.cat",
-    "pow_": "t.copy_(t**u)",
-    "index_add": "t.index_put((index,), values, accumulate=True)",
-    "index_add_": "t.index_put_((index,), values, accumulate=True)",
+    "index_add": "t.index_put((index,), values, accumulate=True), with (None, index) for dim 1",
+    "index_add_": "t.index_put_((index,), values, accumulate=True), with (None, index) for dim 1",
+    "index_copy": "t.index_put((index,), values), with (None, index) for dim 1",
+    "index_copy_": "t.index_put_((index,), values), with (None, index) for dim 1",
+    "msort": "t.sort(0).values",
+    "fill_diagonal_": "i = tc.arange(n), t[i, i] = value",
+    "masked_scatter": "y = t.clone(), y[mask] = values, one for each place",
+    "masked_scatter_": "t[mask] = values, one for each place",
     "take_along_axis": "t.gather(dim, index)",
     "take_along_dim": "t.gather(dim, index)",
-    "unflatten": "t.reshape(shape)",
-    "lerp": "t + weight * (end - t)",
     "addmm": "t + a @ b",
-    "addcmul": "t + value * a * b",
-    "addcdiv": "t + value * a / b",
-    "lerp_": "t.add_(end - t, alpha=weight)",
-    "addcmul_": "t.add_(a * b, alpha=value)",
-    "addcdiv_": "t.add_(a / b, alpha=value)",
-    "diagonal": "t.diag(), of a matrix",
+    "diagonal": "t.diag(), a copy of a matrix's; i = tc.arange(n), t[..., i, i] and t[..., i, i] = value of several",
     "trace": "t.diag().sum()",
     "atan2": "np.arctan2(t.numpy(), u.numpy()), without a gradient",
     "fmod": "t - (t / u).trunc() * u",
@@ -103,25 +91,23 @@ _PACKAGE = {
     "Size": "a tuple: t.shape is one",
     "dot": "tc.matmul, or t @ u",
     "mv": "tc.matmul, or t @ u",
-    "ravel": "t.reshape(-1)",
     "amp": "tc.autocast",
     "GradScaler": "bfloat16, which needs no scaling; docs/mixed-precision.md scales a loss for float16",
     "argwhere": "tc.nonzero",
     "take_along_dim": "tc.gather",
-    "index_add": "tc.index_put(t, (index,), values, accumulate=True)",
+    "index_add": "tc.index_put(t, (index,), values, accumulate=True), with (None, index) for dim 1",
+    "mode": "NumPy: np.unique of t.numpy(), with return_counts=True",
+    "randint_like": "tc.randint(low, high, t.shape)",
+    "row_stack": "tc.vstack",
     "newaxis": "None: t[None]",
     "append": "tc.cat([t, u])",
     "copy": "tc.clone",
-    "equal": "bool((t == u).all())",
-    "array_equal": "bool((t == u).all())",
+    "array_equal": "tc.equal",
     "expand_dims": "tc.unsqueeze, or t[None]",
     "take_along_axis": "tc.gather",
     "set_printoptions": "NumPy's: np.set_printoptions is for arrays, t.numpy()",
     "normal": "tc.randn(shape) * std + mean",
     "tan": "tc.sin(t) / tc.cos(t)",
-    "finfo": "NumPy: np.finfo(t.dtype), or float('-inf')",
-    "iinfo": "NumPy: np.iinfo(t.dtype)",
-    "broadcast_to": "t.expand(shape)",
     "tensordot": "tc.einsum",
     "linalg": "tc.norm, or NumPy: np.linalg of t.numpy()",
     "compile": "the module itself: there is nothing to compile",
@@ -145,7 +131,7 @@ _PACKAGE = {
     "inverse": "NumPy: np.linalg.inv of t.numpy()",
     "cdist": "(a.unsqueeze(-2) - b.unsqueeze(-3)).norm(dim=-1)",
     "baddbmm": "t + a @ b",
-    "column_stack": "tc.stack(tensors, dim=1)",
+    "column_stack": "tc.stack(tensors, dim=1) of vectors, tc.cat(tensors, dim=1) of matrices",
     "histc": "NumPy: np.histogram of t.numpy()",
     **{name: f"tc.{here}" for name, here in _ALIASES.items()},
     **dict.fromkeys(("Tuner", "tuner"), "several runs of tc.Trainer: it searches for no learning rate"),
@@ -204,9 +190,23 @@ def _elsewhere(name: str) -> str | None:
     return None
 
 
+# Methods whose variants in place give this Tensor another shape.
+_OF_SHAPES = ("squeeze", "swapaxes", "t", "transpose", "unsqueeze")
+
+
+def _in_place(tensor: Any, name: str) -> str | None:
+    """What to write for ``t.exp_()`` where there is ``t.exp()``."""
+    plain = name.removesuffix("_")
+    if plain == name or name.startswith("_") or not callable(getattr(type(tensor), plain, None)):
+        return None
+    return f"t = t.{plain}(...)" if plain in _OF_SHAPES else f"t.copy_(t.{plain}(...)), or t = t.{plain}(...)"
+
+
 def _tensor_advice(tensor: Any, name: str) -> str | None:
     if name in _TENSOR:
         return _TENSOR[name]
+    if in_place := _in_place(tensor, name):
+        return in_place
     if _is_function(name):
         return f"tc.functional.{name}(t)"
     if name.startswith("_"):

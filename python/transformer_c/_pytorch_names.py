@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from typing import Any
 
@@ -82,6 +83,62 @@ def from_numpy(ndarray: np.ndarray) -> Tensor:
     return as_tensor(ndarray)
 
 
+# Of each dtype the bits, those of the fraction, and the largest exponent.
+_FLOATS = {"float16": (16, 10, 15), "bfloat16": (16, 7, 127), "float32": (32, 23, 127), "float64": (64, 52, 1023)}
+
+
+class finfo:
+    """The limits of a floating dtype.
+
+    Parameters
+    ----------
+    dtype : dtype, default float32
+
+    Attributes
+    ----------
+    dtype : str
+    bits : int
+    min, max : float
+    eps : float
+        The distance from 1 to the next number.
+    tiny, smallest_normal : float
+    resolution : float
+        That of the decimal digits that all numbers have.
+
+    Examples
+    --------
+    >>> import transformer_c as tc
+    >>> tc.finfo(tc.float16).max, tc.finfo("bfloat16").eps
+    (65504.0, 0.0078125)
+    """
+
+    def __init__(self, dtype: Any = "float32") -> None:
+        self.dtype = empty(0, dtype=dtype)._dtype_name
+        if self.dtype not in _FLOATS:
+            raise TypeError(f"finfo() takes a floating dtype, got {self.dtype}; tc.iinfo is for those of integers")
+        self.bits, fraction, exponent = _FLOATS[self.dtype]
+        self.eps = 2.0**-fraction
+        self.max = (2.0 - self.eps) * 2.0**exponent
+        self.min = -self.max
+        self.tiny = self.smallest_normal = 2.0 ** (1 - exponent)
+        self.resolution = 10.0 ** -int(fraction * math.log10(2.0))
+
+    def __repr__(self) -> str:
+        return f"finfo({', '.join(f'{name}={value}' for name, value in vars(self).items())})"
+
+
+def iinfo(dtype: Any) -> np.iinfo:
+    """The limits of a dtype of integers: its ``bits``, ``min`` and ``max``.
+
+    Examples
+    --------
+    >>> import transformer_c as tc
+    >>> tc.iinfo(tc.uint8).max
+    255
+    """
+    return np.iinfo(dtype)
+
+
 def _typed(name: str, dtype: str) -> Any:
     def make(*arguments: Any) -> Tensor:
         if arguments and all(isinstance(a, (int, np.integer)) and not isinstance(a, bool) for a in arguments):
@@ -91,6 +148,7 @@ def _typed(name: str, dtype: str) -> Any:
         return tensor(arguments[0], dtype=dtype) if arguments else empty(0, dtype=dtype)
 
     make.__name__ = make.__qualname__ = name
+    make.dtype = np.dtype(dtype)  # type: ignore[attr-defined]  # t.type(tc.ByteTensor)
     make.__doc__ = f"""A Tensor of dtype {dtype} from data, or an uninitialised one from sizes: ``tc.tensor(data, dtype="{dtype}")`` by an older name.
 
     Examples
@@ -106,4 +164,4 @@ FloatTensor, DoubleTensor = _typed("FloatTensor", "float32"), _typed("DoubleTens
 LongTensor, IntTensor = _typed("LongTensor", "int64"), _typed("IntTensor", "int32")
 BoolTensor, ByteTensor = _typed("BoolTensor", "bool"), _typed("ByteTensor", "uint8")
 
-__all__ = ["BoolTensor", "ByteTensor", "DoubleTensor", "FloatTensor", "IntTensor", "LongTensor", "device", "from_numpy"]
+__all__ = ["BoolTensor", "ByteTensor", "DoubleTensor", "FloatTensor", "IntTensor", "LongTensor", "device", "finfo", "from_numpy", "iinfo"]

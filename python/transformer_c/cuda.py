@@ -7,7 +7,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 
-from . import _core
+from . import _core, random
 from ._graph import Graph
 from ._names import hooks
 
@@ -61,8 +61,44 @@ def memory_stats(device: str | None = None) -> dict[str, int]:
 
 
 def empty_cache(device: str | None = None) -> None:
-    """Returns memory that is cached for later Tensors to the driver."""
-    _core.cuda_empty_cache(device)
+    """Returns memory that is cached for later Tensors to the driver; does nothing without a GPU, unless one is named."""
+    if device is not None or is_available():
+        _core.cuda_empty_cache(device)
+
+
+def manual_seed(seed: int) -> None:
+    """Seeds the default generator, which is that of all devices; does nothing without a GPU, as in PyTorch.
+
+    Examples
+    --------
+    >>> import transformer_c as tc
+    >>> tc.cuda.manual_seed(0)
+    """
+    if is_available():
+        random.manual_seed(seed)
+
+
+def manual_seed_all(seed: int) -> None:
+    """``manual_seed``: the generator is that of all devices.
+
+    Examples
+    --------
+    >>> import transformer_c as tc
+    >>> tc.cuda.manual_seed_all(0)
+    """
+    manual_seed(seed)
+
+
+def is_bf16_supported(including_emulation: bool = True) -> bool:
+    """Whether there is a GPU: each has kernels for bfloat16.
+
+    Examples
+    --------
+    >>> import transformer_c as tc
+    >>> tc.cuda.is_bf16_supported() == tc.cuda.is_available()
+    True
+    """
+    return is_available()
 
 
 def last_variants() -> dict[str, str]:
@@ -167,12 +203,10 @@ _INSTEAD = {
     **dict.fromkeys(("CUDAGraph", "make_graphed_callables", "graph_pool_handle", "is_current_stream_capturing"), _GRAPH),
     **dict.fromkeys(("Stream", "Event", "current_stream", "default_stream"), _STREAM),
     **dict.fromkeys(("memory_allocated", "max_memory_allocated", "memory_reserved", "max_memory_reserved", "mem_get_info"), _MEMORY),
-    **dict.fromkeys(("manual_seed", "manual_seed_all"), "tc.manual_seed(), which seeds all devices"),
     **dict.fromkeys(("set_device", "current_device"), 'device="cuda:1" where Tensors are made or moved'),
     **dict.fromkeys(("get_device_capability", "get_arch_list", "get_device_properties"), "tc.show_config(), which prints them"),
     "get_device_name": "nvidia-smi",
     "amp": "tc.autocast(); its bfloat16 needs no GradScaler",
-    "is_bf16_supported": "bfloat16 as it is: there are kernels for every GPU",
 }
 
 if not TYPE_CHECKING:

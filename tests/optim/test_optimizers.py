@@ -588,3 +588,52 @@ def test_a_state_that_was_looked_at_before_the_first_step():
     p.sum().backward()
     optimizer.step()
     assert p.tolist() == [0.5] and state["step"] == 1 and optimizer.state[p] is state
+
+
+class Written(tc.optim.Optimizer):
+    """Adam, as a program for PyTorch writes it: a ``step`` of its own, and a state that begins empty."""
+
+    def __init__(self, params, lr):
+        super().__init__(params, {"lr": lr, "betas": (0.9, 0.999), "eps": 1e-8})
+
+    @tc.no_grad()
+    def step(self, closure=None):
+        for group in self.param_groups:
+            for p in group["params"]:
+                state, (beta1, beta2) = self.state[p], group["betas"]
+                if len(state) == 0:
+                    state.update(step=0, exp_avg=tc.zeros_like(p), exp_avg_sq=tc.zeros_like(p))
+                state["step"] += 1
+                state["exp_avg"].mul_(beta1).add_(p.grad, alpha=1 - beta1)
+                state["exp_avg_sq"].mul_(beta2).addcmul_(p.grad, p.grad, value=1 - beta2)
+                denominator = (state["exp_avg_sq"] / (1 - beta2 ** state["step"])).sqrt_().add_(group["eps"])
+                p.addcdiv_(state["exp_avg"], denominator, value=-group["lr"] / (1 - beta1 ** state["step"]))
+
+
+def test_an_optimizer_with_a_step_of_its_own():
+    p, q = tc.nn.Parameter(np.arange(4.0)), tc.nn.Parameter(np.arange(4.0))
+    written, adam = Written([p], lr=0.1), tc.optim.Adam([q], lr=0.1)
+    for i in range(6):
+        if i == 3:
+            state = written.state_dict()
+            written = Written([p], lr=0.1)
+            written.load_state_dict(state)
+        for parameter, optimizer in ((p, written), (q, adam)):
+            optimizer.zero_grad()
+            (parameter - 1).square().sum().backward()
+            optimizer.step()
+    np.testing.assert_allclose(p.detach(), q.detach(), rtol=1e-12)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+@pytest.mark.parametrize("name", ["SGD", "Adam", "AdamW", "RMSprop"])
+def test_a_state_that_was_read_before_the_first_step_is_empty(name, dtype):
+    values = []
+    for read in (False, True):
+        p = tc.nn.Parameter(tc.ones(3, dtype=dtype))
+        optimizer = getattr(tc.optim, name)([p], lr=0.1)
+        assert not read or optimizer.state[p] == {}
+        p.grad = tc.full((3,), 2.0, dtype=dtype)
+        optimizer.step()
+        values.append((p.tolist(), sorted(optimizer.state[p])))
+    assert values[0] == values[1]

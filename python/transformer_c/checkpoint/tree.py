@@ -67,7 +67,21 @@ def encode(value: Any, arrays: dict[str, Any] | None, where: tuple[str, ...] = (
         arrays[name] = value
         return {"$": "tensor", "name": name}
     kinds = "numbers, strings, None, lists, tuples and mappings" + (" of arrays" if arrays is not None else "")
-    raise TypeError(f"{what} has at {_show(where)} a value of type {type(value).__name__}; expected {kinds}")
+    raise TypeError(
+        f"{what} has at {_show(where)} a value of type {type(value).__name__}; expected {kinds}{_instead(value, arrays is not None)}"
+    )
+
+
+def _instead(value: Any, takes_arrays: bool) -> str:
+    """What can be stored in the place of an object."""
+    if isinstance(value, (bytes, bytearray)) and takes_arrays:
+        return ": store np.frombuffer(value, np.uint8)"
+    if isinstance(value, type) or (callable(value) and not hasattr(value, "state_dict")):
+        return ""
+    for name, instead in (("state_dict", "its state_dict()"), ("__fspath__", "str(value)"), ("__dict__", "vars(value), its attributes")):
+        if hasattr(value, name):
+            return f": store {instead}"
+    return ""
 
 
 def _encode_mapping(value: Mapping, arrays: dict[str, Any] | None, where: tuple[str, ...], what: str) -> dict:

@@ -83,6 +83,10 @@ else:
         **dict.fromkeys(("MaxPool1d", "MaxPool2d", "AdaptiveMaxPool1d"), "nn.GlobalMaxPool1D, or t.unfold(dim, size, step).max(dim=-1)"),
         **dict.fromkeys(("AvgPool1d", "AvgPool2d", "AdaptiveAvgPool1d"), "nn.GlobalAveragePool1D, or t.unfold(dim, size, step).mean(-1)"),
         "DataParallel": "the module itself: a run uses one device",
+        "parallel": 'Trainer(strategy="ddp"), or tc.distributed.all_reduce(p.grad, "mean") after backward()',
+        **dict.fromkeys(
+            ("Dropout1d", "Dropout2d", "Dropout3d"), "x * functional.dropout(ones, p, self.training), of ones (N, C, 1): whole channels"
+        ),
         "ParameterDict": "an attribute for each nn.Parameter, or nn.ParameterList",
         "Buffer": "self.register_buffer(name, tensor)",
         **dict.fromkeys(("ZeroPad1d", "ZeroPad2d", "ConstantPad1d", "ConstantPad2d"), "functional.pad"),

@@ -12,6 +12,7 @@ from .. import _core
 from .._arguments import integer, not_negative, one_axis, one_of
 from .._core import Tensor
 from .._promotion import cast, is_floating, is_half
+from .._pytorch_names import finfo
 from .._tensor import is_grad_enabled
 from ._calls import METHODS, takes_arrays
 
@@ -108,6 +109,46 @@ def isfinite(input: Any) -> Any:
     array([ True, False, False])
     """
     return _core.lt(input.detach().abs(), _INFINITY) if is_floating(input) else _everywhere(input, True)
+
+
+@takes_arrays("input")
+def nan_to_num(input: Any, nan: float = 0.0, posinf: float | None = None, neginf: float | None = None) -> Any:
+    """`input` with other numbers in the places of NaN and infinities, which pass no gradient on.
+
+    Parameters
+    ----------
+    input : array_like
+    nan : float
+    posinf, neginf : float, optional
+        Instead of infinity and minus infinity; the largest and the smallest number of the dtype unless given.
+
+    Examples
+    --------
+    >>> import numpy as np, transformer_c as tc
+    >>> tc.nan_to_num(np.array([1.0, np.nan, -np.inf]), neginf=-9.0)
+    array([ 1.,  0., -9.])
+    """
+    if not is_floating(input):
+        return input.clone()
+    largest = finfo(input._dtype_name).max
+    high, low = largest if posinf is None else posinf, -largest if neginf is None else neginf
+    finite = _core.where(isfinite(input), input, 0.0 if nan is None else nan)
+    beyond = _core.where(_core.eq(input, _INFINITY), high, finite)
+    return _core.where(_core.eq(input, -_INFINITY), low, beyond)
+
+
+@takes_arrays("input", "other")
+def equal(input: Any, other: Any) -> bool:
+    """Whether both have one shape and the same elements; NaN is not equal to NaN.
+
+    Examples
+    --------
+    >>> import transformer_c as tc
+    >>> tc.equal(tc.zeros(2), tc.zeros(2)), tc.equal(tc.zeros(2), tc.zeros(1, 2))
+    (True, False)
+    """
+    other = _core.as_argument(other, input)
+    return tuple(input.shape) == tuple(other.shape) and bool(_core.eq(input.detach(), other.detach()).all())
 
 
 @takes_arrays("input")
@@ -340,6 +381,52 @@ def is_floating_point(input: Any) -> bool:
     return is_floating(input)
 
 
+@takes_arrays("input", "tensor1", "tensor2")
+def addcmul(input: Any, tensor1: Any, tensor2: Any, *, value: float = _ONE) -> Any:
+    """``input + value * tensor1 * tensor2``; they broadcast.
+
+    Examples
+    --------
+    >>> import transformer_c as tc
+    >>> tc.addcmul(tc.ones(2), tc.tensor([1.0, 2.0]), tc.tensor([3.0, 4.0]), value=0.5)
+    tensor([2.5000, 5.0000])
+    """
+    return add(input, _core.mul(tensor1, tensor2), alpha=value)
+
+
+@takes_arrays("input", "tensor1", "tensor2")
+def addcdiv(input: Any, tensor1: Any, tensor2: Any, *, value: float = _ONE) -> Any:
+    """``input + value * tensor1 / tensor2``; they broadcast.
+
+    Examples
+    --------
+    >>> import transformer_c as tc
+    >>> tc.addcdiv(tc.ones(2), tc.tensor([1.0, 2.0]), tc.tensor([4.0, 4.0]), value=2)
+    tensor([1.5000, 2.0000])
+    """
+    return add(input, _core.div(tensor1, tensor2), alpha=value)
+
+
+@takes_arrays("input", "end", "weight")
+def lerp(input: Any, end: Any, weight: Any) -> Any:
+    """``input + weight * (end - input)``, which is `end` itself where `weight` is 1; they broadcast.
+
+    Examples
+    --------
+    >>> import transformer_c as tc
+    >>> tc.lerp(tc.zeros(2), tc.tensor([1.0, 2.0]), 0.25)
+    tensor([0.2500, 0.5000])
+    """
+    apart = _core.sub(end, input)
+    number: Any = weight.item() if isinstance(weight, np.generic) else weight
+    if isinstance(number, (bool, int, float)):
+        near = -0.5 < number < 0.5
+        return _core.add(input, _core.mul(apart, number)) if near else _core.sub(end, _core.mul(apart, 1.0 - number))
+    weight = _core.as_argument(weight, input)
+    from_start, from_end = _core.add(input, _core.mul(apart, weight)), _core.sub(end, _core.mul(apart, _core.sub(1.0, weight)))
+    return _core.where(_core.lt(weight.detach().abs(), 0.5), from_start, from_end)
+
+
 def add_(self: Tensor, other: Any, *, alpha: float = 1) -> Tensor:
     """``add`` in place: the same as ``t += alpha * other``."""
     return operator.iadd(self, _scaled(other, alpha))
@@ -360,10 +447,38 @@ def div_(self: Tensor, other: Any, *, rounding_mode: str | None = None) -> Tenso
     return operator.itruediv(self, other) if rounding_mode is None else self.copy_(div(self, other, rounding_mode=rounding_mode))
 
 
-def clamp_(self: Tensor, min: Any = None, max: Any = None) -> Tensor:
-    """``clamp`` in place."""
-    wanted = is_grad_enabled() and any(isinstance(t, Tensor) and t.requires_grad for t in (self, min, max))
-    return self.copy_(clamp(self.clone() if wanted else self, min, max))  # whose gradient needs the values before
+def _in_place(name: str) -> Any:
+    def call(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+        wanted = is_grad_enabled() and any(isinstance(t, Tensor) and t.requires_grad for t in (self, *args, *kwargs.values()))
+        return self.copy_(getattr(self.clone() if wanted else self, name)(*args, **kwargs))  # whose gradient needs the values before
+
+    call.__name__ = call.__qualname__ = f"{name}_"
+    call.__doc__ = f"``{name}`` in place."
+    return call
+
+
+_IN_PLACE = (
+    *(
+        "abs",
+        "addcdiv",
+        "addcmul",
+        "ceil",
+        "clamp",
+        "clip",
+        "cos",
+        "cumsum",
+        "erf",
+        "exp",
+        "floor",
+        "lerp",
+        "log",
+        "log1p",
+        "nan_to_num",
+        "neg",
+        "pow",
+    ),
+    *("reciprocal", "relu", "remainder", "round", "rsqrt", "sigmoid", "sign", "sin", "sqrt", "square", "tanh", "tril", "triu", "trunc"),
+)
 
 
 def masked_fill_(self: Tensor, mask: Any, value: Any) -> Tensor:
@@ -372,24 +487,30 @@ def masked_fill_(self: Tensor, mask: Any, value: Any) -> Tensor:
 
 
 METHODS |= {"add": add, "sub": sub, "softmax": softmax, "log_softmax": log_softmax}  # the core takes their arrays
-METHODS |= {"add_": add_, "clamp_": clamp_, "div_": div_, "masked_fill_": masked_fill_, "mul_": mul_, "sub_": sub_}
+METHODS |= {f"{name}_": _in_place(name) for name in _IN_PLACE}
+METHODS |= {"add_": add_, "div_": div_, "masked_fill_": masked_fill_, "mul_": mul_, "sub_": sub_}
 del METHODS["masked_fill"]  # the method is a row of ops.def
 
 __all__ = [
     "add",
+    "addcdiv",
+    "addcmul",
     "allclose",
     "clamp",
     "clip",
     "div",
+    "equal",
     "is_floating_point",
     "is_tensor",
     "isclose",
     "isfinite",
     "isinf",
     "isnan",
+    "lerp",
     "log_softmax",
     "logical_not",
     "masked_fill",
+    "nan_to_num",
     "round",
     "softmax",
     "sub",

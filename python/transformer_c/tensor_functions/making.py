@@ -94,6 +94,14 @@ def new_tensor(self: Tensor, data: Any, dtype: Any = None, device: str | None = 
     return tensor(data, dtype or self._dtype_name, device or self.device, requires_grad)
 
 
+def as_type(self: Tensor, dtype: Any = None) -> Tensor:
+    """This Tensor in another dtype, which ``tc.ByteTensor`` and its like name as well: ``t.to(dtype)``."""
+    if dtype is None:
+        raise TypeError("type() needs a dtype, such as tc.float32 or tc.LongTensor; t.dtype is the one that there is")
+    return self.to(dtype=dtype)
+
+
+METHODS |= {"type": as_type}
 METHODS |= {"new_empty": new_empty, "new_full": new_full, "new_ones": new_ones, "new_tensor": new_tensor, "new_zeros": new_zeros}
 
 

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 
 from .. import _core
-from .._arguments import count, integer
+from .._arguments import all_of, count, integer, not_negative, real
 from .._core import Tensor
 from .._promotion import is_floating
-from ..random import as_generator, one_source
+from ..random import _normal, _uniform, as_generator, one_source
 from ._calls import METHODS, axes_of, axis_of, takes_arrays
 from .reductions import ValuesAndIndices
 
@@ -222,6 +222,45 @@ def index_select(input: Any, dim: Any, index: Any) -> Any:
     return input[(slice(None),) * along + (index,)]
 
 
+@takes_arrays("input")
+def index_fill(input: Any, dim: Any, index: Any, value: Any) -> Any:
+    """A copy of `input` with a number in the slices of an axis at the places of `index`.
+
+    Examples
+    --------
+    >>> import numpy as np, transformer_c as tc
+    >>> tc.index_fill(np.zeros((2, 3)), 1, np.array([2, 0]), 7.0)
+    array([[7., 0., 7.],
+           [7., 0., 7.]])
+    """
+    return index_fill_(input.clone(), dim, index, value)
+
+
+def index_fill_(self: Tensor, dim: Any, index: Any, value: Any) -> Tensor:
+    """``index_fill`` in place."""
+    along, index = axis_of("dim", self.ndim, dim), _core.as_argument(index, self)
+    if index.ndim > 1:
+        raise ValueError(f"index has shape {index.shape}; index_fill() takes one axis")
+    if index._dtype_name not in ("int64", "int32"):
+        raise TypeError(f"index is {index._dtype_name}; index_fill() takes ints: masked_fill() takes a mask of bools")
+    if isinstance(value, Tensor) and value.ndim:
+        raise ValueError(f"value has shape {value.shape}; it must be a number or a Tensor without axes")
+    whole = self if self.ndim else self.view(1)
+    whole[(slice(None),) * along + (index.reshape(-1),)] = value
+    return self
+
+
+METHODS |= {"index_fill_": index_fill_}
+
+
+def where(self: Tensor, condition: Any, other: Any) -> Tensor:
+    """This Tensor where `condition` is true, `other` elsewhere."""
+    return _core.where(condition, self, other)
+
+
+METHODS |= {"where": where}
+
+
 # ---- sorted ----------------------------------------------------------------------------------------------------------------------
 
 
@@ -398,6 +437,30 @@ def multinomial(input: Any, num_samples: int, replacement: bool = False, *, rng:
     return draw(weights, int(num_samples), source).reshape((*input.shape[:-1], num_samples)).to(input.device)
 
 
+def _refuse_ints(name: str, self: Tensor) -> None:
+    if not is_floating(self):
+        raise TypeError(f"{name}() needs a floating tensor, not {self._dtype_name}; tc.randint(low, high, t.shape) draws ints")
+
+
+def normal_(self: Tensor, mean: float = 0.0, std: float = 1.0, *, generator: Any = None) -> Tensor:
+    """Fills with numbers of N(mean, std**2): PyTorch's, given the same seed."""
+    _refuse_ints("normal_", self)
+    all_of((real, "mean", mean), (not_negative, "std", std))
+    return self.copy_(_normal(self.shape, mean, std, self.dtype, generator))
+
+
+def uniform_(self: Tensor, low: float = 0.0, to: float = 1.0, *, generator: Any = None) -> Tensor:
+    """Fills with numbers of U(low, to): PyTorch's, given the same seed."""
+    _refuse_ints("uniform_", self)
+    all_of((real, "low", low), (real, "to", to))
+    if low > to:
+        raise ValueError(f"uniform_() draws from low to to, got low={low}, to={to}")
+    return self.copy_(_uniform(self.shape, low, to, self.dtype, generator))
+
+
+METHODS |= {"normal_": normal_, "uniform_": uniform_}
+
+
 def _without_replacement(weights: Tensor, count: int, source: Any) -> Tensor:
     """The `count` shortest of waiting times, each exponential with its weight as the rate."""
     times = _core.neg(_core.log(_core.sub(1.0, source.uniform(weights.shape, 0.0, 1.0, "float64"))))
@@ -419,6 +482,7 @@ def _with_replacement(weights: Tensor, count: int, source: Any) -> Tensor:
 
 __all__ = [
     "gather",
+    "index_fill",
     "index_put",
     "index_select",
     "masked_select",

@@ -109,6 +109,62 @@ def flatten(input: Any, start_dim: int = 0, end_dim: int = -1) -> Any:
     return input.flatten(start_dim, end_dim)
 
 
+@takes_arrays("input")
+def ravel(input: Any) -> Any:
+    """All elements along one axis, without a copy where that is possible.
+
+    Examples
+    --------
+    >>> import transformer_c as tc
+    >>> tc.zeros(2, 3).ravel().shape
+    (6,)
+    """
+    return input.reshape(-1)
+
+
+@takes_arrays("input")
+def unflatten(input: Any, dim: int, sizes: Sequence[int]) -> Any:
+    """One axis split into several of the given lengths, one of which may be -1: the inverse of ``flatten``.
+
+    Examples
+    --------
+    >>> import transformer_c as tc
+    >>> tc.zeros(2, 12).unflatten(1, (3, -1)).shape
+    (2, 3, 4)
+    """
+    axis = axis_of("dim", input.ndim, dim)
+    if not isinstance(sizes, Iterable):
+        raise TypeError(f"sizes must be a sequence of ints, got {sizes!r} ({type(sizes).__name__})")
+    return input.reshape([*input.shape[:axis], *sizes, *input.shape[axis + 1 :]])
+
+
+@takes_arrays("input")
+def broadcast_to(input: Any, *size: Any) -> Any:
+    """Spread to another shape, without a copy: ``t.expand`` by its longer name.
+
+    Examples
+    --------
+    >>> import transformer_c as tc
+    >>> tc.broadcast_to(tc.arange(2), (2, 2))
+    tensor([[0, 1],
+            [0, 1]])
+    """
+    return input.expand(*size)
+
+
+@takes_arrays("input")
+def select(input: Any, dim: int, index: int) -> Any:
+    """One slice of an axis, without that axis and without a copy: ``input[:, index]`` for `dim` 1.
+
+    Examples
+    --------
+    >>> import transformer_c as tc
+    >>> tc.select(tc.tensor([[1, 2], [3, 4]]), 1, 0)
+    tensor([1, 3])
+    """
+    return input[(slice(None),) * axis_of("dim", input.ndim, dim) + (integer("index", index),)]
+
+
 @takes_arrays("input", method=False)
 def narrow(input: Any, dim: int, start: int, length: int) -> Any:
     """A slice of one axis.
@@ -500,6 +556,7 @@ def outer(input: Any, vec2: Any) -> Any:
 
 
 __all__ = [
+    "broadcast_to",
     "chunk",
     "clone",
     "diag",
@@ -510,10 +567,12 @@ __all__ = [
     "numel",
     "outer",
     "permute",
+    "ravel",
     "repeat",
     "repeat_interleave",
     "reshape",
     "roll",
+    "select",
     "split",
     "squeeze",
     "swapaxes",
@@ -521,6 +580,7 @@ __all__ = [
     "tile",
     "transpose",
     "unbind",
+    "unflatten",
     "unsqueeze",
     "vstack",
 ]

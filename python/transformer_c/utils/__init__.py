@@ -8,4 +8,10 @@ from . import data
 __all__ = ["data"]
 
 if not TYPE_CHECKING:
-    __getattr__, __dir__ = hooks(__name__)
+    __getattr__, __dir__ = hooks(
+        __name__,
+        instead={
+            "checkpoint": "the call itself: nothing is computed a second time to save memory",
+            "tensorboard": "tc.loggers.TensorBoardLogger(folder) and its log_metrics({name: value}, step)",
+        },
+    )
