@@ -102,8 +102,8 @@ static inline bool tc_tape_is_detached(const tc_tensor *tensor)
 bool tc_tape_lacks_writes(const tc_tensor *target, const tc_tensor *part);
 /* Are both up to date, and is part a view of target that its history knows of (tape_view.h)? */
 bool tc_tape_has_writes(tc_tensor *target, const tc_tensor *part);
-/* In place of tc_tape_begin_write for a write of such a part to where it is: nothing has to be written, and no value changes. Without a
- * record the history of target stays what it is. */
+/* In place of tc_tape_begin_write for a write of such a part to where it is: nothing has to be written, and no value changes. Input 1 of
+ * the record is the part. Without a record the history of target stays what it is. */
 TC_CHECKED tc_status tc_tape_take_writes(tc_tensor *target, const tc_record *record, tc_error *err);
 
 /* Before the values of `result` (same shape, dtype and device, nobody else's) are copied over those of `target`: target takes on the

@@ -148,6 +148,7 @@ tc_status tc_tape_renew_view(tc_tensor *view, tc_error *err)
     tc_node *node, *before = view->node;
     TC_TRY(tc_node_make_for(&node, view, &record, err));
     tc_set_history(view, node, 0);
+    view->version = base->version; /* other threads may have written since */
     view->wrote = false;
     tc_node_release(node);
     if (before) tc_node_release(before);

@@ -47,36 +47,43 @@ static tc_status check_write(const tc_tensor *tensor, tc_error *err)
     return TC_OK;
 }
 
-/* Gives the write to `tensor` a new version. A tensor that was up to date stays so; others with a history that share the memory do not,
- * except where the caller knows what they do: under no_grad(), or to a detached tensor or a view of one. */
-static void raise_version(tc_tensor *tensor)
+/* Gives the write to `tensor` a new version, and returns it. A tensor that was up to date stays so; others with a history that share the
+ * memory do not, except where the caller knows what they do: under no_grad(), or to a detached tensor or a view of one.
+ * Of two threads that write to parts of one result, the second one finds what the first one changed. */
+static unsigned raise_version(tc_tensor *tensor)
 {
     tc_storage *storage = tensor->storage;
+    tc_lock_take(&tc_replacing);
     const unsigned traced = atomic_load_explicit(&storage->traced, memory_order_acquire);
     const unsigned changed = atomic_load_explicit(&storage->changed, memory_order_acquire);
     const bool stays = !tc_tape_is_stale(tensor);
     const unsigned now = tc_storage_change(storage, tc_grad_enabled() && !tc_tape_is_detached(tensor));
-    if (tensor->version == TC_NEVER_STALE) return;
+    tc_lock_give(&tc_replacing);
+    if (tensor->version == TC_NEVER_STALE) return now;
     if (!tensor->wrote || tensor->version < changed) {
         tensor->traced_before = traced;
         tensor->changed_before = changed;
     }
     tensor->wrote = stays;
-    if (!stays) return;
+    if (!stays) return now;
     tensor->version = now;
     if (tensor->node) tensor->written = true;
+    return now;
 }
 
-/* `node`: NULL where the values have no history. */
-static void replace_history(tc_tensor *target, tc_node *node, int output)
+/* The history of the values of this version. `node`: NULL where they have none. */
+static void replace_history(tc_tensor *target, tc_node *node, int output, unsigned version)
 {
     tc_node *before = target->node;
+    atomic_uint *traced = &target->storage->traced;
     if (node)
         tc_set_history(target, node, output);
     else
         target->node = NULL;
+    target->version = version;
     target->written = true;
-    atomic_store_explicit(&target->storage->traced, tc_current_version(target), memory_order_release);
+    unsigned last = atomic_load_explicit(traced, memory_order_acquire);
+    while (last < version && !atomic_compare_exchange_weak(traced, &last, version)) continue;
     if (before) tc_node_release(before);
 }
 
@@ -105,9 +112,9 @@ tc_status tc_tape_begin_write(tc_tensor *target, const tc_record *record, tc_err
     tc_node *node = NULL;
     TC_TRY(check_write(target, err));
     if (tc_tape_wants(record->input_count, record->inputs)) TC_TRY(tc_node_make_for(&node, target, record, err));
-    raise_version(target);
+    const unsigned version = raise_version(target);
     if (node) {
-        replace_history(target, node, 0);
+        replace_history(target, node, 0, version);
         tc_node_release(node);
     }
     tc_tape_write_base(target);
@@ -133,13 +140,13 @@ tc_status tc_tape_take_writes(tc_tensor *target, const tc_record *record, tc_err
     if (repeated_axis(target) >= 0) return TC_OK; /* the part may have been written; the rest of target is out of date */
     TC_TRY(check_write(target, err));
     if (!record || (before != TC_NEVER_STALE && !tc_tape_is_stale(target))) return TC_OK;
-    target->version = tc_current_version(target); /* the record accounts for what has been written */
+    target->version = record->inputs[1]->version; /* the record accounts for what has been written up to here */
     const tc_status status = tc_node_make_for(&node, target, record, err);
     if (status != TC_OK) {
         target->version = before;
         return status;
     }
-    replace_history(target, node, 0);
+    replace_history(target, node, 0, target->version);
     tc_node_release(node);
     target->wrote = false;
     return TC_OK;
@@ -149,11 +156,11 @@ tc_status tc_tape_begin_replace(tc_tensor *target, const tc_tensor *result, tc_e
 {
     TC_TRY(check_write(target, err));
     if (result->node) TC_TRY(tc_node_retain_gradient(result->node, result->output, target, err));
-    raise_version(target);
+    const unsigned version = raise_version(target);
     if (result->node)
-        replace_history(target, result->node, result->output);
+        replace_history(target, result->node, result->output, version);
     else if (tc_grad_enabled() && target->node)
-        replace_history(target, NULL, 0); /* of an op without a gradient */
+        replace_history(target, NULL, 0, version); /* of an op without a gradient */
     tc_tape_write_base(target);
     return TC_OK;
 }
