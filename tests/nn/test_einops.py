@@ -7,7 +7,7 @@ from transformer_c.testing import gradcheck
 
 einops = pytest.importorskip("einops")
 
-from transformer_c.utils.einops import Rearrange, Reduce  # noqa: E402
+from transformer_c.nn.einops import Rearrange, Reduce  # noqa: E402
 
 REARRANGED = {
     "heads": ("b t (h d) -> b h t d", {"h": 2}),

@@ -2,7 +2,7 @@
 
 Examples
 --------
->>> import einops, transformer_c as tc, transformer_c.utils.einops
+>>> import einops, transformer_c as tc, transformer_c.nn.einops
 >>> einops.rearrange(tc.zeros(2, 3, 4), "b t (h d) -> b h t d", h=2).shape
 (2, 2, 3, 2)
 """
@@ -15,12 +15,12 @@ try:
     import einops
     from einops._backends import AbstractBackend  # einops asks its subclasses whose tensors they know
 except ImportError as error:
-    raise ImportError("tc.utils.einops needs the package einops: pip install 'transformer_c[einops]', or pip install einops") from error
+    raise ImportError("tc.nn.einops needs the package einops: pip install 'transformer_c[einops]', or pip install einops") from error
 
 from .._core import Tensor
 from .._tensor import arange, as_tensor, cat, stack
-from ..nn.module import Module
 from ..tensor_functions.products import einsum
+from .module import Module
 
 __all__ = ["Rearrange", "Reduce"]
 
@@ -86,8 +86,8 @@ class Rearrange(Module):
 
     Examples
     --------
-    >>> import transformer_c as tc, transformer_c.utils.einops
-    >>> tc.utils.einops.Rearrange("b c (h p) (w q) -> b (h w) (p q c)", p=2, q=2)(tc.zeros(1, 3, 4, 4)).shape
+    >>> import transformer_c as tc, transformer_c.nn.einops
+    >>> tc.nn.einops.Rearrange("b c (h p) (w q) -> b (h w) (p q c)", p=2, q=2)(tc.zeros(1, 3, 4, 4)).shape
     (1, 4, 12)
     """
 
@@ -114,8 +114,8 @@ class Reduce(Module):
 
     Examples
     --------
-    >>> import transformer_c as tc, transformer_c.utils.einops
-    >>> tc.utils.einops.Reduce("b t e -> b e", "mean")(tc.zeros(2, 3, 4)).shape
+    >>> import transformer_c as tc, transformer_c.nn.einops
+    >>> tc.nn.einops.Reduce("b t e -> b e", "mean")(tc.zeros(2, 3, 4)).shape
     (2, 4)
     """
 
