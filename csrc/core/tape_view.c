@@ -53,6 +53,17 @@ static bool find_part(part *p, const tc_tensor *view)
     return true;
 }
 
+tc_status tc_gradient_inside(tc_tensor **out, const tc_tensor *dy, int base_ndim, const int64_t *base_shape, const int64_t *strides,
+                             int64_t offset, tc_error *err)
+{
+    TC_OWNED tc_tensor *dbase = NULL, *window = NULL;
+    TC_TRY(tc_tensor_zeros(&dbase, base_ndim, base_shape, dy->dtype, dy->storage->device, err));
+    TC_TRY(tc_tensor_alias(&window, dbase, dy->ndim, dy->shape, strides, offset, err));
+    TC_TRY(tc_tensor_copy(window, dy, err));
+    *out = tc_take(&dbase);
+    return TC_OK;
+}
+
 tc_status tc_gradient_outside(tc_tensor **out, const tc_tensor *dy, int ndim, const int64_t *shape, const int64_t *strides, int64_t offset,
                               tc_error *err)
 {
@@ -84,13 +95,7 @@ static tc_status write_backward(tc_node *node, tc_tensor *const *grad_outputs, t
 static tc_status part_backward(tc_node *node, tc_tensor *const *grad_outputs, tc_tensor **grad_inputs, tc_error *err)
 {
     const part *p = node->attributes;
-    const tc_tensor *dy = grad_outputs[0];
-    TC_OWNED tc_tensor *dbase = NULL, *window = NULL;
-    TC_TRY(tc_tensor_zeros(&dbase, p->base_ndim, p->base_shape, dy->dtype, dy->storage->device, err));
-    TC_TRY(tc_tensor_alias(&window, dbase, p->ndim, p->shape, p->strides, p->offset, err));
-    TC_TRY(tc_tensor_copy(window, dy, err));
-    grad_inputs[BASE] = tc_take(&dbase);
-    return TC_OK;
+    return tc_gradient_inside(&grad_inputs[BASE], grad_outputs[0], p->base_ndim, p->base_shape, p->strides, p->offset, err);
 }
 
 static const tc_op write_op = {"a write through a view", write_backward}, part_op = {"view", part_backward};

@@ -22,6 +22,9 @@ void tc_tape_write_base(tc_tensor *view);
 TC_CHECKED tc_status tc_tape_renew_view(tc_tensor *view, tc_error *err);
 bool tc_tape_is_renewable(const tc_tensor *view); /* would it do something? */
 
+/* *out = zeros of the base's shape, with dy in a window of them. */
+TC_CHECKED tc_status tc_gradient_inside(tc_tensor **out, const tc_tensor *dy, int base_ndim, const int64_t *base_shape,
+                                        const int64_t *strides, int64_t offset, tc_error *err);
 /* *out = a copy of dy, which is contiguous, with zeros in a window of it. */
 TC_CHECKED tc_status tc_gradient_outside(tc_tensor **out, const tc_tensor *dy, int ndim, const int64_t *shape, const int64_t *strides,
                                          int64_t offset, tc_error *err);

@@ -1,8 +1,8 @@
 /* assign.c: writing in place.
  *
  * A write replaces the target's history: after y[...] = v the old value's gradient is zero where it was overwritten, and v gets the
- * gradient of what was written. Writing through a view of a recorded tensor is refused when the tensor is used again (tape.h), unless the
- * view is then assigned to the place that it is a view of: so Python runs y[k] += v, as v = y[k]; v += ...; y[k] = v. */
+ * gradient of what was written. Other tensors in the same memory follow, or are out of date (core/tape_view.h). A view that was written and
+ * is then assigned to where it is, as Python ends y[k] += v, is not written again. */
 #include <string.h>
 
 #include "../core/reduction.h"

@@ -269,15 +269,11 @@ static tc_status add_layer(tc_tensor *dx, const window_attributes *a, tc_tensor 
 static tc_status window_backward(tc_node *node, tc_tensor *const *grad_outputs, tc_tensor **grad_inputs, tc_error *err)
 {
     const window_attributes *a = node->attributes;
-    TC_OWNED tc_tensor *dx = NULL, *window = NULL;
+    TC_OWNED tc_tensor *dx = NULL;
     tc_tensor *dy = grad_outputs[0];
+    if (!a->overlaps) return tc_gradient_inside(&grad_inputs[0], dy, a->input.ndim, a->input.shape, a->strides, a->offset, err);
     TC_TRY(tc_tensor_zeros(&dx, a->input.ndim, a->input.shape, dy->dtype, dy->storage->device, err));
-    if (a->overlaps) {
-        for (int64_t i = 0; i < a->shape[a->ndim - 1]; i++) TC_TRY(add_layer(dx, a, dy, i, err));
-    } else {
-        TC_TRY(tc_tensor_alias(&window, dx, a->ndim, a->shape, a->strides, a->offset, err));
-        TC_TRY(tc_tensor_copy(window, dy, err));
-    }
+    for (int64_t i = 0; i < a->shape[a->ndim - 1]; i++) TC_TRY(add_layer(dx, a, dy, i, err));
     grad_inputs[0] = tc_take(&dx);
     return TC_OK;
 }
