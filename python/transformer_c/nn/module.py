@@ -100,7 +100,7 @@ def _given(value: Any) -> Any:
 def _joined(module: Module, args: tuple) -> tuple:
     """The arguments of a layer of this library, which takes no lists: a first one of ndarrays or numbers is one array. Other modules may want it as it is."""
     first, home = args[0], type(module).forward.__module__
-    if not isinstance(first, (list, tuple)) or not home.startswith(_OWN) or home == _OWN + "nn.containers":
+    if not home.startswith(_OWN) or home == _OWN + "nn.containers":
         return args
     makes_array = all(isinstance(a, np.ndarray) for a in first) or is_numbers(first, (list, tuple))
     return (_array_of(first), *args[1:]) if makes_array else args
@@ -304,7 +304,9 @@ class Module:
             if depth <= 0:
                 if depth < 0:
                     return _autocast.call(self, args, kwargs)
-                args = _joined(self, tuple(map(_given, args))) if args else args
+                args = tuple(map(_given, args))
+                if args and isinstance(args[0], (list, tuple)):
+                    args = _joined(self, args)
                 kwargs = {k: _given(a) for k, a in kwargs.items()}
             for value in (*args, *kwargs.values()) if kwargs else args:
                 if isinstance(value, _MAY_HOLD_ARRAYS):
