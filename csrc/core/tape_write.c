@@ -159,7 +159,7 @@ tc_status tc_tape_begin_replace(tc_tensor *target, const tc_tensor *result, tc_e
     const unsigned version = raise_version(target);
     if (result->node)
         replace_history(target, result->node, result->output, version);
-    else if (tc_grad_enabled() && target->node)
+    else if (tc_grad_enabled() && (target->node || tc_tape_is_stale(target)))
         replace_history(target, NULL, 0, version); /* of an op without a gradient */
     tc_tape_write_base(target);
     return TC_OK;

@@ -1,8 +1,9 @@
 /* assign.c: writing in place.
  *
  * A write replaces the target's history: after y[...] = v the old value's gradient is zero where it was overwritten, and v gets the
- * gradient of what was written. Other tensors in the same memory follow, or are out of date (core/tape_view.h). A view that was written and
- * is then assigned to where it is, as Python ends y[k] += v, is not written again. */
+ * gradient of what was written. Other tensors in the same memory follow, or are out of date (core/tape_view.h); writing all elements of one
+ * that is out of date mends it. A view that was written and is then assigned to where it is, as Python ends y[k] += v, is not written
+ * again. */
 #include <string.h>
 
 #include "../core/reduction.h"
@@ -171,6 +172,19 @@ static tc_status prepare_record(write *w, const tc_tensor *target, const tc_inde
     return TC_OK;
 }
 
+/* Is the history of the tensor out of date, for good? */
+static bool is_lost(const tc_tensor *tensor) { return tc_tape_is_stale(tensor) && !tc_tape_is_renewable(tensor); }
+
+/* Writes all elements of a target whose history is out of date, and does not matter from then on. */
+static tc_status write_all(tc_tensor *target, tc_tensor *value, tc_error *err)
+{
+    TC_OWNED tc_tensor *moved = NULL, *expanded = NULL, *copy = NULL;
+    TC_TRY(tc_to(&moved, value, target->dtype, target->storage->device, err));
+    TC_TRY(tc_expand(&expanded, moved, target->ndim, target->shape, err));
+    TC_TRY(tc_clone(&copy, expanded, err));
+    return tc_replace(target, copy, err);
+}
+
 tc_status tc_index_set(tc_tensor *x, int count, const tc_index *indices, tc_tensor *value, tc_error *err)
 {
     TC_SCOPE(s, err);
@@ -190,6 +204,7 @@ tc_status tc_index_set(tc_tensor *x, int count, const tc_index *indices, tc_tens
     TC_TRY(check_fits(stripped, &w.place, err));
     if (!plan.advanced) TC_TRY(tc_make_view(&s, &w.window, x, w.place.ndim, w.place.shape, w.place.strides, w.place.offset));
     const bool is_part = !plan.advanced && value->storage == x->storage && tc_tensor_same_view(value, w.window);
+    if (!is_part && recorded && is_lost(x) && w.window && tc_tensor_same_view(w.window, x)) return write_all(x, stripped, err);
     const bool is_there = is_part && (!recorded || tc_tape_has_writes(x, value) || tc_tape_lacks_writes(x, value));
     if (!is_there) TC_TRY(prepare_value(&s, &w.source, x, stripped, &w.place));
     if (plan.advanced) TC_TRY(prepare_offsets(&s, &w, x, &plan, recorded));

@@ -225,13 +225,13 @@ def indices_and_data():
 
 
 def run(steps, seconds, patience=30):
-    """Each step again and again on a thread of its own; so many seconds longer for one that has not succeeded yet."""
+    """Each step again and again on a thread of its own; so many seconds longer while one has not succeeded yet, which may need the others."""
     end, errors = time.monotonic() + seconds, []
     steps = [step if isinstance(step, Counted) else Counted(step) for step in steps]
 
     def loop(step):
         try:
-            while time.monotonic() < end + (0 if step.successes else patience) and not errors:
+            while time.monotonic() < end + (0 if all(other.successes for other in steps) else patience) and not errors:
                 step()
         except BaseException as error:
             errors.append(error)

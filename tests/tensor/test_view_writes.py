@@ -461,3 +461,39 @@ def test_flip_is_a_copy():
     assert x.tolist() == [0.0, 1.0, 2.0]
     x[::-1].mul_(2)
     assert x.tolist() == [0.0, 2.0, 4.0]
+
+
+@pytest.mark.parametrize("recorded", [True, False], ids=["a result", "a leaf"])
+@pytest.mark.parametrize(
+    "write",
+    [
+        lambda y, x: y.copy_(x * 3),
+        lambda y, x: y.__setitem__(slice(None), x[0] * 3),
+        lambda y, x: y.zero_(),
+        lambda y, x: y.fill_(2.0),
+        lambda y, x: y.copy_(np.ones((3, 4), "float16")),
+    ],
+    ids=["values with a history", "one row", "zeros", "a number", "an array"],
+)
+def test_writing_all_elements_mends_a_tensor_that_is_out_of_date(write, recorded):
+    def made(damaged):
+        x = tc.tensor(np.arange(12.0).reshape(3, 4), requires_grad=True)
+        y = tc.as_tensor(np.arange(12.0).reshape(4, 3).T)  # not contiguous: it cannot follow a write through a view
+        if recorded:
+            y.copy_(x)
+        if damaged:
+            y[0].add_(x[1])
+            with pytest.raises(RuntimeError, match="use clone"):
+                y * 2.0
+            with pytest.raises(RuntimeError, match="use clone"):
+                y[1:] = 0.0
+        write(y, x)
+        loss = (y * y).sum() + x.sum()
+        loss.backward()
+        y[1] *= 2.0
+        return y.numpy(), x.grad.numpy(), y.requires_grad
+
+    (y, grad, requires_grad), (expected_y, expected_grad, expected_requires_grad) = made(True), made(False)
+    np.testing.assert_array_equal(y, expected_y)
+    np.testing.assert_array_equal(grad, expected_grad)
+    assert requires_grad == expected_requires_grad or recorded  # mended by values without a history, it has none
