@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -35,7 +36,7 @@ class Graph:
 
 
 def unify_most(runner: Runner, first: Trace, dimensions: list[Dimension]) -> Graph:
-    """``unify`` without the dimensions in which the module refuses lengths further away, or does something else there."""
+    """``unify`` without the dimensions in which the module refuses lengths further away, or does something else there; a warning names them."""
     try:
         return unify(runner, first, dimensions)
     except LengthError:
@@ -44,8 +45,10 @@ def unify_most(runner: Runner, first: Trace, dimensions: list[Dimension]) -> Gra
             try:
                 graph = unify(runner, first, [*kept, dimension])
                 kept.append(dimension)
-            except LengthError:
-                continue
+            except LengthError as reason:
+                name, axis = dimension[1][0]
+                message = f"axis {axis} of input {name!r} can only have the example's length {runner.arrays[name].shape[axis]} in the file: {reason}"
+                warnings.warn(message, stacklevel=5)
         return graph if kept and graph.dimensions == kept else unify(runner, first, kept)
 
 
