@@ -537,3 +537,15 @@ def test_layers_take_what_makes_an_array(rng):
             return pair[0] + pair[1]
 
     np.testing.assert_array_equal(Pair()(list(rows)), rows.sum(0))
+
+
+def test_parameters_take_attributes():
+    """As programs mark what is not to decay."""
+    model = nn.Linear(3, 2)
+    model.bias.no_decay = True
+    model.double().load_state_dict(nn.Linear(3, 2).state_dict())
+    for m in (model, copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
+        kept = {name: getattr(p, "no_decay", False) for name, p in m.named_parameters()}
+        assert kept == {"weight": False, "bias": True}
+    del model.bias.no_decay
+    assert not hasattr(model.bias, "no_decay")

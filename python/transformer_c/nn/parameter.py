@@ -14,6 +14,8 @@ skipping = ContextVar("skipping", default=False)  # whether `nn.init.skip()` is 
 class Parameter(Tensor):
     """A Tensor that requires a gradient and is registered when it is assigned to an attribute of a module.
 
+    It takes attributes of your own, such as ``p.no_decay = True``, which copies and pickles of a module keep and state dicts do not.
+
     Parameters
     ----------
     data : array_like
@@ -26,8 +28,6 @@ class Parameter(Tensor):
     >>> tc.nn.Parameter([1.0, 2.0]).requires_grad
     True
     """
-
-    __slots__ = ()
 
     def __new__(cls, data, requires_grad: bool = True):
         if skipping.get() and isinstance(data, Tensor):
