@@ -33,7 +33,23 @@ def test_the_device_of_a_tensor_has_a_type_and_an_index():
     assert x.device == "cpu" and f"{x.device}" == "cpu" and tc.zeros(2, device=x.device).device is x.device
 
 
-@pytest.mark.parametrize("arguments", [("cpu",), ("cuda",), ("cuda:1",), ("cuda", 1)])
+def test_the_cpu_may_have_a_number():
+    for device in ("cpu:0", tc.device("cpu", 0), tc.device("cpu:0")):
+        model = tc.nn.Linear(2, 2).to(device)
+        for made in (
+            tc.zeros(2, device=device),
+            tc.ones(2).to(device),
+            tc.ones(2).to(device=device),
+            tc.arange(2, device=device),
+            model.weight,
+        ):
+            assert made.device == "cpu"
+    for refused in (lambda: tc.zeros(2, device="cpu:1"), lambda: tc.ones(2).to("cpu:1"), lambda: tc.nn.Linear(2, 2).to("cpu:1")):
+        with pytest.raises(ValueError, match="device 'cpu:1' is unknown"):
+            refused()
+
+
+@pytest.mark.parametrize("arguments", [("cpu",), ("cpu:0",), ("cuda",), ("cuda:1",), ("cuda", 1)])
 def test_devices_are_pytorchs(arguments):
     torch = pytest.importorskip("torch")
     ours, theirs = tc.device(*arguments), torch.device(*arguments)

@@ -165,7 +165,7 @@ int tcpy_device_from_object(tc_device *out, PyObject *object)
     if (!text) return -1;
     const char *name = PyUnicode_AsUTF8(text);
     int result = -1;
-    if (name && strcmp(name, "cpu") == 0) {
+    if (name && (strcmp(name, "cpu") == 0 || strcmp(name, "cpu:0") == 0)) {
         result = 0;
     } else if (name && strncmp(name, "cuda", 4) == 0 && (name[4] == '\0' || name[4] == ':')) {
         char *end = NULL;

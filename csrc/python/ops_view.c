@@ -156,7 +156,7 @@ static int read_target(PyObject *object, bool positional, bool named_device, tc_
     const char *text = PyUnicode_Check(object) ? PyUnicode_AsUTF8(object) : NULL;
     const bool is_number = PyLong_Check(object) && !PyBool_Check(object);
     const bool is_device =
-        named_device || (positional && (is_number || (text && (strcmp(text, "cpu") == 0 || strncmp(text, "cuda", 4) == 0))));
+        named_device || (positional && (is_number || (text && (strncmp(text, "cpu", 3) == 0 || strncmp(text, "cuda", 4) == 0))));
     if (tcpy_is_tensor(object)) {
         *dtype = ((tcpy_tensor *)object)->tensor->dtype;
         *device = ((tcpy_tensor *)object)->tensor->storage->device;

@@ -586,7 +586,7 @@ class Module:
         for argument in args:
             if isinstance(argument, bool):  # non_blocking
                 continue
-            if isinstance(argument, int) or (isinstance(argument, str) and (argument == "cpu" or argument.startswith("cuda"))):
+            if isinstance(argument, int) or (isinstance(argument, str) and argument.startswith(("cpu", "cuda"))):
                 device = argument
             else:
                 dtype = argument

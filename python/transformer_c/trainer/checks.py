@@ -37,10 +37,9 @@ def name(option: str, value: Any) -> str:
 def device(name: str, value: Any) -> str:
     """`value`, which must be the name of a device."""
     try:
-        _pytorch_names.device(str(value))
+        return "cpu" if _pytorch_names.device(str(value)).type == "cpu" else value
     except ValueError:
         raise ValueError(f'{name} must be "cpu", "cuda" or "cuda:0", got {value!r}') from None
-    return value
 
 
 def limit(name: str, limit: int | float | None) -> int | float | None:
