@@ -4,8 +4,9 @@ from typing import TYPE_CHECKING
 
 from .._names import hooks
 from . import lr_scheduler
+from .gradients import clip_grad_norm_, clip_grad_value_
 from .lr_scheduler import CosineWarmupScheduler, LambdaLR
-from .optimizer import SGD, Adam, AdamW, Optimizer, RMSprop, clip_grad_norm_, clip_grad_value_
+from .optimizer import SGD, Adam, AdamW, Optimizer, RMSprop
 
 __all__ = [
     "SGD",

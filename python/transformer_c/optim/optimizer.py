@@ -7,7 +7,6 @@ dtype and device; from its first call on backward() writes gradients there.
 from __future__ import annotations
 
 import copy
-import math
 from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial, reduce
@@ -24,10 +23,7 @@ from .._names import Explaining, explained
 from .._nested import map_nested
 from .._promotion import is_half
 from .._tensor import as_tensor, drop_gradients, enable_grad, from_dlpack, no_grad, where, zeros, zeros_like
-
-# Compared as objects: the name of a dtype is built anew on every access, which would cost more than a small step.
-_FLOAT32, _FLOAT64 = np.dtype(np.float32), np.dtype(np.float64)
-
+from .gradients import FLOAT32, ready
 
 _HINTS = {"learning_rate": "lr=", "beta_1": "betas=", "beta_2": "betas=", "epsilon": "eps=", "clipnorm": "tc.nn.utils.clip_grad_norm_"}
 
@@ -310,7 +306,7 @@ class Optimizer(Explaining):
         if has_masters:
             self._rounded.update(dict.fromkeys(params))
         values = [s.get("master", p) for s, p in zip(states, params, strict=True)]
-        gradients = [_ready(grad, v.dtype) for grad, v in zip(grads, values, strict=True)]
+        gradients = [ready(grad, v.dtype) for grad, v in zip(grads, values, strict=True)]
         for v in values:
             if not v.is_contiguous():
                 _core.set_data(v, v.detach().contiguous())
@@ -344,7 +340,7 @@ class Optimizer(Explaining):
         for p in params:
             if not (state := self.state.get(p)):
                 continue
-            dtype = _FLOAT32 if is_half(p) else p.dtype
+            dtype = FLOAT32 if is_half(p) else p.dtype
             others = [k for k, v in state.items() if isinstance(v, Tensor) and v.dtype.kind in "fV" and v.dtype != dtype]
             if not others and is_half(p) == ("master" in state):
                 continue
@@ -580,119 +576,3 @@ class RMSprop(Optimizer):
             values, gradients, states["square_avg"], states.get("momentum_buffer"), states.get("grad_avg"), group["lr"], group["alpha"],
             group["eps"], group["weight_decay"], group["momentum"], group["eps_inside_sqrt"], group["maximize"], halves,
         )  # fmt: skip
-
-
-# ---- clipping ----------------------------------------------------------------------------------------------------------------
-
-
-def _ready(gradient: Tensor, dtype: np.dtype) -> Tensor:
-    """`gradient` in the form that the core takes: contiguous, in the dtype of the computation or, where that is float32, in halves."""
-    fits = gradient.dtype == dtype or (dtype == _FLOAT32 and is_half(gradient))
-    if fits and gradient.is_contiguous():
-        return gradient
-    return gradient.to(dtype).contiguous()
-
-
-def _gradients(parameters) -> list[list[Tensor]]:
-    """The gradients, in groups that one kernel takes."""
-    if hasattr(parameters, "parameters"):
-        raise TypeError("expected an iterable of parameters, not a module; pass its .parameters()")
-    if not isinstance(parameters, (Tensor, Iterable)):
-        raise TypeError(f"parameters must be an iterable of parameters, or one, got {parameters!r} ({type(parameters).__name__})")
-    kinds: dict[tuple[np.dtype, str], list[Tensor]] = {}
-    for p in [parameters] if isinstance(parameters, Tensor) else parameters:
-        if not isinstance(p, Tensor):
-            raise TypeError(f"parameters must be Tensors, got {p!r} ({type(p).__name__})")
-        if (grad := p.grad) is not None:
-            # the kernels of a GPU take halves and float32 together, and the norm stays there
-            device = grad.device
-            kind = (grad.dtype if device == "cpu" else _wide(grad), device)
-            if kind in kinds:
-                kinds[kind].append(grad)
-            else:
-                kinds[kind] = [grad]
-    return list(kinds.values())
-
-
-def _in_place(function: Callable[..., Any], gradients: list[Tensor], *options: float | Tensor) -> Any:
-    """The result of a function that writes to the gradients; strided ones go through a copy."""
-    with no_grad():
-        ready = [g if g.is_contiguous() else _ready(g, _wide(g)) for g in gradients]
-        result = function(ready, *options)
-        for gradient, written in zip(gradients, ready, strict=True):
-            if written is not gradient:
-                gradient.copy_(written)
-    return result
-
-
-def clip_grad_norm_(
-    parameters, max_norm: float | Tensor, norm_type: float = 2.0, error_if_nonfinite: bool = False, foreach: bool | None = None
-) -> Tensor:
-    """Scales all gradients together so that their norm is at most `max_norm`.
-
-    Parameters
-    ----------
-    parameters : iterable of Parameter, or one
-    max_norm : float, or Tensor of one element
-        The host reads a Tensor only where it is on another device than the gradients.
-    norm_type : float, default 2
-        ``inf`` for the largest absolute value.
-    error_if_nonfinite : bool
-        Raise when the norm is NaN or infinite, for which the host waits for a GPU.
-    foreach : bool, optional
-        PyTorch's name, without effect: it is one pass over all gradients.
-
-    Returns
-    -------
-    Tensor
-        The norm before clipping, 0-d, on the device of the gradients: on a GPU nothing is read by the host, unless the gradients are of several
-        devices or of float64 and others, or `error_if_nonfinite` is set.
-
-    Examples
-    --------
-    >>> import transformer_c as tc
-    >>> p = tc.nn.Parameter([3.0, 4.0])
-    >>> (p * p).sum().backward()
-    >>> float(tc.optim.clip_grad_norm_([p], 1.0))
-    10.0
-    """
-    if not isinstance(max_norm, Tensor):  # to read one may wait for a GPU
-        real("max_norm", max_norm)
-    norm_type = float(norm_type)
-    if not norm_type > 0:
-        raise ValueError(f"norm_type must be above 0, got {norm_type}")
-    kinds = _gradients(parameters)
-    if len(kinds) == 1 and not error_if_nonfinite:
-        if isinstance(max_norm, Tensor) and max_norm.device == kinds[0][0].device:
-            return _in_place(_core.gradient_clip, kinds[0], math.inf, norm_type, max_norm)
-        return _in_place(_core.gradient_clip, kinds[0], max_norm, norm_type)
-    norms = [_core.gradient_norm([_ready(g, _wide(g)) for g in gradients], norm_type) for gradients in kinds]
-    total = float(np.max(norms, initial=0.0)) if math.isinf(norm_type) else sum(n**norm_type for n in norms) ** (1 / norm_type)
-    if len(norms) == 1:
-        total = norms[0]
-    if error_if_nonfinite and not math.isfinite(total):
-        raise RuntimeError(f"the norm of the gradients is {total}, so they cannot be clipped")
-    factor = min(max_norm / (total + 1e-6), 1.0) if not math.isnan(total) else total
-    for gradients in kinds:
-        _in_place(_core.gradient_scale, gradients, factor, math.inf)
-    return Tensor(total, dtype=_wide(kinds[0][0]) if kinds else None)
-
-
-def _wide(gradient: Tensor) -> np.dtype:
-    """The dtype in which a gradient's norm is computed."""
-    return _FLOAT64 if gradient.dtype == _FLOAT64 else _FLOAT32
-
-
-def clip_grad_value_(parameters, clip_value: float, foreach: bool | None = None) -> None:
-    """Clamps every element of every gradient to [-clip_value, clip_value].
-
-    Parameters
-    ----------
-    parameters : iterable of Parameter, or one
-    clip_value : float
-    foreach : bool, optional
-        Without effect, as for ``clip_grad_norm_``.
-    """
-    not_negative("clip_value", clip_value)
-    for gradients in _gradients(parameters):
-        _in_place(_core.gradient_scale, gradients, 1.0, float(clip_value))
