@@ -75,7 +75,7 @@ PARTS = {
     "basis": "_core _version _arguments _array_loss _best _bfloat16 _evaluating _fork_lock _frames _names _nested backends dtypes",
     "tensors": "_tensor _graph _tensor_copying _tensor_numpy _tensor_repr _pytorch_names _autocast _promotion random cuda config custom ops distributed",
     "functions": "tensor_functions functional",
-    "modules": "nn optim encoder",
+    "modules": "nn optim encoder amp",
     "values": "checkpoint data datasets utils metrics testing plot",
     "models": "models convert",
     "training": "training callbacks loggers trainer",

@@ -41,6 +41,7 @@ TITLES = {  # of the modules, in the reference's order; another public module co
     "tc.functional": "Functions",
     "tc.optim": "Optimizers",
     "tc.optim.lr_scheduler": "Learning-rate schedules",
+    "tc.amp": "Training in float16",
     "tc.data": "Loaders and samplers",
     "tc.datasets": "Data sets",
     "tc.callbacks": "Callbacks",

@@ -72,6 +72,7 @@ _LATER = {
     "Trainer": "trainer",
     "TrainingModule": "training",
     "TransformerPredictor": "training",
+    "amp": "",
     "backends": "",
     "bfloat16": "_bfloat16",
     "callbacks": "",

@@ -44,7 +44,7 @@ class autocast(_core.autocasting):
     device_type : {"cpu", "cuda"}
         Without effect, as the device is that of the Tensors; with or without a number.
     dtype : {"bfloat16", "float16"}
-        float16 has fewer exponents: small gradients may vanish, and there is no scaling against it.
+        float16 has fewer exponents: small gradients vanish unless ``tc.amp.GradScaler`` scales the loss.
     enabled : bool, default True
         False turns it off: in a `forward` under autocast, the modules called in the block have their float32 parameters.
     cache_enabled

@@ -206,7 +206,7 @@ _INSTEAD = {
     **dict.fromkeys(("set_device", "current_device"), 'device="cuda:1" where Tensors are made or moved'),
     **dict.fromkeys(("get_device_capability", "get_arch_list", "get_device_properties"), "tc.show_config(), which prints them"),
     "get_device_name": "nvidia-smi",
-    "amp": "tc.autocast(); its bfloat16 needs no GradScaler",
+    "amp": "tc.amp, which has autocast and GradScaler",
 }
 
 if not TYPE_CHECKING:

@@ -167,6 +167,8 @@ WAITING = {
     "index_put": lambda x, i: x.index_put((i,), x[:2], accumulate=True),
     "gaussian_nll_loss": lambda x, i: F.gaussian_nll_loss(x, x, x.exp()),
     "error_if_nonfinite=True": lambda x, i: tc.nn.utils.clip_grad_norm_(with_gradient(x), 1.0, error_if_nonfinite=True),
+    "GradScaler.step": lambda x, i: tc.amp.GradScaler().step(tc.optim.SGD(with_gradient(x))),
+    "GradScaler.unscale_": lambda x, i: tc.amp.GradScaler().unscale_(tc.optim.SGD(with_gradient(x))),
     "bernoulli": lambda x, i: tc.bernoulli(x.sigmoid()),
     "multinomial": lambda x, i: tc.multinomial(x.exp(), 2),
     "allclose": lambda x, i: tc.allclose(x, x),

@@ -129,3 +129,12 @@ def clip_grad_value_(parameters, clip_value: float, foreach: bool | None = None)
     not_negative("clip_value", clip_value)
     for gradients in by_kernel(parameters):
         _in_place(_core.gradient_scale, gradients, 1.0, float(clip_value))
+
+
+def scale_finite(parameters, factor: float) -> bool | None:
+    """Multiplies all gradients by `factor` and says whether they were finite; None where there are none. The host waits for a GPU."""
+    kinds = by_kernel(parameters)
+    norms = [_core.gradient_norm([ready(g, _wide(g)) for g in gradients], math.inf) for gradients in kinds]
+    for gradients in kinds:
+        _in_place(_core.gradient_scale, gradients, factor, math.inf)
+    return all(map(math.isfinite, norms)) if kinds else None
