@@ -112,9 +112,13 @@ def _is_half(dtype) -> bool:
 
 
 def _uniform(shape, low: float, high: float, dtype=None, rng=None) -> Tensor:
-    """Halves are drawn in float32 and rounded."""
+    """Halves are drawn in float32 and rounded, and those that become `high` are `low` instead, as in PyTorch."""
     generator = as_generator(rng)
-    return generator.uniform(shape, low, high, "float32").to(dtype) if _is_half(dtype) else generator.uniform(shape, low, high, dtype)
+    if not _is_half(dtype):
+        return generator.uniform(shape, low, high, dtype)
+    drawn = generator.uniform(shape, low, high, "float32").to(dtype)
+    rounded = _core.as_argument([low, high]).to(dtype)
+    return _core.where(_core.eq(drawn, rounded[1]), rounded[0], drawn)
 
 
 _BLOCK = 16  # from this many numbers on, PyTorch draws normal numbers in blocks

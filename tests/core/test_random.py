@@ -505,6 +505,21 @@ def test_halves_of_any_number_are_those_of_pytorch(dtype):
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+@pytest.mark.parametrize("low, high", [(0.0, 1.0), (-3.0, 5.0), (0.1, 0.7)])
+def test_uniform_halves_are_below_the_upper_end(low, high, dtype):
+    tc.manual_seed(3)
+    drawn = tc.empty(50_000, dtype=dtype).uniform_(low, high)
+    ends = tc.tensor([low, high]).to(dtype)
+    assert bool((drawn >= ends[0]).all()) and bool((drawn < ends[1]).all())
+    assert bool((tc.rand(50_000, dtype=dtype) < 1.0).all())
+    torch = torch_with_vectors()
+    torch.manual_seed(3)
+    np.testing.assert_array_equal(
+        drawn.float().numpy(), torch.empty(50_000, dtype=getattr(torch, dtype)).uniform_(low, high).float().numpy()
+    )
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 def test_halves_end_with_a_whole_block(dtype):
     """Without PyTorch: 20 numbers are the first four of one block of 16 and all of the next."""
     two = tc.randn(32, rng=3)
