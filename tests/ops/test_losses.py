@@ -225,6 +225,14 @@ def test_gradients_of_targets_and_weights_that_broadcast(isa, rng):
             assert np.abs(got - wanted).max() <= 1e-8
 
 
+def test_the_gradient_of_a_certain_logit_keeps_its_digits(isa):
+    """PyTorch's sigmoid(x) - t, also where it is far below the numbers near 1 of which it is the difference."""
+    x = np.array([-7, -20, -60, 7, 20, 60], np.float32)
+    t = (x > 0).astype(np.float32)
+    _, (dx,) = recorded(lambda a: _core.binary_cross_entropy_with_logits(a, t, reduction="none"), np.ones(6, np.float32), x)
+    np.testing.assert_allclose(dx, np.where(x < 0, 1, -1) / (1 + np.exp(np.abs(x.astype(np.float64)))), rtol=1e-6)
+
+
 def test_extreme_inputs(isa):
     x = np.array([1e4, -1e4, 0, 0, 1e4, -1e4, np.nan], np.float32)
     t = np.array([1, 0, 0, 1, 0, 1, 1], np.float32)

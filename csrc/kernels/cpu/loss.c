@@ -47,7 +47,7 @@ TC_INLINE vreal slope_of_input(int function, vreal x, vreal t, vreal p)
     case TC_LOSS_SMOOTH: return smooth_slope(x - t, p);
     case TC_LOSS_DIVERGENCE: return -t;
     case TC_LOSS_DIVERGENCE_LOG: return -exp_of(t);
-    default: return (one() - t) - v_fma(p - one(), t, one()) * v_sigmoid(-x);
+    default: return (one() - t) * v_sigmoid(x) - p * t * v_sigmoid(-x); /* without a difference of numbers near 1 */
     }
 }
 

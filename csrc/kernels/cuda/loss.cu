@@ -47,7 +47,7 @@ template <class Real> __device__ __forceinline__ Real slope_of_input(int functio
     case TC_LOSS_SMOOTH: return smooth_slope(x - t, p);
     case TC_LOSS_DIVERGENCE: return -t;
     case TC_LOSS_DIVERGENCE_LOG: return -real_exp(t);
-    default: return (1 - t) - ((p - 1) * t + 1) * v_sigmoid(-x);
+    default: return (1 - t) * v_sigmoid(x) - p * t * v_sigmoid(-x); // without a difference of numbers near 1
     }
 }
 
