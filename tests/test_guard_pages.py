@@ -49,6 +49,8 @@ WINDOWS = [  # x, weight, stride, padding, dilation, groups
     ((2, 3, 40), (5, 3, 3), 1, 0, 1, 1), ((70, 1, 9), (16, 1, 2), 1, 0, 1, 1), ((1, 8, 33), (3, 8, 4), 3, 1, 2, 1), ((3, 6, 17), (4, 3, 1), 1, 0, 1, 2),
     ((2, 3, 11, 13), (16, 3, 3, 3), 1, 1, 1, 1), ((2, 8, 12, 20), (3, 8, 4, 4), 4, 0, 1, 1), ((1, 2, 5, 70), (50, 1, 2, 3), 1, 0, 1, 2),
 ]
+DROPPED = {"dropout": 0.3, "seed": 1, "call": 2}
+EPILOGUES = [("gelu", False, {}), ("relu", True, {}), (None, True, DROPPED), ("gelu_tanh", True, DROPPED)]  # activation, residual, dropout
 calls = 0
 for at_end, dtype in itertools.product((True, False), (np.float32, np.float64, np.float16, ml_dtypes.bfloat16)):
     for x, weight, stride, padding, dilation, groups in WINDOWS:
@@ -63,6 +65,11 @@ for at_end, dtype in itertools.product((True, False), (np.float32, np.float64, n
         _core.linear_backward(dy, x, w)
         _core.linear_backward(dy, x, w, *numbers(dtype, at_end, (rows, N)), "gelu")
         _core.matmul(dy, w)
+        bias, residual = numbers(dtype, at_end, (N,), (rows, N))
+        for activation, added, dropped in EPILOGUES:
+            y, pre = _core.linear_forward(x, w, bias, activation, residual if added else None, **dropped)
+            if activation is not None:
+                _core.linear_backward(dy, x, w, guarded(np.asarray(pre), at_end), activation, **dropped)
     for D, T in itertools.product((1, 16, 33, 64), (1, 7, 64, 130)):
         for queries in (1, T):
             _core.attention(*numbers(dtype, at_end, (1, 2, queries, D), (1, 2, T, D), (1, 2, T, D)))
@@ -71,6 +78,9 @@ for at_end, dtype in itertools.product((True, False), (np.float32, np.float64, n
         _core.softmax(*numbers(dtype, at_end, shape), -1)
         x, gamma, beta = numbers(dtype, at_end, shape, shape[1:], shape[1:])
         _core.layer_norm(x, shape[1:], gamma, beta)
+        _core.add_layer_norm(x, *numbers(dtype, at_end, shape), shape[1:], gamma, beta, **DROPPED)
+    for n in (*range(1, 36), 63, 65, 129, 1025):
+        _core.dropout(*numbers(dtype, at_end, (n,)), 0.3, 1, 2)
     calls += 1
 print(calls)
 """
