@@ -115,6 +115,7 @@ def test_unflatten():
     for dim in (1, -1):
         assert nn.Unflatten(dim, (3, -1))(x).shape == (2, 3, 4)
     assert (nn.Flatten()(nn.Unflatten(1, [3, 4])(x)) == x).all() and "unflattened_size=(3, 4)" in repr(nn.Unflatten(1, [3, 4]))
+    assert nn.Unflatten(1, (3, -1))(x[:0]).shape == x[:0].unflatten(-1, (-1, 4)).shape == (0, 3, 4)
     with pytest.raises(IndexError, match="dim 2"):
         nn.Unflatten(2, (1,))(x)
 

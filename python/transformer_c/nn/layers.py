@@ -402,11 +402,7 @@ class Unflatten(Module):
         self.dim, self.unflattened_size = dim, tuple(unflattened_size)
 
     def forward(self, input: Tensor) -> Tensor:
-        x = as_tensor(array("Unflatten", input))
-        if not -x.ndim <= self.dim < x.ndim:
-            raise IndexError(f"dim {self.dim} is out of range for a tensor of {x.ndim} axes")
-        axis = self.dim % x.ndim
-        return x.reshape(*x.shape[:axis], *self.unflattened_size, *x.shape[axis + 1 :])
+        return as_tensor(array("Unflatten", input)).unflatten(self.dim, self.unflattened_size)
 
     def extra_repr(self) -> str:
         return f"dim={self.dim}, unflattened_size={self.unflattened_size}"

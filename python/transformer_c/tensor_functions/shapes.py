@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -135,7 +136,11 @@ def unflatten(input: Any, dim: int, sizes: Sequence[int]) -> Any:
     axis = axis_of("dim", input.ndim, dim)
     if not isinstance(sizes, Iterable):
         raise TypeError(f"sizes must be a sequence of ints, got {sizes!r} ({type(sizes).__name__})")
-    return input.reshape([*input.shape[:axis], *sizes, *input.shape[axis + 1 :]])
+    lengths = list(sizes)
+    known = math.prod(n for n in lengths if n != -1)
+    if lengths.count(-1) == 1 and known > 0 and input.ndim and input.shape[axis] % known == 0:
+        lengths[lengths.index(-1)] = input.shape[axis] // known  # reshape() cannot tell where another axis has length 0
+    return input.reshape([*input.shape[:axis], *lengths, *input.shape[axis + 1 :]])
 
 
 @takes_arrays("input")
