@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any
+import functools
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import numpy as np
 
+from . import _core
 from ._arguments import array
 from ._autocast import is_in_call
 from ._core import Tensor
 from ._frames import as_array, is_frame, numbers_of
 from ._tensor import as_tensor
+
+Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 def as_given(x: Any) -> Any:
@@ -84,6 +89,71 @@ def narrowed(y: Any, like: Any) -> Any:
     if y.dtype == like.dtype or not _is_floating_dtype(like.dtype):
         return y
     return y.to(like.dtype) if isinstance(y, Tensor) else y.astype(like.dtype)
+
+
+def _is_number(x: Any) -> bool:
+    return isinstance(x, (bool, int, float, np.generic))
+
+
+def _are_computed_as_given(operands: tuple[Any, ...]) -> bool:
+    """Whether they are Tensors of one dtype, which is no half, and numbers."""
+    found = None
+    for x in operands:
+        if isinstance(x, Tensor):
+            name = x._dtype_name
+            if name != (found or name) or name in ("float16", "bfloat16"):
+                return False
+            found = name
+        elif not _is_number(x):
+            return x is None or isinstance(x, str)  # which the function refuses
+    return True
+
+
+def _sample(x: Any) -> Any:
+    """A number as it is; of an array a Tensor that promotes as it does, on the CPU."""
+    if _is_number(x):
+        return x
+    x = as_given(x)
+    return _core.full((0,) if x.ndim else (), 0, x.dtype)
+
+
+def _sum_of_samples(operands: tuple[Any, ...]) -> Tensor:
+    """A Tensor of the dtype of the operands' sum: arrays with axes decide, before those without and before numbers."""
+    samples = sorted(map(_sample, operands), key=lambda x: -np.ndim(x) if isinstance(x, Tensor) else 1)
+    return functools.reduce(_core.add, samples)
+
+
+def _as_computed(x: Any, like: Tensor) -> Any:
+    """`x` in the dtype that `like` is computed in, which is float32 for halves; a number as it is."""
+    if _is_number(x):
+        return x
+    x, dtype = as_given(x), widened(like).dtype
+    return x.to(dtype) if isinstance(x, Tensor) else x.astype(dtype, copy=False)
+
+
+def beside(x: Any, *others: Any) -> Any:
+    """`x` in the dtype that it is computed in with the others; a number as it is."""
+    return x if _are_computed_as_given((x, *others)) else _as_computed(x, _sum_of_samples((x, *others)))
+
+
+def together(function: Callable[..., Any], *operands: Any) -> Any:
+    """function(*operands) in the dtype that they promote to; of halves it is computed in float32 and rounded once."""
+    if _are_computed_as_given(operands):
+        return function(*operands)
+    like = _sum_of_samples(operands)
+    result = function(*(_as_computed(x, like) for x in operands))
+    return narrowed(result, like) if is_half(like) else result
+
+
+def rounds_once(function: Function) -> Function:
+    """A decorator of a function made of several: halves are computed in float32, as between them a result would be rounded, or overflow."""
+
+    @functools.wraps(function)
+    def call(input: Any, *args: Any, **kwargs: Any) -> Any:
+        x = as_given(input)
+        return narrowed(function(widened(x), *args, **kwargs), x)
+
+    return call  # type: ignore[return-value]
 
 
 def cast_input(x: Any, weight: Tensor, layer: str) -> Tensor:

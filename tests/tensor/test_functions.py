@@ -306,6 +306,27 @@ def test_numbers_times_alpha_are_float64():
     assert x.add(0.6, alpha=2).item() == tc.sub(x, -0.6, alpha=2).item() == x.add_(0.6, alpha=2).item() == 1.2
 
 
+def test_factors_are_applied_in_the_dtype_of_the_result():
+    """Not in that of the arguments that they belong to, where 2 * 200 would be 144."""
+    small, x = tc.tensor([200], dtype="uint8"), tc.tensor([1.0])
+    assert tc.add(tc.tensor([1]), small, alpha=2).tolist() == [401] and tc.sub(x, small, alpha=2).tolist() == [-399]
+    assert tc.add(tc.tensor([1]), small, alpha=-1).tolist() == tc.add(np.array([1]), np.array([200], np.uint8), alpha=-1).tolist() == [-199]
+    assert x.clone().add_(small, alpha=2).tolist() == [401] and x.clone().sub_(small, alpha=2).tolist() == [-399]
+    assert tc.addcmul(x, small, small).tolist() == [40001] and tc.addcdiv(x.double(), small, tc.tensor([3])).item() == 1 + 200 / 3
+    result = tc.addcmul(tc.ones(1, dtype="bfloat16"), tc.tensor([2]), tc.tensor([3]), value=0.5)
+    assert result.item() == 4 and result.dtype == tc.bfloat16
+    with pytest.raises(TypeError, match="expected Tensors, arrays or numbers, but a is NoneType"):
+        tc.add(x, None, alpha=2)
+
+
+def test_angles_and_distances_of_two_dtypes_have_the_promoted_one():
+    x, y = tc.tensor([1.0, 2.0, 3.0]), tc.tensor(np.array([1.0, 2.0, 3.00000001]))
+    for function in (lambda a, b: tc.F.cosine_similarity(a, b, dim=0), tc.F.pairwise_distance):
+        for one, other in ((x, y), (x.half(), y)):
+            result = function(one, other)
+            assert result.dtype == tc.float64 and result.item() == function(one.double(), y).item()
+
+
 def test_index_put(rng):
     indices = np.array([2, 0, 2, 2]), np.array([1, 1, 1, 3])
     values = rng.standard_normal(4)

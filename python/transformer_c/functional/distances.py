@@ -7,7 +7,7 @@ import numpy as np
 from .. import _core
 from .._arguments import not_negative, real
 from .._core import Tensor
-from .._promotion import as_given, narrowed, promote, widened
+from .._promotion import promote, rounds_once, together
 from ..tensor_functions.reductions import norm
 
 __all__ = ["cosine_similarity", "normalize", "pairwise_distance"]
@@ -23,6 +23,7 @@ def _length(x, p: float, dim, eps: float = 0.0, keepdim: bool = True):
     return _core.clamp_min(length, eps) if eps else length
 
 
+@rounds_once
 def normalize(input, p: float = 2.0, dim: int = 1, eps: float = 1e-12):
     """x / max(norm, eps), with the p-norm of each vector along an axis.
 
@@ -44,8 +45,7 @@ def normalize(input, p: float = 2.0, dim: int = 1, eps: float = 1e-12):
            [0. , 0. ]])
     """
     p, eps = real("p", p), not_negative("eps", eps)
-    x = widened(input)
-    return narrowed(_core.div(x, _length(x, p, dim, eps)), as_given(input))
+    return _core.div(input, _length(input, p, dim, eps))
 
 
 def _expanded(x, shape):
@@ -78,11 +78,14 @@ def cosine_similarity(x1, x2, dim: int = 1, eps: float = 1e-8):
     array([ 1.,  0., -1.])
     """
     not_negative("eps", eps)
-    given = promote(x1, x2)
-    shape = np.broadcast_shapes(given[0].shape, given[1].shape)
-    vectors = (_expanded(widened(x), shape) for x in given)
-    units = (_core.div(x, _length(x, 2, dim, eps)) for x in vectors)  # the products of large vectors overflow
-    return narrowed(_core.sum(_core.mul(*units), dim), given[0])
+
+    def cosine(*given):
+        shape = np.broadcast_shapes(*(x.shape for x in given))
+        vectors = (_expanded(x, shape) for x in given)
+        units = (_core.div(x, _length(x, 2, dim, eps)) for x in vectors)  # the products of large vectors overflow
+        return _core.sum(_core.mul(*units), dim)
+
+    return together(cosine, *promote(x1, x2))
 
 
 def pairwise_distance(x1, x2, p: float = 2.0, eps: float = 1e-6, keepdim: bool = False):
@@ -95,6 +98,4 @@ def pairwise_distance(x1, x2, p: float = 2.0, eps: float = 1e-6, keepdim: bool =
     array([5.])
     """
     p, eps = real("p", p), real("eps", eps)
-    given = promote(x1, x2)
-    difference = _core.add(_core.sub(*map(widened, given)), eps)
-    return narrowed(_length(difference, p, -1, keepdim=keepdim), given[0])
+    return together(lambda a, b: _length(_core.add(_core.sub(a, b), eps), p, -1, keepdim=keepdim), *promote(x1, x2))

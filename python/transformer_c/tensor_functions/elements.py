@@ -11,7 +11,7 @@ import numpy as np
 from .. import _core
 from .._arguments import integer, not_negative, one_axis, one_of
 from .._core import Tensor
-from .._promotion import cast, is_floating, is_half
+from .._promotion import beside, cast, is_floating, is_half, together
 from .._pytorch_names import finfo
 from .._tensor import is_grad_enabled
 from ._calls import METHODS, takes_arrays
@@ -210,6 +210,7 @@ def allclose(input: Any, other: Any, rtol: float = 1e-05, atol: float = 1e-08, e
 
 
 def _scaled(other: Any, alpha: Any) -> Any:
+    """``alpha * other``; two numbers in float64."""
     if isinstance(alpha, int) and alpha == 1:
         return other
     return other * alpha if isinstance(other, (int, float)) and isinstance(alpha, (int, float)) else _core.mul(other, alpha)
@@ -224,7 +225,9 @@ def add(input: Any, other: Any, *, alpha: float = _ONE) -> Any:
     >>> tc.tensor([1.0, 2.0]).add(tc.tensor([10.0, 20.0]), alpha=2)
     tensor([21., 42.])
     """
-    return _core.add(input, other if alpha is _ONE else _scaled(other, alpha))
+    if alpha is _ONE:
+        return _core.add(input, other)
+    return together(lambda x, y: _core.add(x, _scaled(y, alpha)), input, other)
 
 
 def sub(input: Any, other: Any, *, alpha: float = _ONE) -> Any:
@@ -236,7 +239,9 @@ def sub(input: Any, other: Any, *, alpha: float = _ONE) -> Any:
     >>> tc.sub(tc.tensor([1.0, 2.0]), 1.0, alpha=0.5)
     tensor([0.5000, 1.5000])
     """
-    return _core.sub(input, other if alpha is _ONE else _scaled(other, alpha))
+    if alpha is _ONE:
+        return _core.sub(input, other)
+    return together(lambda x, y: _core.sub(x, _scaled(y, alpha)), input, other)
 
 
 @takes_arrays("input", "other")
@@ -391,7 +396,7 @@ def addcmul(input: Any, tensor1: Any, tensor2: Any, *, value: float = _ONE) -> A
     >>> tc.addcmul(tc.ones(2), tc.tensor([1.0, 2.0]), tc.tensor([3.0, 4.0]), value=0.5)
     tensor([2.5000, 5.0000])
     """
-    return add(input, _core.mul(tensor1, tensor2), alpha=value)
+    return together(lambda x, a, b: _core.add(x, _scaled(_core.mul(a, b), value)), input, tensor1, tensor2)
 
 
 @takes_arrays("input", "tensor1", "tensor2")
@@ -404,7 +409,7 @@ def addcdiv(input: Any, tensor1: Any, tensor2: Any, *, value: float = _ONE) -> A
     >>> tc.addcdiv(tc.ones(2), tc.tensor([1.0, 2.0]), tc.tensor([4.0, 4.0]), value=2)
     tensor([1.5000, 2.0000])
     """
-    return add(input, _core.div(tensor1, tensor2), alpha=value)
+    return together(lambda x, a, b: _core.add(x, _scaled(_core.div(a, b), value)), input, tensor1, tensor2)
 
 
 @takes_arrays("input", "end", "weight")
@@ -417,24 +422,27 @@ def lerp(input: Any, end: Any, weight: Any) -> Any:
     >>> tc.lerp(tc.zeros(2), tc.tensor([1.0, 2.0]), 0.25)
     tensor([0.2500, 0.5000])
     """
-    apart = _core.sub(end, input)
     number: Any = weight.item() if isinstance(weight, np.generic) else weight
-    if isinstance(number, (bool, int, float)):
-        near = -0.5 < number < 0.5
-        return _core.add(input, _core.mul(apart, number)) if near else _core.sub(end, _core.mul(apart, 1.0 - number))
-    weight = _core.as_argument(weight, input)
+    return together(_between, input, end, number if isinstance(number, (bool, int, float)) else _core.as_argument(weight, input))
+
+
+def _between(input: Any, end: Any, weight: Any) -> Any:
+    apart = _core.sub(end, input)
+    if isinstance(weight, (bool, int, float)):
+        near = -0.5 < weight < 0.5
+        return _core.add(input, _core.mul(apart, weight)) if near else _core.sub(end, _core.mul(apart, 1.0 - weight))
     from_start, from_end = _core.add(input, _core.mul(apart, weight)), _core.sub(end, _core.mul(apart, _core.sub(1.0, weight)))
     return _core.where(_core.lt(weight.detach().abs(), 0.5), from_start, from_end)
 
 
-def add_(self: Tensor, other: Any, *, alpha: float = 1) -> Tensor:
+def add_(self: Tensor, other: Any, *, alpha: float = _ONE) -> Tensor:
     """``add`` in place: the same as ``t += alpha * other``."""
-    return operator.iadd(self, _scaled(other, alpha))
+    return operator.iadd(self, other if alpha is _ONE else _scaled(beside(other, self), alpha))
 
 
-def sub_(self: Tensor, other: Any, *, alpha: float = 1) -> Tensor:
+def sub_(self: Tensor, other: Any, *, alpha: float = _ONE) -> Tensor:
     """``sub`` in place: the same as ``t -= alpha * other``."""
-    return operator.isub(self, _scaled(other, alpha))
+    return operator.isub(self, other if alpha is _ONE else _scaled(beside(other, self), alpha))
 
 
 def mul_(self: Tensor, other: Any) -> Tensor:
