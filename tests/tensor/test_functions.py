@@ -327,6 +327,16 @@ def test_angles_and_distances_of_two_dtypes_have_the_promoted_one():
             assert result.dtype == tc.float64 and result.item() == function(one.double(), y).item()
 
 
+@pytest.mark.parametrize("name, arguments", [("pow_", (0.5,)), ("clamp_", (0.5, 2.5)), ("remainder_", (0.7,)), ("lerp_", (4, 0.5))])
+def test_a_float_result_is_not_written_to_integers(name, arguments):
+    x = tc.tensor([2, 3])
+    with pytest.raises(TypeError, match="the result is float32, which cannot be written in place to a tensor of int64"):
+        getattr(x, name)(*arguments)
+    with pytest.raises(TypeError, match="the result is float32"):
+        x.div_(0.5, rounding_mode="floor")
+    assert x.tolist() == [2, 3] and x.clamp_(3, 7).tolist() == [3, 3]
+
+
 def test_index_put(rng):
     indices = np.array([2, 0, 2, 2]), np.array([1, 1, 1, 3])
     values = rng.standard_normal(4)

@@ -450,15 +450,23 @@ def mul_(self: Tensor, other: Any) -> Tensor:
     return operator.imul(self, other)
 
 
+def _written(self: Tensor, result: Tensor) -> Tensor:
+    if is_floating(result) and not is_floating(self):
+        raise TypeError(
+            f"the result is {result._dtype_name}, which cannot be written in place to a tensor of {self._dtype_name}; convert it with .float()"
+        )
+    return self.copy_(result)
+
+
 def div_(self: Tensor, other: Any, *, rounding_mode: str | None = None) -> Tensor:
     """``div`` in place: the same as ``t /= other``."""
-    return operator.itruediv(self, other) if rounding_mode is None else self.copy_(div(self, other, rounding_mode=rounding_mode))
+    return operator.itruediv(self, other) if rounding_mode is None else _written(self, div(self, other, rounding_mode=rounding_mode))
 
 
 def _in_place(name: str) -> Any:
     def call(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
         wanted = is_grad_enabled() and any(isinstance(t, Tensor) and t.requires_grad for t in (self, *args, *kwargs.values()))
-        return self.copy_(getattr(self.clone() if wanted else self, name)(*args, **kwargs))  # whose gradient needs the values before
+        return _written(self, getattr(self.clone() if wanted else self, name)(*args, **kwargs))  # whose gradient needs the values before
 
     call.__name__ = call.__qualname__ = f"{name}_"
     call.__doc__ = f"``{name}`` in place."
