@@ -117,32 +117,35 @@ def _sample(x: Any) -> Any:
     return _core.full((0,) if x.ndim else (), 0, x.dtype)
 
 
-def _sum_of_samples(operands: tuple[Any, ...]) -> Tensor:
-    """A Tensor of the dtype of the operands' sum: arrays with axes decide, before those without and before numbers."""
+def _common_dtype(operands: tuple[Any, ...]) -> Any:
+    """The dtype of the operands' sum: arrays with axes decide, before those without and before numbers."""
+    dtypes = {as_given(x).dtype for x in operands if not _is_number(x)}
+    if len(dtypes) == 1:
+        return dtypes.pop()
     samples = sorted(map(_sample, operands), key=lambda x: -np.ndim(x) if isinstance(x, Tensor) else 1)
-    return functools.reduce(_core.add, samples)
+    return functools.reduce(_core.add, samples).dtype
 
 
-def _as_computed(x: Any, like: Tensor) -> Any:
-    """`x` in the dtype that `like` is computed in, which is float32 for halves; a number as it is."""
+def _as_computed(x: Any, dtype: Any) -> Any:
+    """`x` in the dtype that a result of `dtype` is computed in, which is float32 for halves; a number as it is."""
     if _is_number(x):
         return x
-    x, dtype = as_given(x), widened(like).dtype
-    return x.to(dtype) if isinstance(x, Tensor) else x.astype(dtype, copy=False)
+    x, wide = as_given(x), np.dtype(np.float32) if dtype.itemsize == 2 else dtype
+    return x.to(wide) if isinstance(x, Tensor) else x.astype(wide, copy=False)
 
 
 def beside(x: Any, *others: Any) -> Any:
     """`x` in the dtype that it is computed in with the others; a number as it is."""
-    return x if _are_computed_as_given((x, *others)) else _as_computed(x, _sum_of_samples((x, *others)))
+    return x if _are_computed_as_given((x, *others)) else _as_computed(x, _common_dtype((x, *others)))
 
 
 def together(function: Callable[..., Any], *operands: Any) -> Any:
     """function(*operands) in the dtype that they promote to; of halves it is computed in float32 and rounded once."""
     if _are_computed_as_given(operands):
         return function(*operands)
-    like = _sum_of_samples(operands)
-    result = function(*(_as_computed(x, like) for x in operands))
-    return narrowed(result, like) if is_half(like) else result
+    dtype = _common_dtype(operands)
+    result = function(*(_as_computed(x, dtype) for x in operands))
+    return cast(result, dtype) if dtype.itemsize == 2 else result
 
 
 def rounds_once(function: Function) -> Function:

@@ -372,3 +372,55 @@ def test_products_of_halves_read_nothing_beside_their_operands(half, isa, rng, K
         window[...] = tc.tensor(rng.standard_normal(window.shape).astype(np.float32)).to(half)
     for rows in (a, a[:3]):
         assert tc.all(tc.isfinite(tc.matmul(rows, b))) and tc.all(tc.isfinite(tc.functional.linear(rows, weight)))
+
+
+FUNCTIONS = {
+    "add": lambda x, y: tc.add(x, y, alpha=0.3),
+    "sub": lambda x, y: tc.sub(x, y, alpha=-3),
+    "addcmul": lambda x, y: tc.addcmul(y, x, y, value=0.7),
+    "addcdiv": lambda x, y: tc.addcdiv(y, x, y, value=0.7),
+    "lerp": lambda x, y: tc.lerp(x, y, 0.3),
+    "round": lambda x, y: tc.round(x, decimals=2),
+    "prod": lambda x, y: tc.prod(x, 1),
+    "logsumexp": lambda x, y: tc.logsumexp(x, 1),
+    "hardsigmoid": lambda x, y: F.hardsigmoid(x),
+    "hardswish": lambda x, y: F.hardswish(x),
+    "selu": lambda x, y: F.selu(x),
+    "celu": lambda x, y: F.celu(x, 0.6),
+    "glu": lambda x, y: F.glu(x, 0),
+    "mish": lambda x, y: F.mish(x),
+    "logsigmoid": lambda x, y: F.logsigmoid(x),
+    "softsign": lambda x, y: F.softsign(x),
+    "softplus": lambda x, y: F.softplus(x, 1.3, 2.0),
+    "normalize": lambda x, y: F.normalize(x, p=1.0),
+    "cosine_similarity": lambda x, y: F.cosine_similarity(x, y),
+    "pairwise_distance": lambda x, y: F.pairwise_distance(x, y),
+    "huber_loss": lambda x, y: F.huber_loss(x, y, delta=0.7),
+    "kl_div": lambda x, y: F.kl_div(x, y.abs(), reduction="batchmean"),
+    "cosine_embedding_loss": lambda x, y: F.cosine_embedding_loss(x, y, tc.ones(40)),
+    "margin_ranking_loss": lambda x, y: F.margin_ranking_loss(x, y, x.detach().sign(), margin=0.3),
+    "triplet_margin_loss": lambda x, y: F.triplet_margin_loss(x, y, y.flip(0), swap=True),
+    "gaussian_nll_loss": lambda x, y: F.gaussian_nll_loss(x, y, y.abs(), full=True),
+}
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+@pytest.mark.parametrize("scale", [1.0, 300.0])  # beyond 255, whose square a float16 does not have
+def test_a_function_made_of_several_rounds_once(name, scale, half, rng):
+    x, y = halves(rng, half, 40, 6, scale=scale).requires_grad_(), halves(rng, half, 40, 6, scale=scale)
+    wide = x.detach().float().requires_grad_()
+    result, expected = FUNCTIONS[name](x, y), FUNCTIONS[name](wide, y.float())
+    same(result, expected)
+    (result.float() * 0.5).sum().backward()
+    (expected * 0.5).sum().backward()
+    same(x.grad, wide.grad)
+
+
+def test_what_does_not_fit_between_the_steps_of_a_function(half):
+    zeros = tc.zeros(1, 100000, dtype=half)
+    same(tc.logsumexp(zeros, 1), tc.logsumexp(zeros.float(), 1))
+    x = tc.tensor([300.0, 300.0, 2.0**-10]).to(half)
+    same(tc.prod(x), tc.prod(x.float()))
+    same(tc.round(tc.tensor([1000.5]).to(half), decimals=2), tc.tensor([1000.5]).to(half).float())
+    parameter = tc.zeros(1).add_(tc.tensor([2.0**-14]).to(half), alpha=2.0**-14)
+    assert parameter.item() == 2.0**-28

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from .. import _core
 from .._arguments import one_of, real
-from .._promotion import as_given, cast, narrowed, promote, widened
+from .._promotion import as_given, cast, promote, rounds_once
 from ..tensor_functions.elements import log_softmax, softmax
 
 __all__ = [
@@ -179,14 +179,15 @@ def softplus(input, beta: float = 1.0, threshold: float = 20.0):
     >>> tc.functional.softplus(np.array([0.0, 100.0])).round(4)
     array([  0.6931, 100.    ])
     """
-    x = as_given(input)
-    if threshold == 20.0:
-        return _core.softplus(x, beta)
-    wide = widened(x)  # e^12 is more than a float16 has
-    scaled = _core.mul(wide, beta)
+    return _core.softplus(as_given(input), beta) if threshold == 20.0 else _softplus(input, beta, threshold)
+
+
+@rounds_once
+def _softplus(x, beta: float, threshold: float):
+    scaled = _core.mul(x, beta)
     linear = _core.gt(scaled, min(threshold, 40.0))  # further up the result has the bits of x
     smooth = _core.log1p(_core.exp(_core.where(linear, 0.0, scaled)))
-    return narrowed(_core.where(linear, wide, _core.div(smooth, beta)), x)
+    return _core.where(linear, x, _core.div(smooth, beta))
 
 
 def tanh(input):
@@ -224,16 +225,19 @@ def relu6(input, inplace: bool = False):
     return hardtanh(input, 0.0, 6.0)
 
 
+@rounds_once
 def hardsigmoid(input, inplace: bool = False):
     """relu6(x + 3) / 6: a sigmoid made of straight lines."""
-    return _core.div(relu6(_core.add(as_given(input), 3.0)), 6.0)
+    return _core.div(relu6(_core.add(input, 3.0)), 6.0)
 
 
+@rounds_once
 def hardswish(input, inplace: bool = False):
     """x relu6(x + 3) / 6: ``silu`` with straight lines (Howard et al. 2019)."""
-    return _core.mul(as_given(input), hardsigmoid(input))
+    return _core.mul(input, hardsigmoid(input))
 
 
+@rounds_once
 def selu(input, inplace: bool = False):
     """1.0507 elu(x, 1.6733), which keeps mean 0 and variance 1 (Klambauer et al. 2017).
 
@@ -243,21 +247,21 @@ def selu(input, inplace: bool = False):
     >>> tc.functional.selu(np.array([-1.0, 2.0])).round(4)
     array([-1.1113,  2.1014])
     """
-    return _core.mul(_core.elu(as_given(input), 1.6732632423543772848170429916717), 1.0507009873554804934193349852946)
+    return _core.mul(_core.elu(input, 1.6732632423543772848170429916717), 1.0507009873554804934193349852946)
 
 
+@rounds_once
 def celu(input, alpha: float = 1.0, inplace: bool = False):
     """max(0, x) + min(0, alpha * (exp(x / alpha) - 1)) (Barron 2017)."""
     if real("alpha", alpha) == 0:
         raise ValueError("alpha must not be 0")
-    x = as_given(input)
     if alpha < 0:
-        negative = _core.mul(_core.sub(_core.exp(_core.div(_core.clamp_max(x, 0.0), alpha)), 1.0), alpha)
-        return _core.where(_core.le(x, 0.0), negative, x)
-    if alpha < 1:  # x / alpha may be infinite
-        negative = _core.mul(_core.elu(_core.div(_core.clamp_max(x, 0.0), alpha), 1.0), alpha)
-        return _core.where(_core.lt(0.0, x), x, negative)
-    return _core.mul(_core.elu(_core.div(x, alpha), 1.0), alpha)
+        negative = _core.mul(_core.sub(_core.exp(_core.div(_core.clamp_max(input, 0.0), alpha)), 1.0), alpha)
+        return _core.where(_core.le(input, 0.0), negative, input)
+    if alpha < 1:  # input / alpha may be infinite
+        negative = _core.mul(_core.elu(_core.div(_core.clamp_max(input, 0.0), alpha), 1.0), alpha)
+        return _core.where(_core.lt(0.0, input), input, negative)
+    return _core.mul(_core.elu(_core.div(input, alpha), 1.0), alpha)
 
 
 def prelu(input, weight):
@@ -286,6 +290,7 @@ def prelu(input, weight):
     return _core.leaky_relu(x, slope.reshape(*slope.shape[: x.ndim]) if x.ndim else slope.reshape(()))
 
 
+@rounds_once
 def glu(input, dim: int = -1):
     """a sigmoid(b), where a and b are the halves of an axis: a gated linear unit (Dauphin et al. 2017).
 
@@ -295,14 +300,14 @@ def glu(input, dim: int = -1):
     >>> tc.functional.glu(np.array([[1.0, 2.0, 0.0, 0.0]]))
     array([[0.5, 1. ]])
     """
-    x = as_given(input)
-    if x.ndim == 0 or x.shape[dim] % 2:
-        raise ValueError(f"glu halves axis {dim} of input, whose length must be even; the shape is {tuple(x.shape)}")
-    axis, half = dim % x.ndim, x.shape[dim] // 2
-    a, b = (x[(slice(None),) * axis + (part,)] for part in (slice(None, half), slice(half, None)))
+    if input.ndim == 0 or input.shape[dim] % 2:
+        raise ValueError(f"glu halves axis {dim} of input, whose length must be even; the shape is {tuple(input.shape)}")
+    axis, half = dim % input.ndim, input.shape[dim] // 2
+    a, b = (input[(slice(None),) * axis + (part,)] for part in (slice(None, half), slice(half, None)))
     return _core.mul(a, _core.sigmoid(b))
 
 
+@rounds_once
 def mish(input, inplace: bool = False):
     """x tanh(softplus(x)) (Misra 2019).
 
@@ -312,10 +317,10 @@ def mish(input, inplace: bool = False):
     >>> tc.functional.mish(np.array([0.0, 1.0])).round(4)
     array([0.    , 0.8651])
     """
-    x = as_given(input)
-    return _core.mul(x, _core.tanh(_core.softplus(x, 1.0)))
+    return _core.mul(input, _core.tanh(_core.softplus(input, 1.0)))
 
 
+@rounds_once
 def logsigmoid(input):
     """log(1 / (1 + exp(-x))), without overflow.
 
@@ -325,14 +330,13 @@ def logsigmoid(input):
     >>> tc.functional.logsigmoid(np.array([-1000.0, 0.0])).round(4)
     array([-1.000e+03, -6.931e-01])
     """
-    x = as_given(input)
-    return _core.sub(_core.minimum(x, 0.0), _core.log1p(_core.exp(_core.neg(_core.abs(x)))))
+    return _core.sub(_core.minimum(input, 0.0), _core.log1p(_core.exp(_core.neg(_core.abs(input)))))
 
 
+@rounds_once
 def softsign(input):
     """x / (1 + |x|)."""
-    x = as_given(input)
-    return _core.div(x, _core.add(_core.abs(x), 1.0))
+    return _core.div(input, _core.add(_core.abs(input), 1.0))
 
 
 def softmin(input, axis: int | None = None, *, dim: int | None = None, dtype=None):

@@ -10,7 +10,7 @@ from .. import _core
 from .._arguments import one_of, real
 from .._array_loss import as_loss
 from .._core import Tensor
-from .._promotion import as_given, narrowed, promote, widened
+from .._promotion import as_given, promote, together
 from .distances import pairwise_distance
 
 __all__ = [
@@ -117,13 +117,13 @@ def huber_loss(input, target, reduction: str = "mean", delta: float = 1.0):
     """
     if not real("delta", delta) > 0:
         raise ValueError(f"delta must be positive, got {delta}")
-    given = promote(input, target)
-    x, target = map(widened, given) if delta > 1 else given
-    if delta > 1 and delta >= math.sqrt(np.finfo(x.dtype).max):  # every finite loss is a square
-        loss = _core.mul(_core.mse_loss(x, target, reduction), 0.5)
-    else:
-        loss = _core.mul(_core.smooth_l1_loss(x, target, delta, reduction), delta)
-    return as_loss(narrowed(loss, given[0]))
+
+    def loss(x, target):
+        if delta > 1 and delta >= math.sqrt(np.finfo(x.dtype).max):  # every finite loss is a square
+            return _core.mul(_core.mse_loss(x, target, reduction), 0.5)
+        return _core.mul(_core.smooth_l1_loss(x, target, delta, reduction), delta)
+
+    return as_loss(together(loss, *promote(input, target)))
 
 
 def kl_div(input, target, reduction: str = "mean", log_target: bool = False):
@@ -150,8 +150,10 @@ def kl_div(input, target, reduction: str = "mean", log_target: bool = False):
     """
     one_of("reduction", reduction, ("none", "batchmean", "mean", "sum"))
     input, target = promote(input, target)
-    loss = _core.kl_div(input, target, "sum" if reduction == "batchmean" else reduction, log_target)
-    return as_loss(_core.div(loss, input.shape[0] if input.ndim else 1) if reduction == "batchmean" else loss)
+    if reduction != "batchmean":
+        return as_loss(_core.kl_div(input, target, reduction, log_target))
+    batch = input.shape[0] if input.ndim else 1
+    return as_loss(together(lambda x, p: _core.div(_core.kl_div(x, p, "sum", log_target), batch), input, target))
 
 
 def nll_loss(input, target, weight=None, ignore_index: int = -100, reduction: str = "mean"):
@@ -197,7 +199,7 @@ def binary_cross_entropy(input, target, weight=None, reduction: str = "mean"):
     """
     input, target, weight = promote(input, target, weight)
     if _wants_gradient(weight):
-        return _reduced(_core.mul(_core.binary_cross_entropy(input, target, None, "none"), weight), reduction)
+        return _reduced(_core.mul, reduction, _core.binary_cross_entropy(input, target, None, "none"), weight)
     return as_loss(_core.binary_cross_entropy(input, target, weight, reduction))
 
 
@@ -224,7 +226,7 @@ def binary_cross_entropy_with_logits(input, target, weight=None, reduction: str 
             ones = _core.add(_core.mul(t, 0.0), 1.0)
             slope = _core.mul(t, _core.binary_cross_entropy_with_logits(x, ones, None, None, "none"))
             losses = _core.add(losses, _core.mul(_core.sub(pos_weight, pos_weight.detach()), slope))
-        return _reduced(_core.mul(losses, weight) if weight is not None else losses, reduction)
+        return _reduced(_core.mul, reduction, losses, 1.0 if weight is None else weight)
     return as_loss(_core.binary_cross_entropy_with_logits(input, target, weight, pos_weight, reduction))
 
 
@@ -235,9 +237,13 @@ def _same_ndim(**arrays) -> None:
         raise ValueError(f"the arguments must have the same number of axes; their shapes are {shapes}")
 
 
-def _reduced(losses, reduction: str):
+def _reduced(losses, reduction: str, *given):
+    """losses(*given), their mean or their sum; of halves computed in float32."""
     one_of("reduction", reduction, ("none", "mean", "sum"))
-    return losses if reduction == "none" else as_loss(_core.mean(losses) if reduction == "mean" else _core.sum(losses))
+    if reduction == "none":
+        return together(losses, *given)
+    reduce = _core.mean if reduction == "mean" else _core.sum
+    return as_loss(together(lambda *arrays: reduce(losses(*arrays)), *given))
 
 
 def cosine_embedding_loss(input1, input2, target, margin: float = 0.0, reduction: str = "mean"):
@@ -261,18 +267,20 @@ def cosine_embedding_loss(input1, input2, target, margin: float = 0.0, reduction
     array([0., 1.])
     """
     real("margin", margin)
-    given, target = promote(input1, input2), as_given(target)
-    a, b = map(widened, given)
+    (a, b), target = promote(input1, input2), as_given(target)
     if target.ndim > 1 or not a.ndim == b.ndim == target.ndim + 1:
         raise ValueError(
             "input1 and input2 must have shape (N, D) and target (N,), or (D,) and (): their shapes are "
             f"{tuple(a.shape)}, {tuple(b.shape)} and {tuple(target.shape)}"
         )
-    lengths = (_core.add(_core.sum(_core.square(x), -1), 1e-12) for x in (a, b))
-    cosine = _core.div(_core.sum(_core.mul(a, b), -1), _core.sqrt(_core.mul(*lengths)))
-    near, far = _core.sub(1.0, cosine), _core.clamp_min(_core.sub(cosine, margin), 0.0)
-    losses = _core.where(_core.eq(target, 1), near, _core.where(_core.eq(target, -1), far, 0.0))
-    return _reduced(narrowed(losses, given[0]), reduction)
+
+    def losses(a, b):
+        lengths = (_core.add(_core.sum(_core.square(x), -1), 1e-12) for x in (a, b))
+        cosine = _core.div(_core.sum(_core.mul(a, b), -1), _core.sqrt(_core.mul(*lengths)))
+        near, far = _core.sub(1.0, cosine), _core.clamp_min(_core.sub(cosine, margin), 0.0)
+        return _core.where(_core.eq(target, 1), near, _core.where(_core.eq(target, -1), far, 0.0))
+
+    return _reduced(losses, reduction, a, b)
 
 
 def margin_ranking_loss(input1, input2, target, margin: float = 0.0, reduction: str = "mean"):
@@ -287,7 +295,11 @@ def margin_ranking_loss(input1, input2, target, margin: float = 0.0, reduction: 
     real("margin", margin)
     x1, x2, target = promote(input1, input2, target)
     _same_ndim(input1=x1, input2=x2, target=target)
-    return _reduced(_core.clamp_min(_core.sub(margin, _core.mul(target, _core.sub(x1, x2))), 0.0), reduction)
+
+    def losses(x1, x2, target):
+        return _core.clamp_min(_core.sub(margin, _core.mul(target, _core.sub(x1, x2))), 0.0)
+
+    return _reduced(losses, reduction, x1, x2, target)
 
 
 def triplet_margin_loss(
@@ -315,10 +327,14 @@ def triplet_margin_loss(
     real("margin", margin)
     anchor, positive, negative = promote(anchor, positive, negative)
     _same_ndim(anchor=anchor, positive=positive, negative=negative)
-    near, far = pairwise_distance(anchor, positive, p, eps), pairwise_distance(anchor, negative, p, eps)
-    if swap:
-        far = _core.minimum(far, pairwise_distance(positive, negative, p, eps))
-    return _reduced(_core.clamp_min(_core.add(_core.sub(near, far), margin), 0.0), reduction)
+
+    def losses(anchor, positive, negative):
+        near, far = pairwise_distance(anchor, positive, p, eps), pairwise_distance(anchor, negative, p, eps)
+        if swap:
+            far = _core.minimum(far, pairwise_distance(positive, negative, p, eps))
+        return _core.clamp_min(_core.add(_core.sub(near, far), margin), 0.0)
+
+    return _reduced(losses, reduction, anchor, positive, negative)
 
 
 def gaussian_nll_loss(input, target, var, full: bool = False, eps: float = 1e-6, reduction: str = "mean"):
@@ -353,10 +369,14 @@ def gaussian_nll_loss(input, target, var, full: bool = False, eps: float = 1e-6,
             )
     if not _core.is_traced() and bool(_core.any(_core.lt(given, 0.0))):  # a graph has no checks
         raise ValueError("var has a negative value")
-    variance = _core.maximum(given, eps)
-    if getattr(given, "requires_grad", False):  # a smaller variance gets the gradient that eps has
-        raised = _core.add(given, _core.sub(eps, given.detach()))
-        variance = _core.where(_core.lt(given.detach(), eps), raised, given)
-    difference = _core.sub(x, target)
-    losses = _core.mul(_core.add(_core.log(variance), _core.div(_core.mul(difference, difference), variance)), 0.5)
-    return _reduced(_core.add(losses, 0.5 * math.log(2 * math.pi)) if full else losses, reduction)
+
+    def losses(x, target, given):
+        variance = _core.maximum(given, eps)
+        if getattr(given, "requires_grad", False):  # a smaller variance gets the gradient that eps has
+            raised = _core.add(given, _core.sub(eps, given.detach()))
+            variance = _core.where(_core.lt(given.detach(), eps), raised, given)
+        difference = _core.sub(x, target)
+        loss = _core.mul(_core.add(_core.log(variance), _core.div(_core.mul(difference, difference), variance)), 0.5)
+        return _core.add(loss, 0.5 * math.log(2 * math.pi)) if full else loss
+
+    return _reduced(losses, reduction, x, target, given)

@@ -356,9 +356,8 @@ def round(input: Any, decimals: int = 0) -> Any:
     if (decimals := integer("decimals", decimals)) == 0:
         return _core.round(input)
     scale = 10.0 ** builtins.abs(decimals)
-    if decimals > 0:
-        return _core.div(_core.round(_core.mul(input, scale)), scale)
-    return _core.mul(_core.round(_core.div(input, scale)), scale)
+    there, back = (_core.mul, _core.div) if decimals > 0 else (_core.div, _core.mul)
+    return together(lambda x: back(_core.round(there(x, scale)), scale), input)
 
 
 def is_tensor(obj: Any) -> bool:

@@ -8,7 +8,7 @@ import numpy as np
 
 from .. import _core
 from .._core import Tensor
-from .._promotion import cast, is_floating, is_half
+from .._promotion import cast, is_floating, is_half, narrowed, widened
 from ._calls import axes_of, axis_of, kept, takes_arrays
 
 _INFINITY = float("inf")
@@ -341,6 +341,7 @@ def logsumexp(input: Any, dim: Any = None, keepdim: bool = False, *, axis: Any =
     axes = tuple(range(input.ndim)) if axes is None or axes == () else axes[: input.ndim]
     if any(input.shape[a] == 0 for a in axes):
         return _core.log(_core.sum(input, axis=axes, keepdims=keep))
+    x, input = input, widened(input)
     top = _core.max(input.detach(), axis=axes, keepdims=True)
     top = _core.where(_core.lt(top.abs(), _INFINITY), top, 0.0)
     total = _core.sum(_core.exp(_core.sub(input, top)), axis=axes, keepdims=keep)
@@ -348,14 +349,16 @@ def logsumexp(input: Any, dim: Any = None, keepdim: bool = False, *, axis: Any =
         top = top.reshape(total.shape)
     if total.requires_grad:
         none = _core.eq(total.detach(), 0.0)
-        return _core.add(_core.where(none, -_INFINITY, _core.log(_core.where(none, 1.0, total))), top)
-    return _core.add(_core.log(total), top)
+        return narrowed(_core.add(_core.where(none, -_INFINITY, _core.log(_core.where(none, 1.0, total))), top), x)
+    return narrowed(_core.add(_core.log(total), top), x)
 
 
 def _product(x: Tensor, axis: int) -> Tensor:
     """x multiplied up along the axis, which stays with length 1: halves by halves, so that zeros have their gradients."""
     if x.shape[axis] == 0:
         return _core.add(_core.sum(x, axis, True), 1)
+    if is_half(x):
+        return _product(x.float(), axis).to(x._dtype_name)
     while (length := x.shape[axis]) > 1:
         half = length // 2
         pairs = _core.mul(x.narrow(axis, 0, half), x.narrow(axis, half, half))
