@@ -174,6 +174,7 @@ def test_new_tensors_take_dtype_and_device_from_another():
     x = tc.ones(2, dtype="float16")
     for made in (
         x.new_zeros(2, 3),
+        x.new_zeros(size=(2, 3)),
         x.new_ones((2, 3)),
         x.new_empty(2, 3),
         x.new_full((2, 3), 7),

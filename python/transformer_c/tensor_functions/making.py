@@ -69,19 +69,25 @@ def eye(n: int, m: int | None = None, *, dtype: Any = None, device: str | None =
     return result.requires_grad_() if requires_grad else result
 
 
-def new_empty(self: Tensor, *size: Any, dtype: Any = None, device: str | None = None, requires_grad: bool = False) -> Tensor:
+def new_empty(
+    self: Tensor, *lengths: Any, size: Any = None, dtype: Any = None, device: str | None = None, requires_grad: bool = False
+) -> Tensor:
     """A Tensor of uninitialised memory, with the dtype and device of this one unless others are given."""
-    return empty(*size, dtype=dtype or self._dtype_name, device=device or self.device, requires_grad=requires_grad)
+    return empty(*lengths, size=size, dtype=dtype or self._dtype_name, device=device or self.device, requires_grad=requires_grad)
 
 
-def new_zeros(self: Tensor, *size: Any, dtype: Any = None, device: str | None = None, requires_grad: bool = False) -> Tensor:
+def new_zeros(
+    self: Tensor, *lengths: Any, size: Any = None, dtype: Any = None, device: str | None = None, requires_grad: bool = False
+) -> Tensor:
     """Zeros, with the dtype and device of this Tensor unless others are given."""
-    return zeros(*size, dtype=dtype or self._dtype_name, device=device or self.device, requires_grad=requires_grad)
+    return zeros(*lengths, size=size, dtype=dtype or self._dtype_name, device=device or self.device, requires_grad=requires_grad)
 
 
-def new_ones(self: Tensor, *size: Any, dtype: Any = None, device: str | None = None, requires_grad: bool = False) -> Tensor:
+def new_ones(
+    self: Tensor, *lengths: Any, size: Any = None, dtype: Any = None, device: str | None = None, requires_grad: bool = False
+) -> Tensor:
     """Ones, with the dtype and device of this Tensor unless others are given."""
-    return ones(*size, dtype=dtype or self._dtype_name, device=device or self.device, requires_grad=requires_grad)
+    return ones(*lengths, size=size, dtype=dtype or self._dtype_name, device=device or self.device, requires_grad=requires_grad)
 
 
 def new_full(self: Tensor, size: Any, fill_value: Any, dtype: Any = None, device: str | None = None, requires_grad: bool = False) -> Tensor:
