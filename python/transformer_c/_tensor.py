@@ -695,7 +695,7 @@ def flip(input, dims: int | Sequence[int]):
     Returns
     -------
     Tensor or ndarray
-        A Tensor is a copy; ``x[::-1]`` is a view.
+        A copy; ``x[::-1]`` is a view.
 
     Examples
     --------
@@ -705,7 +705,8 @@ def flip(input, dims: int | Sequence[int]):
     """
     if isinstance(input, Tensor):
         return input.flip(dims)
-    return np.flip(numbers_of(input), dims if isinstance(dims, int) else tuple(dims))
+    x = numbers_of(input)
+    return np.flip(x, dims if isinstance(dims, int) else tuple(dims)).astype(x.dtype.newbyteorder("="))
 
 
 __all__ = [

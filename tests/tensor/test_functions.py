@@ -306,6 +306,13 @@ def test_numbers_times_alpha_are_float64():
     assert x.add(0.6, alpha=2).item() == tc.sub(x, -0.6, alpha=2).item() == x.add_(0.6, alpha=2).item() == 1.2
 
 
+def test_what_is_flipped_is_a_copy():
+    x = np.arange(3, dtype=">f8")
+    result = tc.flip(x, (0,))
+    result[0] = 7.0
+    assert result.tolist() == [7, 1, 0] and x.tolist() == [0, 1, 2] and result.dtype.isnative
+
+
 def test_factors_are_applied_in_the_dtype_of_the_result():
     """Not in that of the arguments that they belong to, where 2 * 200 would be 144."""
     small, x = tc.tensor([200], dtype="uint8"), tc.tensor([1.0])
