@@ -51,16 +51,21 @@ def _common(dtypes: set[np.dtype]) -> np.dtype:
     return np.result_type(np.float32, *others) if halves else np.result_type(*dtypes)
 
 
+def _is_number(x: Any) -> bool:
+    return isinstance(x, (bool, int, float, np.generic))
+
+
 def promote(*arrays: Any) -> tuple[Any, ...]:
-    """ndarrays in the promoted floating dtype of all arguments; Tensors and None are returned unchanged."""
+    """ndarrays in the promoted floating dtype of all arguments, numbers in that of the others; Tensors and None are returned unchanged."""
     for a in arrays:
         if a is not None and not isinstance(a, Tensor):
             break
     else:
         return arrays
     given = [a if a is None else as_given(a) for a in arrays]
-    dtypes = {a.dtype for a in given if a is not None}
-    if len(dtypes) < 2 or not all(map(_is_floating_dtype, dtypes)):
+    dtypes = {g.dtype for a, g in zip(arrays, given, strict=True) if g is not None and not _is_number(a)}
+    dtypes = dtypes or {g.dtype for g in given if g is not None}
+    if not all(map(_is_floating_dtype, dtypes)):
         return tuple(given)
     tensors = {a.dtype for a in given if isinstance(a, Tensor)}
     if len(tensors) > 1:
@@ -88,11 +93,7 @@ def narrowed(y: Any, like: Any) -> Any:
     """`y` in the dtype of `like`."""
     if y.dtype == like.dtype or not _is_floating_dtype(like.dtype):
         return y
-    return y.to(like.dtype) if isinstance(y, Tensor) else y.astype(like.dtype)
-
-
-def _is_number(x: Any) -> bool:
-    return isinstance(x, (bool, int, float, np.generic))
+    return y.to(like.dtype) if isinstance(y, Tensor) else y.astype(like.dtype.newbyteorder("="), copy=False)
 
 
 def _are_computed_as_given(operands: tuple[Any, ...]) -> bool:
@@ -119,7 +120,7 @@ def _sample(x: Any) -> Any:
 
 def _common_dtype(operands: tuple[Any, ...]) -> Any:
     """The dtype of the operands' sum: arrays with axes decide, before those without and before numbers."""
-    dtypes = {as_given(x).dtype for x in operands if not _is_number(x)}
+    dtypes = {as_given(x).dtype.newbyteorder("=") for x in operands if not _is_number(x)}
     if len(dtypes) == 1:
         return dtypes.pop()
     samples = sorted(map(_sample, operands), key=lambda x: -np.ndim(x) if isinstance(x, Tensor) else 1)

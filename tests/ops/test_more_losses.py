@@ -351,3 +351,17 @@ def test_layers_are_those_of_pytorch(name, rng):
             np.testing.assert_allclose(a.grad.numpy(), b.grad.numpy(), rtol=rtol, atol=1e-14)
     assert repr(ours) == repr(theirs)
     np.testing.assert_allclose(ours(*(arrays[k] for k in given)), y.detach().numpy(), rtol=1e-12)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", ">f4"])
+def test_numbers_among_arrays_do_not_change_the_dtype(dtype):
+    x = np.array([[0.25, 0.5], [0.75, 0.125]], dtype)
+    for function, number in (
+        (lambda n: F.binary_cross_entropy(x, x, weight=n), 2.0),
+        (lambda n: F.binary_cross_entropy_with_logits(x, x, pos_weight=n), 3),
+        (lambda n: F.gaussian_nll_loss(x, x, n if np.ndim(n) == 0 else np.full_like(x, n)), np.float64(0.5)),
+        (lambda n: F.prelu(-x, n), 0.25),
+    ):
+        result = function(number)
+        assert result.dtype == np.dtype(dtype).newbyteorder("=")
+        np.testing.assert_array_equal(result, function(np.full((1,), number, x.dtype)))

@@ -287,7 +287,7 @@ def prelu(input, weight):
         if slope.shape[0] != channels:
             raise ValueError(f"weight has {slope.shape[0]} slopes but input {tuple(x.shape)} has {channels} channels")
         slope = slope.reshape(-1, *[1] * (x.ndim - 2)) if x.ndim > 1 else slope
-    return _core.leaky_relu(x, slope.reshape(*slope.shape[: x.ndim]) if x.ndim else slope.reshape(()))
+    return _core.leaky_relu(x, slope.reshape(tuple(slope.shape)[: x.ndim]))
 
 
 @rounds_once
