@@ -39,6 +39,14 @@ TC_INLINE vreal smooth_slope(vreal d, vreal p)
     return v_select(v_le(p, v_abs(d)), v_sign(d), inside);
 }
 
+/* (1 - t) sigmoid(x) - p t sigmoid(-x), both of one exponential, and neither as a difference from 1. */
+TC_INLINE vreal logit_slope(vreal x, vreal t, vreal p)
+{
+    const vmask is_negative = v_lt(x, v_zero());
+    const vreal z = v_exp_weight(-v_abs(x));
+    return ((one() - t) * v_select(is_negative, z, one()) - p * t * v_select(is_negative, one(), z)) / (one() + z);
+}
+
 TC_INLINE vreal slope_of_input(int function, vreal x, vreal t, vreal p)
 {
     switch (function) {
@@ -47,7 +55,7 @@ TC_INLINE vreal slope_of_input(int function, vreal x, vreal t, vreal p)
     case TC_LOSS_SMOOTH: return smooth_slope(x - t, p);
     case TC_LOSS_DIVERGENCE: return -t;
     case TC_LOSS_DIVERGENCE_LOG: return -exp_of(t);
-    default: return (one() - t) * v_sigmoid(x) - p * t * v_sigmoid(-x); /* without a difference of numbers near 1 */
+    default: return logit_slope(x, t, p);
     }
 }
 

@@ -39,6 +39,13 @@ template <class Real> __device__ __forceinline__ Real loss_of(int function, Real
 // Of the smoothed absolute value of d; a NaN stays one, except with p = 0, as in PyTorch.
 template <class Real> __device__ __forceinline__ Real smooth_slope(Real d, Real p) { return p <= v_abs(d) || p == 0 ? v_sign(d) : d / p; }
 
+// (1 - t) sigmoid(x) - p t sigmoid(-x), both of one exponential, and neither as a difference from 1.
+template <class Real> __device__ __forceinline__ Real logit_slope(Real x, Real t, Real p)
+{
+    const Real z = real_exp(-v_abs(x));
+    return quotient((1 - t) * (x < 0 ? z : Real(1)) - p * t * (x < 0 ? Real(1) : z), 1 + z);
+}
+
 template <class Real> __device__ __forceinline__ Real slope_of_input(int function, Real x, Real t, Real p)
 {
     switch (function) {
@@ -47,7 +54,7 @@ template <class Real> __device__ __forceinline__ Real slope_of_input(int functio
     case TC_LOSS_SMOOTH: return smooth_slope(x - t, p);
     case TC_LOSS_DIVERGENCE: return -t;
     case TC_LOSS_DIVERGENCE_LOG: return -real_exp(t);
-    default: return (1 - t) * v_sigmoid(x) - p * t * v_sigmoid(-x); // without a difference of numbers near 1
+    default: return logit_slope(x, t, p);
     }
 }
 
