@@ -32,18 +32,28 @@ typedef struct job {
     int64_t items;
     bool has_scratch;
     long item_microseconds;
+    bool needs_help;          /* the caller does not end its first range before another thread has begun one */
     int *times;               /* how often each item was done; plain, so that the thread sanitizer sees two at one item */
     atomic_int ranges, wrong; /* ranges that were empty, outside, or with a scratch that is shared or misaligned */
     atomic_int by_others;     /* ranges on another thread than the caller's */
     pthread_t caller;
 } job;
 
+/* However long a busy machine takes to give that thread a core, within ten seconds. */
+static void wait_for_help(job *j)
+{
+    for (int i = 0; i < 10000 && atomic_load(&j->by_others) == 0; i++) sleep_microseconds(1000);
+}
+
 static void note(const void *args, int64_t begin, int64_t end, void *scratch)
 {
     job *j = *(job *const *)args;
     atomic_fetch_add(&j->ranges, 1);
     if (begin >= end || begin < 0 || end > j->items) atomic_fetch_add(&j->wrong, 1);
-    if (!pthread_equal(pthread_self(), j->caller)) atomic_fetch_add(&j->by_others, 1);
+    if (!pthread_equal(pthread_self(), j->caller))
+        atomic_fetch_add(&j->by_others, 1);
+    else if (j->needs_help)
+        wait_for_help(j);
     if (j->has_scratch ? (uintptr_t)scratch % TC_ALIGNMENT != 0 || !scratch : scratch != NULL) atomic_fetch_add(&j->wrong, 1);
     if (j->has_scratch) memset(scratch, (int)(begin % 251), SCRATCH);
     for (int64_t i = begin; i < end; i++) {
@@ -98,7 +108,7 @@ static void others_help(void)
     int times[64];
     for (int count = 1; count <= 3; count++) {
         set_threads(count);
-        job j = {.items = 64, .times = times, .item_microseconds = 500};
+        job j = {.items = 64, .times = times, .needs_help = count > 1};
         check_once_each(&j, LARGE_COST);
         if (count == 1)
             CHECK_EQUAL(atomic_load(&j.by_others), 0);
@@ -169,7 +179,7 @@ static void nested_calls(void)
     }
     int times[64];
     set_threads(2);
-    job j = {.items = 64, .times = times, .item_microseconds = 500};
+    job j = {.items = 64, .times = times, .needs_help = true};
     check_once_each(&j, LARGE_COST);
     CHECK(atomic_load(&j.by_others) > 0); /* the caller is not taken for a nested one for ever */
 }
@@ -292,9 +302,10 @@ static void workers_come_and_go(void)
 static void use_pool(void)
 {
     int times[64];
-    job j = {.items = 64, .times = times, .has_scratch = true, .item_microseconds = 200};
+    job j = {.items = 64, .times = times, .has_scratch = true};
     for (int count = 3; count >= 1; count--) {
         set_threads(count);
+        j.needs_help = count > 1;
         check_once_each(&j, LARGE_COST);
         CHECK_EQUAL(atomic_load(&j.by_others) > 0, count > 1);
     }
@@ -482,11 +493,12 @@ static void interrupts(void)
 {
     static int times[MOST_ITEMS];
     tc_error err;
-    job j = {.items = 300, .has_scratch = true, .item_microseconds = 2000, .times = times};
+    job j = {.items = 300, .has_scratch = true, .times = times};
     tc_set_interrupt_check(look);
     for (int count = 1; count <= 4; count++) {
         set_threads(count);
         int64_t done = 0, twice = 0;
+        j.item_microseconds = 8000; /* 600 ms or more, if nothing stopped it after some 100 */
         CHECK_EQUAL(start_interruptible(&j, 2, &err), TC_ERROR_CALLBACK);
         CHECK_TEXT(err.message, "interrupted");
         for (int64_t i = 0; i < j.items; i++) done += times[i] == 1, twice += times[i] > 1;
@@ -494,6 +506,7 @@ static void interrupts(void)
         CHECK(done > 0 && done < j.items);
         CHECK_EQUAL(atomic_load(&looks), 2);
         CHECK(pthread_equal(looker, pthread_self()));
+        j.item_microseconds = 1000;
         CHECK_EQUAL(start_interruptible(&j, 0, &err), TC_OK);
         done = 0;
         for (int64_t i = 0; i < j.items; i++) done += times[i] == 1;
