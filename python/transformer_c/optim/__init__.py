@@ -4,9 +4,10 @@ from typing import TYPE_CHECKING
 
 from .._names import hooks
 from . import lr_scheduler
+from .algorithms import SGD, Adam, AdamW, RMSprop
 from .gradients import clip_grad_norm_, clip_grad_value_
 from .lr_scheduler import CosineWarmupScheduler, LambdaLR
-from .optimizer import SGD, Adam, AdamW, Optimizer, RMSprop
+from .optimizer import Optimizer
 
 __all__ = [
     "SGD",

@@ -1,4 +1,4 @@
-"""All gradients of a model at once: their norm, clipping and scaling."""
+"""Gradients in the form that kernels take, clipping and scaling."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from .._promotion import is_half
 from .._tensor import no_grad
 
 # Compared as objects: the name of a dtype is built anew on every access, which would cost more than a small step.
-FLOAT32, _FLOAT64 = np.dtype(np.float32), np.dtype(np.float64)
+FLOAT32, FLOAT64 = np.dtype(np.float32), np.dtype(np.float64)
 
 
-def ready(gradient: Tensor, dtype: np.dtype) -> Tensor:
+def for_kernel(gradient: Tensor, dtype: np.dtype) -> Tensor:
     """`gradient` in the form that the core takes: contiguous, in the dtype of the computation or, where that is float32, in halves."""
     fits = gradient.dtype == dtype or (dtype == FLOAT32 and is_half(gradient))
     if fits and gradient.is_contiguous():
@@ -26,7 +26,7 @@ def ready(gradient: Tensor, dtype: np.dtype) -> Tensor:
     return gradient.to(dtype).contiguous()
 
 
-def by_kernel(parameters) -> list[list[Tensor]]:
+def _gradients(parameters) -> list[list[Tensor]]:
     """The gradients, in groups that one kernel takes."""
     if hasattr(parameters, "parameters"):
         raise TypeError("expected an iterable of parameters, not a module; pass its .parameters()")
@@ -50,9 +50,9 @@ def by_kernel(parameters) -> list[list[Tensor]]:
 def _in_place(function: Callable[..., Any], gradients: list[Tensor], *options: float | Tensor) -> Any:
     """The result of a function that writes to the gradients; strided ones go through a copy."""
     with no_grad():
-        dense = [g if g.is_contiguous() else ready(g, _wide(g)) for g in gradients]
-        result = function(dense, *options)
-        for gradient, written in zip(gradients, dense, strict=True):
+        ready = [g if g.is_contiguous() else for_kernel(g, _wide(g)) for g in gradients]
+        result = function(ready, *options)
+        for gradient, written in zip(gradients, ready, strict=True):
             if written is not gradient:
                 gradient.copy_(written)
     return result
@@ -94,12 +94,12 @@ def clip_grad_norm_(
     norm_type = float(norm_type)
     if not norm_type > 0:
         raise ValueError(f"norm_type must be above 0, got {norm_type}")
-    kinds = by_kernel(parameters)
+    kinds = _gradients(parameters)
     if len(kinds) == 1 and not error_if_nonfinite:
         if isinstance(max_norm, Tensor) and max_norm.device == kinds[0][0].device:
             return _in_place(_core.gradient_clip, kinds[0], math.inf, norm_type, max_norm)
         return _in_place(_core.gradient_clip, kinds[0], max_norm, norm_type)
-    norms = [_core.gradient_norm([ready(g, _wide(g)) for g in gradients], norm_type) for gradients in kinds]
+    norms = [_core.gradient_norm([for_kernel(g, _wide(g)) for g in gradients], norm_type) for gradients in kinds]
     total = float(np.max(norms, initial=0.0)) if math.isinf(norm_type) else sum(n**norm_type for n in norms) ** (1 / norm_type)
     if len(norms) == 1:
         total = norms[0]
@@ -113,7 +113,7 @@ def clip_grad_norm_(
 
 def _wide(gradient: Tensor) -> np.dtype:
     """The dtype in which a gradient's norm is computed."""
-    return _FLOAT64 if gradient.dtype == _FLOAT64 else FLOAT32
+    return FLOAT64 if gradient.dtype == FLOAT64 else FLOAT32
 
 
 def clip_grad_value_(parameters, clip_value: float, foreach: bool | None = None) -> None:
@@ -127,14 +127,14 @@ def clip_grad_value_(parameters, clip_value: float, foreach: bool | None = None)
         Without effect, as for ``clip_grad_norm_``.
     """
     not_negative("clip_value", clip_value)
-    for gradients in by_kernel(parameters):
+    for gradients in _gradients(parameters):
         _in_place(_core.gradient_scale, gradients, 1.0, float(clip_value))
 
 
 def scale_finite(parameters, factor: float) -> bool | None:
     """Multiplies all gradients by `factor` and says whether they were finite; None where there are none. The host waits for a GPU."""
-    kinds = by_kernel(parameters)
-    norms = [_core.gradient_norm([ready(g, _wide(g)) for g in gradients], math.inf) for gradients in kinds]
+    kinds = _gradients(parameters)
+    norms = [_core.gradient_norm([for_kernel(g, _wide(g)) for g in gradients], math.inf) for gradients in kinds]
     for gradients in kinds:
         _in_place(_core.gradient_scale, gradients, factor, math.inf)
     return all(map(math.isfinite, norms)) if kinds else None

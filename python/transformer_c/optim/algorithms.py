@@ -1,0 +1,143 @@
+"""Optimizers with the update rules and defaults of torch.optim."""
+
+from __future__ import annotations
+
+from .. import _core
+from .._names import explained
+from .optimizer import Optimizer
+
+_HINTS = {"learning_rate": "lr=", "beta_1": "betas=", "beta_2": "betas=", "epsilon": "eps=", "clipnorm": "tc.nn.utils.clip_grad_norm_"}
+
+
+class SGD(Optimizer):
+    """Stochastic gradient descent, with momentum (Sutskever et al. 2013).
+
+    Parameters
+    ----------
+    params : iterable of Parameter, or of dicts
+    lr : float, default 1e-3
+    momentum, dampening, weight_decay : float, default 0
+    nesterov, maximize : bool
+    foreach, fused, capturable : bool, optional
+        PyTorch's names, without effect: a step is one pass over all parameters, and every step may be in a function of ``tc.cuda.graph``.
+
+    Examples
+    --------
+    >>> import transformer_c as tc
+    >>> p = tc.nn.Parameter([1.0])
+    >>> optimizer = tc.optim.SGD([p], lr=0.5)
+    >>> (p * p).sum().backward()
+    >>> optimizer.step()
+    >>> p.tolist()
+    [0.0]
+    """
+
+    _counts_from = "momentum_buffer"  # the first one is not dampened
+
+    @explained(_HINTS)
+    def __init__(self, params, lr: float = 1e-3, momentum: float = 0.0, dampening: float = 0.0, weight_decay: float = 0.0, nesterov: bool = False, *,
+                 maximize: bool = False, foreach: bool | None = None, fused: bool | None = None, capturable: bool = False) -> None:  # fmt: skip
+        if nesterov and (momentum <= 0 or dampening != 0):
+            raise ValueError("nesterov needs a momentum above 0 and no dampening")
+        super().__init__(
+            params, dict(lr=lr, momentum=momentum, dampening=dampening, weight_decay=weight_decay, nesterov=nesterov, maximize=maximize)
+        )
+
+    def _states_of(self, group):
+        return ("momentum_buffer",) if group["momentum"] else ()
+
+    def _step_group(self, group, values, gradients, states, t, halves):
+        _core.sgd_step(
+            values, gradients, states.get("momentum_buffer"), group["lr"], group["momentum"], group["dampening"], group["weight_decay"],
+            group["nesterov"], group["maximize"], t == 1, halves,
+        )  # fmt: skip
+
+
+class Adam(Optimizer):
+    """Adam (Kingma & Ba 2015, algorithm 1), optionally AMSGrad (Reddi et al. 2018).
+
+    Parameters
+    ----------
+    params : iterable of Parameter, or of dicts
+    lr : float, default 1e-3
+    betas : (float, float), default (0.9, 0.999)
+    eps : float, default 1e-8
+    weight_decay : float, default 0
+        Added to the gradient, as L2 regularisation.
+    amsgrad, maximize : bool
+    foreach, fused, capturable : bool, optional
+        Without effect, as for ``SGD``.
+
+    Examples
+    --------
+    >>> import transformer_c as tc
+    >>> layer = tc.nn.Linear(2, 1)
+    >>> optimizer = tc.optim.Adam(layer.parameters(), lr=1e-2)
+    >>> optimizer.param_groups[0]["lr"]
+    0.01
+    """
+
+    _decoupled = False
+
+    @explained(_HINTS)
+    def __init__(self, params, lr: float = 1e-3, betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8, weight_decay: float = 0.0,
+                 amsgrad: bool = False, *, maximize: bool = False, foreach: bool | None = None, fused: bool | None = None, capturable: bool = False) -> None:  # fmt: skip
+        super().__init__(params, dict(lr=lr, betas=betas, eps=eps, weight_decay=weight_decay, amsgrad=amsgrad, maximize=maximize))
+
+    def _states_of(self, group):
+        return ("exp_avg", "exp_avg_sq", "max_exp_avg_sq") if group["amsgrad"] else ("exp_avg", "exp_avg_sq")
+
+    def _step_group(self, group, values, gradients, states, t, halves):
+        beta1, beta2 = group["betas"]
+        _core.adam_step(
+            values, gradients, states["exp_avg"], states["exp_avg_sq"], states.get("max_exp_avg_sq"), t, group["lr"], beta1, beta2,
+            group["eps"], group["weight_decay"], self._decoupled, group["maximize"], halves,
+        )  # fmt: skip
+
+
+class AdamW(Adam):
+    """Adam with decoupled weight decay (Loshchilov & Hutter 2019, algorithm 2). Parameters as for ``Adam``; `weight_decay` is 0.01."""
+
+    _decoupled = True
+
+    @explained(_HINTS)
+    def __init__(self, params, lr: float = 1e-3, betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8, weight_decay: float = 1e-2,
+                 amsgrad: bool = False, *, maximize: bool = False, foreach: bool | None = None, fused: bool | None = None, capturable: bool = False) -> None:  # fmt: skip
+        super().__init__(params, lr, betas, eps, weight_decay, amsgrad, maximize=maximize)
+
+
+class RMSprop(Optimizer):
+    """RMSprop (Hinton, lecture 6e), optionally centered (Graves 2013).
+
+    Parameters
+    ----------
+    params : iterable of Parameter, or of dicts
+    lr : float, default 1e-2
+    alpha : float, default 0.99
+        Keras calls it rho; its default is 0.9.
+    eps : float, default 1e-8
+    weight_decay, momentum : float, default 0
+    centered, maximize : bool
+    foreach, fused, capturable : bool, optional
+        Without effect, as for ``SGD``.
+    eps_inside_sqrt : bool, default False
+        True divides by sqrt(v + eps), as Keras does; False divides by sqrt(v) + eps.
+    """
+
+    @explained(_HINTS)
+    def __init__(self, params, lr: float = 1e-2, alpha: float = 0.99, eps: float = 1e-8, weight_decay: float = 0.0, momentum: float = 0.0,
+                 centered: bool = False, *, maximize: bool = False, foreach: bool | None = None, fused: bool | None = None, capturable: bool = False, eps_inside_sqrt: bool = False) -> None:  # fmt: skip
+        super().__init__(
+            params,
+            dict(lr=lr, momentum=momentum, alpha=alpha, eps=eps, centered=centered, weight_decay=weight_decay, maximize=maximize,
+                 eps_inside_sqrt=eps_inside_sqrt),
+        )  # fmt: skip
+
+    def _states_of(self, group):
+        return ("square_avg", *(["momentum_buffer"] if group["momentum"] else []), *(["grad_avg"] if group["centered"] else []))
+
+    def _step_group(self, group, values, gradients, states, t, halves):
+        _core.rmsprop_step(
+            values, gradients, states["square_avg"], states.get("momentum_buffer"), states.get("grad_avg"), group["lr"], group["alpha"],
+            group["eps"], group["weight_decay"], group["momentum"], group["eps_inside_sqrt"], group["maximize"], halves,
+        )  # fmt: skip
