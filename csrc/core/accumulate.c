@@ -4,7 +4,6 @@
 #include "../kernels/add_in_place.h"
 #include "backend.h"
 #include "copy.h"
-#include "dtype.h"
 #include "own.h"
 
 static tc_status add_contiguous(tc_tensor *to, const tc_tensor *from, tc_error *err)

@@ -1,8 +1,6 @@
 /* tensor.c: storages and views of them. */
 #include "tensor.h"
 
-#include <inttypes.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "allocator.h"

@@ -1,6 +1,5 @@
 /* pad.c: axes made longer by one value, or shorter. Nothing is saved: the gradient is dy with the opposite padding. */
 #include <inttypes.h>
-#include <limits.h>
 #include <math.h>
 #include <string.h>
 
