@@ -513,6 +513,8 @@ def test_the_documented_code_runs(tmp_path, monkeypatch):
 
 def test_the_documented_commands_parse():
     text = "".join((ROOT / name).read_text() for name in ("docs/training.md", "docs/models.md", "README.md"))
-    for line in re.findall(r"^python -m transformer_c ([^#\n]*)", text, re.M):
+    commands = re.findall(r"^python -m transformer_c ([^#\n]*)", text, re.M)
+    assert len(commands) > 10
+    for line in commands:
         if not line.startswith("bench"):
             cli.parser().parse_args(line.split())
