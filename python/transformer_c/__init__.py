@@ -14,11 +14,12 @@ import importlib
 import sys
 from typing import TYPE_CHECKING
 
-from . import _names, _pytorch_names, _tensor, cuda, dtypes, functional, nn, ops, random, tensor_functions
+from . import _names, _pytorch_names, _recording, _tensor, cuda, dtypes, functional, nn, ops, random, tensor_functions
 from . import functional as F
 from ._autocast import autocast
 from ._core import Generator, Tensor, argmax, argsort, cos, sin, tanh
 from ._pytorch_names import *  # noqa: F403
+from ._recording import *  # noqa: F403
 from ._tensor import *  # noqa: F403
 from ._version import __version__
 from .config import get_float32_precision, get_num_threads, set_float32_precision, set_num_threads, show_config
@@ -149,6 +150,7 @@ __all__ = [
     "tanh",
 ]
 __all__ += _pytorch_names.__all__
+__all__ += _recording.__all__
 __all__ += _tensor.__all__
 __all__ += dtypes.__all__
 __all__ += random.__all__

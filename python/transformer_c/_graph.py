@@ -12,7 +12,7 @@ from . import _core
 from ._core import Tensor
 from ._fork_lock import ForkLock
 from ._nested import map_nested
-from ._tensor import is_grad_enabled, no_grad
+from ._recording import is_grad_enabled, no_grad
 
 _AUTOCAST = [
     "without autocast",

@@ -8,7 +8,7 @@ from typing import Any
 
 from ._core import Tensor
 from ._evaluating import evaluating
-from ._tensor import no_grad
+from ._recording import no_grad
 from .nn import Module
 from .nn.module_hooks import around
 

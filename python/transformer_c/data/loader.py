@@ -14,7 +14,7 @@ import numpy as np
 
 from .._arguments import all_of, count
 from .._names import explained
-from .._tensor import enable_grad, is_grad_enabled, no_grad
+from .._recording import enable_grad, is_grad_enabled, no_grad
 from ..random import Generator, as_generator, drawing_from, one_source
 from .collate import default_collate
 from .datasets import IterableDataset

@@ -13,7 +13,7 @@ import numpy as np
 from .._core import Tensor
 from .._frames import is_array, numbers_of
 from .._nested import holds
-from .._tensor import no_grad
+from .._recording import no_grad
 from ..nn import Module
 from .tracing import ExportError, Trace, Tracer, traced
 

@@ -13,7 +13,8 @@ import numpy as np
 from .. import nn
 from .._core import Tensor
 from .._names import explained
-from .._tensor import as_tensor, cat, no_grad
+from .._recording import no_grad
+from .._tensor import as_tensor, cat
 from ..checkpoint import CheckpointError
 from ..checkpoint.safetensors_file import release
 from .architectures import ARCHITECTURES

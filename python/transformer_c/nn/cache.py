@@ -10,7 +10,8 @@ from .. import _core
 from .._arguments import count
 from .._core import Tensor
 from .._graph import refuse
-from .._tensor import as_tensor, cat, empty, is_grad_enabled
+from .._recording import is_grad_enabled
+from .._tensor import as_tensor, cat, empty
 
 
 class _State(NamedTuple):

@@ -12,7 +12,8 @@ from .. import random as _random
 from .._arguments import all_of, real
 from .._core import Tensor
 from .._names import hooks
-from .._tensor import no_grad, where
+from .._recording import no_grad
+from .._tensor import where
 from .parameter import skipping
 
 

@@ -13,7 +13,8 @@ from .._arguments import all_of, array, count, integer, one_of, probability, rea
 from .._core import Tensor
 from .._names import explained
 from .._promotion import cast_input
-from .._tensor import as_tensor, empty, no_grad, ones, zeros
+from .._recording import no_grad
+from .._tensor import as_tensor, empty, ones, zeros
 from . import init
 from .module import Module
 from .module_hooks import Hooked

@@ -18,7 +18,8 @@ from .._array_loss import as_loss
 from .._core import Tensor
 from .._frames import as_array, is_array, is_frame, is_numbers, numbers_of
 from .._nested import holds, map_nested
-from .._tensor import as_tensor, drop_gradients, no_grad, tensor
+from .._recording import drop_gradients, no_grad
+from .._tensor import as_tensor, tensor
 from .module_hooks import Hooked, RemovableHandle, register
 from .parameter import Parameter
 

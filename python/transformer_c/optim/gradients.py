@@ -12,7 +12,7 @@ from .. import _core
 from .._arguments import not_negative, real
 from .._core import Tensor
 from .._promotion import is_half
-from .._tensor import no_grad
+from .._recording import no_grad
 
 # Compared as objects: the name of a dtype is built anew on every access, which would cost more than a small step.
 FLOAT32, FLOAT64 = np.dtype(np.float32), np.dtype(np.float64)

@@ -22,7 +22,8 @@ from .._graph import not_captured, refuse, repeated
 from .._names import Explaining
 from .._nested import map_nested
 from .._promotion import is_half
-from .._tensor import as_tensor, drop_gradients, enable_grad, from_dlpack, no_grad, where, zeros, zeros_like
+from .._recording import drop_gradients, enable_grad, no_grad
+from .._tensor import as_tensor, from_dlpack, where, zeros, zeros_like
 from .gradients import FLOAT32, for_kernel
 
 

@@ -10,7 +10,7 @@ from sklearn.utils import check_array, check_random_state
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
 from .._core import Tensor
-from .._tensor import no_grad
+from .._recording import no_grad
 from ..datasets.text import TextVectorization
 from .inputs import Scale, kind_of, names_columns
 from .model import Model

@@ -14,7 +14,8 @@ from .. import optim
 from .._arguments import all_of, count, not_negative, real
 from .._best import Best
 from .._core import Generator, Tensor
-from .._tensor import as_tensor, no_grad
+from .._recording import no_grad
+from .._tensor import as_tensor
 from ..nn.utils import clip_grad_norm_
 from ..random import drawing_from
 from .model import Model

@@ -11,7 +11,7 @@ import numpy as np
 from .. import _core
 from .._arguments import one_axis
 from .._core import Tensor
-from .._tensor import no_grad
+from .._recording import no_grad
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 

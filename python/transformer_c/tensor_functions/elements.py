@@ -13,7 +13,7 @@ from .._arguments import integer, not_negative, one_axis, one_of
 from .._core import Tensor
 from .._promotion import beside, cast, is_floating, is_half, together
 from .._pytorch_names import finfo
-from .._tensor import is_grad_enabled
+from .._recording import is_grad_enabled
 from ._calls import METHODS, takes_arrays
 
 _INFINITY = float("inf")

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from .._core import Tensor
-from .._tensor import no_grad, tensor
+from .._recording import no_grad
+from .._tensor import tensor
 
 
 class GradcheckError(RuntimeError):

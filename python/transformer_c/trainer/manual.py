@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager
 from functools import partial
 from typing import Any
 
-from .._tensor import no_grad
+from .._recording import no_grad
 from ..optim.optimizer import parameters_of
 from .hooks import Hooks
 from .run import Run

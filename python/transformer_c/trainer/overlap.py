@@ -16,7 +16,7 @@ import numpy as np
 
 from .. import _core
 from .._core import Tensor
-from .._tensor import no_grad
+from .._recording import no_grad
 from ..distributed import world
 from ..distributed.arrays import as_numbers, assign
 from ..distributed.background import BackgroundSums

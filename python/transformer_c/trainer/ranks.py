@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 
 from .. import _core, distributed
-from .._tensor import no_grad, zeros_like
+from .._recording import no_grad
+from .._tensor import zeros_like
 from ..distributed.arrays import as_numbers, assign, assign_parts, memory_of
 from ..distributed.group import Apart, Group
 from ..optim.optimizer import by_kind

@@ -19,7 +19,8 @@ import numpy as np
 
 from .. import _core, optim
 from .._core import Tensor
-from .._tensor import as_tensor, no_grad, zeros
+from .._recording import no_grad
+from .._tensor import as_tensor, zeros
 from ..distributed import sums
 from ..distributed.arrays import Row, as_numbers, assign
 from ..distributed.group import ROUND_BYTES, Group, as_bytes

@@ -6,7 +6,7 @@ from typing import Any
 
 from .. import nn
 from .. import optim as _optim
-from .._tensor import no_grad
+from .._recording import no_grad
 from ..encoder import PositionalEncoding, TransformerEncoder
 from .module import TrainingModule
 

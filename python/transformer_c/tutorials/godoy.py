@@ -22,7 +22,8 @@ from .. import functional as F
 from .. import nn, optim
 from .._core import Tensor
 from .._names import hooks
-from .._tensor import as_tensor, cat, matmul, no_grad, ones, triu
+from .._recording import no_grad
+from .._tensor import as_tensor, cat, matmul, ones, triu
 from ..checkpoint import load_mapping, save
 from ..data import DataLoader, TensorDataset
 from ..datasets import square_sequences

@@ -22,7 +22,8 @@ import numpy as np
 from .. import functional as F
 from .. import nn, optim
 from .._names import hooks
-from .._tensor import as_tensor, matmul, no_grad
+from .._recording import no_grad
+from .._tensor import as_tensor, matmul
 from ..data import DataLoader, TensorDataset
 from ..datasets import TextVectorization
 from ..training import TrainingModule

@@ -9,7 +9,7 @@ import numpy as np
 
 from .. import nn
 from .._core import Tensor
-from .._tensor import no_grad
+from .._recording import no_grad
 from ..checkpoint.errors import CheckpointError, parsing
 
 # The paths of the encoder's layers inside its group in a file, and their names here.

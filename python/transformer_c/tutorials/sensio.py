@@ -21,7 +21,8 @@ from .. import nn, optim
 from .._arguments import count
 from .._core import Tensor
 from .._names import hooks
-from .._tensor import as_tensor, no_grad, tensor, zeros
+from .._recording import no_grad
+from .._tensor import as_tensor, tensor, zeros
 from ..data import DataLoader
 from ..data import Dataset as _Dataset
 from ..datasets import cut_patches

@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING
 
 from ..._core import Tensor
 from ..._names import hooks
-from ..._tensor import as_tensor, cat, no_grad
+from ..._recording import no_grad
+from ..._tensor import as_tensor, cat
 from ...optim import clip_grad_norm_, clip_grad_value_
 from . import rnn
 

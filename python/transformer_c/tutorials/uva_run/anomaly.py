@@ -8,7 +8,7 @@ import numpy as np
 
 from ... import functional as F
 from ... import plot
-from ..._tensor import no_grad
+from ..._recording import no_grad
 from ...random import manual_seed
 from .. import uva
 from ..uva_features import stand_in_features
