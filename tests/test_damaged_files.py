@@ -8,6 +8,7 @@ import tokenize
 
 import numpy as np
 import pytest
+import torch_files as t
 import transformer_c as tc
 from transformer_c.checkpoint import CheckpointError, load_torch_checkpoint
 from transformer_c.checkpoint.errors import parsing
@@ -66,7 +67,7 @@ def check_reader(reader, whole, path, rng, named=True):
             data[rng.integers(len(data))] = rng.choice(list(printable)) if n % 2 else rng.integers(256)
         if n % 10 == 0:
             data = data[: rng.integers(len(data))]
-        path.write_bytes(data)
+        t.overwrite(path, data)
         try:
             reader(path)
         except CheckpointError as error:
