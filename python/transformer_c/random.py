@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 import os
 from _thread import get_ident
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
@@ -134,6 +135,32 @@ def _normal(shape, mean: float, std: float, dtype=None, rng=None) -> Tensor:
         return generator.normal(shape, mean, std, "float32").to(dtype)
     drawn = generator.normal((-(-n // _BLOCK) * _BLOCK,), mean, std, "float32")
     return _core.cat([drawn[: n - _BLOCK], drawn[-_BLOCK:]], 0).view(shape).to(dtype)
+
+
+def _filling(tensor: Tensor, draw: Callable[[Sequence[int]], Tensor]) -> Tensor:
+    """draw(shape), laid out so that numbers follow each other in the memory of `tensor`, in which order PyTorch fills it."""
+    if tensor.is_contiguous():
+        return draw(tensor.shape)
+    order = sorted(range(tensor.ndim), key=lambda axis: -tensor.stride(axis))
+    return draw([tensor.shape[axis] for axis in order]).permute(sorted(range(tensor.ndim), key=order.__getitem__))
+
+
+def _uniform_filling(tensor: Tensor, low: float, high: float, rng: Any) -> Tensor:
+    return _filling(tensor, lambda shape: _uniform(shape, low, high, tensor.dtype, rng))
+
+
+def _normal_filling(tensor: Tensor, mean: float, std: float, rng: Any) -> Tensor:
+    generator = as_generator(rng)
+
+    def draw(shape: Sequence[int]) -> Tensor:
+        n = math.prod(shape)
+        if tensor.is_contiguous() or n < _BLOCK:
+            return _normal(shape, mean, std, tensor.dtype, generator)
+        few = _BLOCK - 1  # so many at a time are drawn one by one, as PyTorch does it for what is not contiguous
+        parts = [_normal((min(few, n - start),), mean, std, tensor.dtype, generator) for start in range(0, n, few)]
+        return _core.cat(parts, 0).reshape(shape)
+
+    return _filling(tensor, draw)
 
 
 def _finish(x: Tensor, device, requires_grad: bool) -> Tensor:

@@ -206,6 +206,32 @@ def test_numbers_are_pytorchs():
         np.testing.assert_array_equal(tc.bernoulli(p.numpy(), rng=5), torch.bernoulli(p).numpy())
 
 
+VIEWS = {
+    "transposed": lambda x: x.permute(2, 0, 1),
+    "columns": lambda x: x[:, :, 1:4],
+    "every other": lambda x: x[:, ::2],
+    "few": lambda x: x[0, :2, ::2].T,
+}
+
+
+@pytest.mark.parametrize("view", VIEWS)
+@pytest.mark.parametrize("dtype", ["float32", "float64", "bfloat16"])
+def test_numbers_in_a_view_are_pytorchs(view, dtype):
+    """Which fills in the order of the memory, with normal numbers drawn one by one."""
+    torch = pytest.importorskip("torch")
+    results = []
+    for module in (torch, tc):
+        module.manual_seed(3)
+        x = module.zeros(4, 6, 5, dtype=getattr(module, dtype))
+        part = VIEWS[view](x)
+        part.normal_(1.0, 0.5)
+        first = x.double().numpy().copy()
+        module.nn.init.uniform_(part, -1.0, 2.0)
+        results.append((first, x.double().numpy(), module.rand(2).numpy()))
+    for theirs, ours in zip(*results, strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+
+
 def test_bernoulli_refuses():
     for given, error in ((np.array([0, 1]), TypeError), (np.array([1.5]), ValueError), (np.array([np.nan]), ValueError)):
         with pytest.raises(error, match="bernoulli|probabilities"):

@@ -76,13 +76,13 @@ def _fans(weight: Tensor) -> tuple[int, int]:
 def uniform_(tensor: Tensor, a: float = 0.0, b: float = 1.0, generator=None) -> Tensor:
     """Fills with U(a, b)."""
     all_of((real, "a", a), (real, "b", b))
-    return _fill(tensor, lambda: _random._uniform(tensor.shape, a, b, tensor.dtype, generator))
+    return _fill(tensor, lambda: _random._uniform_filling(tensor, a, b, generator))
 
 
 def normal_(tensor: Tensor, mean: float = 0.0, std: float = 1.0, generator=None) -> Tensor:
     """Fills with N(mean, std**2)."""
     all_of((real, "mean", mean), (real, "std", std))
-    return _fill(tensor, lambda: _random._normal(tensor.shape, mean, std, tensor.dtype, generator))
+    return _fill(tensor, lambda: _random._normal_filling(tensor, mean, std, generator))
 
 
 def trunc_normal_(tensor: Tensor, mean: float = 0.0, std: float = 1.0, a: float = -2.0, b: float = 2.0, generator=None) -> Tensor:
