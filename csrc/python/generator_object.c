@@ -33,8 +33,8 @@ static PyObject *generator_new(PyTypeObject *type, PyObject *args, PyObject *kwa
 {
     static char *names[] = {"seed", "device", NULL};
     PyObject *seed_object = NULL, *device_object = NULL;
-    tc_device device;     /* draws on the CPU for all of them */
-    uint64_t seed = 5489; /* the customary default seed of MT19937 */
+    tc_device device;               /* draws on the CPU for all of them */
+    uint64_t seed = 67280421310721; /* PyTorch's default, of a generator without a seed */
     if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|O$O:Generator", names, &seed_object, &device_object)) return NULL;
     if (tcpy_device_from_object(&device, device_object) < 0) return NULL;
     if (seed_object && seed_object != Py_None && seed_from_object(&seed, seed_object) < 0) return NULL;

@@ -232,6 +232,17 @@ def test_numbers_in_a_view_are_pytorchs(view, dtype):
         np.testing.assert_array_equal(ours, theirs)
 
 
+def test_one_sample_and_a_generator_without_a_seed_are_pytorchs():
+    torch = pytest.importorskip("torch")
+    for replacement in (True, False):
+        theirs, ours = (
+            [m.multinomial(m.ones(50), 1, replacement, generator=generator).item() for _ in range(20)]
+            for m in (torch, tc)
+            for generator in [m.Generator()]
+        )
+        assert ours == theirs
+
+
 def test_bernoulli_refuses():
     for given, error in ((np.array([0, 1]), TypeError), (np.array([1.5]), ValueError), (np.array([np.nan]), ValueError)):
         with pytest.raises(error, match="bernoulli|probabilities"):

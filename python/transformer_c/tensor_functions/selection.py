@@ -433,7 +433,7 @@ def multinomial(input: Any, num_samples: int, replacement: bool = False, *, rng:
         raise ValueError(
             f"num_samples is {num_samples}, but a row of input {input.shape} has fewer weights above 0; replacement=True repeats them"
         )
-    draw = _with_replacement if replacement else _without_replacement
+    draw = _with_replacement if replacement and num_samples != 1 else _without_replacement  # of one sample as PyTorch draws it
     return draw(weights, int(num_samples), source).reshape((*input.shape[:-1], num_samples)).to(input.device)
 
 
