@@ -55,6 +55,13 @@ def _is_number(x: Any) -> bool:
     return isinstance(x, (bool, int, float, np.generic))
 
 
+def needed(**arrays: Any) -> None:
+    """An error for the first that is None."""
+    for name, x in arrays.items():
+        if x is None:
+            raise TypeError(f"{name} is None; expected a Tensor, an ndarray, or what np.asarray takes")
+
+
 def promote(*arrays: Any) -> tuple[Any, ...]:
     """ndarrays in the promoted floating dtype of all arguments, numbers in that of the others; Tensors and None are returned unchanged."""
     for a in arrays:

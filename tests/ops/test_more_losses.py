@@ -238,6 +238,21 @@ def test_errors_of_layers_and_composed_functions():
             call()
 
 
+def test_an_array_that_is_none_is_named():
+    x = np.ones((2, 2, 3))
+    for call, name in [
+        (lambda: F.conv1d(x, None), "weight"),
+        (lambda: F.prelu(None, x), "input"),
+        (lambda: F.cosine_similarity(x, None), "x2"),
+        (lambda: F.cosine_embedding_loss(x, x, None), "target"),
+        (lambda: F.margin_ranking_loss(x, x, None), "target"),
+        (lambda: F.triplet_margin_loss(x, None, x), "positive"),
+        (lambda: F.gaussian_nll_loss(x, x, None), "var"),
+    ]:
+        with pytest.raises(TypeError, match=f"^{name} is None; expected a Tensor"):
+            call()
+
+
 @pytest.mark.parametrize(
     "name, shapes, accepted",  # accepted: PyTorch's answer
     [

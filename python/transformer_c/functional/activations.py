@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from .. import _core
 from .._arguments import one_of, real
-from .._promotion import as_given, cast, promote, rounds_once
+from .._promotion import as_given, cast, needed, promote, rounds_once
 from ..tensor_functions.elements import log_softmax, softmax
 
 __all__ = [
@@ -279,6 +279,7 @@ def prelu(input, weight):
     >>> tc.functional.prelu(np.array([[-1.0, -1.0, 2.0]]), np.array([0.1, 0.2, 0.3]))
     array([[-0.1, -0.2,  2. ]])
     """
+    needed(input=input, weight=weight)
     x, slope = promote(input, weight)
     if slope.ndim > 1:
         raise ValueError(f"weight has shape {tuple(slope.shape)}; expected one slope for each channel, or one for all")

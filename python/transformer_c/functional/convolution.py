@@ -6,7 +6,7 @@ from typing import Any
 
 from .. import _core
 from .._arguments import all_of, count, integer, one_of
-from .._promotion import as_given, promote, unchanged
+from .._promotion import as_given, needed, promote, unchanged
 from .._tensor import integers
 
 __all__ = ["conv1d", "conv2d", "pad"]
@@ -31,6 +31,7 @@ def same_padding(kernel, stride, dilation) -> list[tuple[int, int]]:
 
 def convolve(axes: int, input, weight, bias, stride, padding, dilation, groups):
     """conv1d and conv2d."""
+    needed(input=input, weight=weight)
     input, weight, bias = promote(input, weight, bias)
     words = isinstance(padding, str)
     stride, dilation, groups, padding = all_of(

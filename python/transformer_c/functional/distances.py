@@ -7,7 +7,7 @@ import numpy as np
 from .. import _core
 from .._arguments import not_negative, real
 from .._core import Tensor
-from .._promotion import promote, rounds_once, together
+from .._promotion import needed, promote, rounds_once, together
 from ..tensor_functions.reductions import norm
 
 __all__ = ["cosine_similarity", "normalize", "pairwise_distance"]
@@ -78,6 +78,7 @@ def cosine_similarity(x1, x2, dim: int = 1, eps: float = 1e-8):
     array([ 1.,  0., -1.])
     """
     not_negative("eps", eps)
+    needed(x1=x1, x2=x2)
 
     def cosine(*given):
         shape = np.broadcast_shapes(*(x.shape for x in given))

@@ -10,7 +10,7 @@ from .. import _core
 from .._arguments import one_of, real
 from .._array_loss import as_loss
 from .._core import Tensor
-from .._promotion import as_given, promote, together
+from .._promotion import as_given, needed, promote, together
 from .distances import pairwise_distance
 
 __all__ = [
@@ -232,6 +232,7 @@ def binary_cross_entropy_with_logits(input, target, weight=None, reduction: str 
 
 def _same_ndim(**arrays) -> None:
     """An error for different numbers of axes, which would broadcast every row against every row."""
+    needed(**arrays)
     if len({x.ndim for x in arrays.values()}) > 1:
         shapes = ", ".join(f"{name} {tuple(x.shape)}" for name, x in arrays.items())
         raise ValueError(f"the arguments must have the same number of axes; their shapes are {shapes}")
@@ -267,6 +268,7 @@ def cosine_embedding_loss(input1, input2, target, margin: float = 0.0, reduction
     array([0., 1.])
     """
     real("margin", margin)
+    needed(input1=input1, input2=input2, target=target)
     (a, b), target = promote(input1, input2), as_given(target)
     if target.ndim > 1 or not a.ndim == b.ndim == target.ndim + 1:
         raise ValueError(
@@ -358,6 +360,7 @@ def gaussian_nll_loss(input, target, var, full: bool = False, eps: float = 1e-6,
     >>> float(tc.functional.gaussian_nll_loss(np.array([1.0]), np.array([3.0]), np.array([1.0])))
     2.0
     """
+    needed(input=input, target=target, var=var)
     x, target, given = promote(input, target, var)
     if given.shape != x.shape and not isinstance(var, (int, float)):
         if x.ndim and given.shape == x.shape[:-1]:
