@@ -298,11 +298,11 @@ def randint(*args, low: int | None = None, high: int | None = None, size=None, d
     if given:
         raise TypeError("randint() takes low, high and size")
     shape = (size,) if isinstance(size, (int, np.integer)) else tuple(size)
-    least = 0 if low is None else int(low)
-    if dtype is not None and least < int(high):
-        check_fit(dtype, least, int(high) - 1)
+    least, high = 0 if low is None else integer("low", low), integer("high", high)
+    if dtype is not None and least < high:
+        check_fit(dtype, least, high - 1)
     generator = as_generator(one_source(rng, generator))
-    drawn = generator.integers(_shape(shape), least, int(high))
+    drawn = generator.integers(_shape(shape), least, high)
     return _finish(drawn if dtype is None else drawn.to(dtype), device, False)
 
 

@@ -136,7 +136,7 @@ def unflatten(input: Any, dim: int, sizes: Sequence[int]) -> Any:
     axis = axis_of("dim", input.ndim, dim)
     if not isinstance(sizes, Iterable):
         raise TypeError(f"sizes must be a sequence of ints, got {sizes!r} ({type(sizes).__name__})")
-    lengths = list(sizes)
+    lengths = [integer("a length of sizes", n) for n in sizes]
     known = math.prod(n for n in lengths if n != -1)
     if lengths.count(-1) == 1 and known > 0 and input.ndim and input.shape[axis] % known == 0:
         lengths[lengths.index(-1)] = input.shape[axis] // known  # reshape() cannot tell where another axis has length 0
@@ -513,19 +513,19 @@ def roll(input: Any, shifts: Any, dims: Any = None) -> Any:
     >>> tc.roll(np.array([1, 2, 3]), 1)
     array([3, 1, 2])
     """
-    steps = (shifts,) if hasattr(shifts, "__index__") else tuple(shifts)
+    steps = tuple(integer("shifts", n) for n in (shifts if isinstance(shifts, (tuple, list)) else (shifts,)))
     if dims is None:
         if len(steps) != 1:
             raise ValueError(f"{len(steps)} shifts need as many dims")
         return roll(input.reshape(-1), steps, 0).reshape(input.shape)
-    axes = (dims,) if hasattr(dims, "__index__") else tuple(dims)
+    axes = tuple(dims) if isinstance(dims, (tuple, list)) else (dims,)
     if len(axes) != len(steps):
         raise ValueError(f"there are {len(steps)} shifts but {len(axes)} dims; they must be as many")
     result = input
     for step, axis in zip(steps, axes, strict=True):
         along = axis_of("dims", input.ndim, axis)
         length = input.shape[along] if input.ndim else 1
-        if length and (shift := step.__index__() % length):
+        if length and (shift := step % length):
             result = _core.cat([result.narrow(along, length - shift, shift), result.narrow(along, 0, length - shift)], along)
     return result.clone() if result is input else result
 
