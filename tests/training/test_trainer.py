@@ -4,6 +4,7 @@ import contextlib
 import copy
 import csv
 import inspect
+import io
 import itertools
 import math
 import os
@@ -527,6 +528,17 @@ def test_values_behind_a_bar_are_renewed_ten_times_a_second(monkeypatch, capsys)
     assert bar._bar.disable and capsys.readouterr().err.endswith("\n")  # closed
     with tc.trainer.progress.Bar(False, "epoch 1/1", 3) as bar:
         assert not bar.due()
+
+
+def test_a_bar_moves_where_it_is_watched(monkeypatch):
+    """In a notebook, whose standard error is no terminal, and not in a log."""
+    for module, most in (("ipykernel.iostream", 0.1), ("somewhere", 30.0)):
+        stream = type("OutStream", (io.StringIO,), {"__module__": module})()
+        monkeypatch.setattr(sys, "stderr", stream)
+        with tc.trainer.progress.Bar(True, "epoch 1/1", 3) as bar:
+            assert bar._bar.mininterval == most
+        with tc.trainer.progress.Bar(True, "validation", 3, leave=False) as bar:
+            assert bar._bar.disable
 
 
 def test_the_table_of_a_test(capsys):

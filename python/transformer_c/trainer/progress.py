@@ -16,18 +16,19 @@ FORMAT = "{desc} |{bar}| {n_fmt}/{total_fmt} [{elapsed}<{remaining}, {rate_fmt}{
 class Bar:
     """One line for a pass over batches, followed by values; used as a context manager.
 
-    If standard error is not a terminal, the line is written rarely, so that logs stay short.
+    Where standard error is neither a terminal nor a notebook, the line is written rarely, so that logs stay short.
     """
 
     def __init__(self, enabled: bool, label: str, total: int | None, done: int = 0, leave: bool = True) -> None:
         on_terminal = sys.stderr is not None and sys.stderr.isatty()
+        watched = on_terminal or type(sys.stderr).__module__.startswith("ipykernel")  # a notebook
         # A temporary line is not written to a log; a process without standard error (pythonw, a service) shows nothing.
         enabled = enabled and sys.stderr is not None and (leave or on_terminal)
         columns, rows = shutil.get_terminal_size() if on_terminal else (None, None)  # 80 and 24 if a terminal reports 0
         self._shown = 0.0
         self._bar = tqdm(
             total=total, initial=done, desc=label, bar_format=FORMAT, disable=not enabled, leave=leave,
-            ncols=columns, nrows=rows, mininterval=SECONDS_BETWEEN_VALUES if on_terminal else 30.0,
+            ncols=columns, nrows=rows, mininterval=SECONDS_BETWEEN_VALUES if watched else 30.0,
         )  # fmt: skip
 
     def __enter__(self) -> Bar:
