@@ -334,6 +334,18 @@ def test_files_that_are_not_there_or_something_else(reverse_run, tmp_path, capsy
         assert capsys.readouterr().err.startswith("python -m transformer_c predict: error: ")
 
 
+@pytest.mark.parametrize("output", ["m.safetensors", "x.npy", "link.npy"])
+def test_what_is_read_is_not_written_over(tmp_path, monkeypatch, capsys, output):
+    monkeypatch.chdir(tmp_path)
+    tc.save(predictor(), "m.safetensors")
+    np.save("x.npy", np.zeros((2, 5, 3)))
+    os.symlink("x.npy", "link.npy")
+    before = [Path(name).read_bytes() for name in ("m.safetensors", "x.npy")]
+    assert predicts("m.safetensors", "x.npy", "--output", output) == 1
+    assert "is read and cannot be the output as well" in capsys.readouterr().err
+    assert before == [Path(name).read_bytes() for name in ("m.safetensors", "x.npy")]
+
+
 def test_a_reader_that_goes_away(tmp_path):
     np.save(tmp_path / "x.npy", np.zeros((300, 200, 3)))
     tc.save(predictor(), tmp_path / "m.safetensors")

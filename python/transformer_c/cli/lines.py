@@ -20,7 +20,7 @@ from tqdm import tqdm
 from ..checkpoint import CheckpointError
 from ..checkpoint.files import open_regular, write_atomically
 from ..trainer.interrupts import Interrupts
-from .options import CommandError, add_threads, choice, positive
+from .options import CommandError, add_threads, check_output, choice, positive
 
 _BATCHES = 4  # of one block, whose texts are sorted by length together, and after which Ctrl-C ends
 _LINES = ("", ".json", ".jsonl", ".ndjson", ".txt")  # what names of files of JSON lines end in
@@ -134,8 +134,7 @@ def _checked(options: argparse.Namespace) -> int | None:
         if path != "-":
             with open_regular(path)[0] as file:
                 total += _count(file) if counted else 0
-            if output is not None and os.path.exists(output) and os.path.samefile(path, output):
-                raise CommandError(f"{path} is read and cannot be the output as well")
+    check_output(output, (path for path in options.input if path != "-"))
     return total if counted else None
 
 

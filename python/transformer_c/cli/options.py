@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import argparse
 import math
+import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -154,6 +155,13 @@ for _type, _name in (
     *((read, "float") for read in (share, above_zero)),
 ):
     _type.__name__ = _name  # argparse says "invalid int value: 'x'"
+
+
+def check_output(output: str | None, read: Iterable[str]) -> None:
+    """Raises if a file that is to be written is one of those that are read."""
+    for path in read if output is not None and os.path.exists(output) else ():
+        if os.path.exists(path) and os.path.samefile(path, output or ""):
+            raise CommandError(f"{path} is read and cannot be the output as well")
 
 
 def add_threads(parser: argparse.ArgumentParser) -> None:

@@ -12,7 +12,7 @@ import numpy as np
 
 from ..checkpoint import CheckpointError, load_mapping, load_torch_checkpoint
 from ..checkpoint.files import open_regular, write_atomically
-from .options import CommandError, UsageError, add_threads, flag
+from .options import CommandError, UsageError, add_threads, check_output, flag
 from .tasks import PREDICTORS, TASKS, Predictor
 
 
@@ -45,6 +45,7 @@ def run(options: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
     instead = sorted({name for predictor in PREDICTORS.values() for name in predictor.input_options})
     if not options.input and all(getattr(options, name) is None for name in instead):
         parser.error(f"INPUT is missing ({', '.join(map(flag, instead))} would do in its place)")
+    check_output(options.output, [options.checkpoint, *options.input])
     state, parameters, found = _read(options.checkpoint)
     name = options.class_name or found
     if name is None:
