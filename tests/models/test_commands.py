@@ -67,6 +67,7 @@ def test_embed(folders, run, tmp_path):
     vector = other.encode("hello world", prompt_name="query")
     assert found[0].keys() == {"id", "body", "embedding"} and np.array_equal(np.float32(found[0]["embedding"]), vector)
     assert run("embed", folders["embeddings"])[:2] == (0, [])
+    assert run("embed", folders["embeddings"], "--output", "-", given="abc")[:2] == run("embed", folders["embeddings"], given="abc")[:2]
 
 
 def test_other_fields_are_kept_as_they_are(folders, run):
@@ -168,6 +169,8 @@ WRONG = [
     ),
     (["embed", "{embeddings}", "--json"], '"a"\n{"b": 1}', "line 2: the object has no 'text'; --field"),
     (["embed", "{embeddings}", "--json"], '"a"\n3', "line 2: expected a text, got 3"),
+    (["embed", "{embeddings}", "--json"], '"a"\nb c', "line 2: expected a value in JSON, got 'b c' (Expecting value at character 0)"),
+    (["embed", "{embeddings}", "--json"], '"a"\n\n"b"', "line 2: expected a value in JSON, got '' ("),
     (["embed", "{embeddings}", "--json"], '{"text": "a", "x": NaN}', "line 1: NaN is no number that JSON has"),
     (["embed", "{embeddings}", "--json"], '"a"\n{"text": "a", "x": [-1e999]}', "line 2: -1e999 is no number that JSON has"),
     (["embed", "{embeddings}", "--json"], "[" * 100_000, "line 1: "),

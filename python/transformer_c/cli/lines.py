@@ -82,6 +82,8 @@ def run(
     name : str
         Of what was read, in the lines of JSON.
     """
+    if options.output == "-":  # as INPUT may be
+        options.output = None
     is_array = (options.output or "").endswith(".npy")
     if is_array and columns is None:
         raise CommandError("results of words make no array: name a .jsonl file")
@@ -206,7 +208,10 @@ def _parsed(line: bytes, is_json: bool, field: str, read: Callable[[Any], Any]) 
         raise ValueError(f"it is not text in UTF-8 ({error.reason} at byte {error.start}){advice}") from None
     if not is_json:
         return {}, read(text)
-    value = json.loads(text, parse_constant=_no_number, parse_float=_float)
+    try:
+        value = json.loads(text, parse_constant=_no_number, parse_float=_float)
+    except json.JSONDecodeError as error:
+        raise ValueError(f"expected a value in JSON, got {text!r:.80} ({error.msg} at character {error.pos})") from None
     if isinstance(value, dict) and field not in value:
         raise ValueError(f"the object has no {field!r}; --field names what has the text")
     found = read(value[field] if isinstance(value, dict) else value)
