@@ -297,12 +297,12 @@ def randint(*args, low: int | None = None, high: int | None = None, size=None, d
         low = given.pop()
     if given:
         raise TypeError("randint() takes low, high and size")
-    shape = (size,) if isinstance(size, (int, np.integer)) else tuple(size)
-    least, high = 0 if low is None else integer("low", low), integer("high", high)
-    if dtype is not None and least < high:
-        check_fit(dtype, least, high - 1)
+    shape = lengths_of((), size)
+    least, end = 0 if low is None else integer("low", low), integer("high", high)
+    if dtype is not None and least < end:
+        check_fit(dtype, least, end - 1)
     generator = as_generator(one_source(rng, generator))
-    drawn = generator.integers(_shape(shape), least, high)
+    drawn = generator.integers(_shape(shape), least, end)
     return _finish(drawn if dtype is None else drawn.to(dtype), device, False)
 
 

@@ -191,6 +191,8 @@ def random_split(dataset: Any, lengths: Sequence[int | float], rng=None, generat
     [8, 2]
     """
     total = len(dataset)
+    if not isinstance(lengths, Iterable):
+        raise TypeError(f"lengths must be a sequence of sizes or of fractions, got {lengths!r} ({type(lengths).__name__})")
     if any(s < 0 for s in lengths):
         raise ValueError(f"lengths must not be negative, got {list(lengths)}")
     if math.isclose(sum(lengths), 1.0) and all(0 <= s <= 1 for s in lengths):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from .. import _core
-from .._arguments import count, one_of
+from .._arguments import count, one_of, real
 from .._core import Tensor
 from .._tensor import _finish, check_fit, empty, full, ones, tensor, zeros
 from ._calls import METHODS, with_tensors
@@ -32,7 +32,7 @@ def linspace(start: float, end: float, steps: int, *, dtype: Any = None, device:
     >>> tc.linspace(0, 1, 5)
     tensor([0.0000, 0.2500, 0.5000, 0.7500, 1.0000])
     """
-    start, end, steps = _number(start), _number(end), count("steps", steps, 0)
+    start, end, steps = _number(real("start", start)), _number(real("end", end)), count("steps", steps, 0)
     whole = dtype is not None and Tensor([], dtype)._dtype_name in ("int64", "int32", "uint8")
     start, end = (int(start), int(end)) if whole else (float(start), float(end))
     if whole and steps:

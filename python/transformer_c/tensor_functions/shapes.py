@@ -496,6 +496,11 @@ def repeat_interleave(input: Any, repeats: Any = None, dim: int | None = None, *
     return input[(slice(None),) * axis + (places,)]
 
 
+def _several(given: Any) -> tuple:
+    """One or several of something, as a tuple."""
+    return tuple(given) if isinstance(given, Iterable) and not hasattr(given, "__index__") else (given,)
+
+
 @takes_arrays("input")
 def roll(input: Any, shifts: Any, dims: Any = None) -> Any:
     """The elements moved along axes; those that leave at one end come back at the other.
@@ -513,12 +518,12 @@ def roll(input: Any, shifts: Any, dims: Any = None) -> Any:
     >>> tc.roll(np.array([1, 2, 3]), 1)
     array([3, 1, 2])
     """
-    steps = tuple(integer("shifts", n) for n in (shifts if isinstance(shifts, (tuple, list)) else (shifts,)))
+    steps = tuple(integer("shifts", step) for step in _several(shifts))
     if dims is None:
         if len(steps) != 1:
             raise ValueError(f"{len(steps)} shifts need as many dims")
         return roll(input.reshape(-1), steps, 0).reshape(input.shape)
-    axes = tuple(dims) if isinstance(dims, (tuple, list)) else (dims,)
+    axes = _several(dims)
     if len(axes) != len(steps):
         raise ValueError(f"there are {len(steps)} shifts but {len(axes)} dims; they must be as many")
     result = input
