@@ -271,6 +271,19 @@ def test_copies_have_hooks_of_their_own():
     assert repr(model) == repr(net()) and set(model.state_dict()) == set(net().state_dict())
 
 
+def test_a_handle_is_copied_with_its_module():
+    """In either order, as attributes of a program's own objects are."""
+    for copied in (copy.deepcopy, lambda given: pickle.loads(pickle.dumps(given))):
+        for order in (1, -1):
+            model, hook = net(), Counting()
+            handle = model[0].register_forward_hook(hook)
+            other, its_handle = copied([model, handle][::order])[::order]
+            other(X)
+            assert its_handle.id == handle.id and next(iter(vars(other[0])["forward"].after.values()))[0].count == 1
+            its_handle.remove()
+            assert "forward" not in vars(other[0]) and "forward" in vars(model[0]) and hook.count == 0
+
+
 def test_copies_made_inside_a_block_have_none_of_its_hooks():
     """Such as the average of a model that a training keeps."""
     model = tc.EncoderBlock(8, 2, 16).eval()
