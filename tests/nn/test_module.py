@@ -549,3 +549,10 @@ def test_parameters_take_attributes():
         assert kept == {"weight": False, "bias": True}
     del model.bias.no_decay
     assert not hasattr(model.bias, "no_decay")
+
+
+def test_completion_offers_what_can_be_written():
+    """In a notebook `model.` is no place for the number of a layer."""
+    model = tc.nn.Sequential(tc.nn.Linear(2, 2))
+    model.extra = tc.nn.Linear(2, 2)
+    assert "extra" in dir(model) and "0" not in dir(model) and {"weight", "bias"} <= set(dir(model[0]))

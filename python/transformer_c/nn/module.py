@@ -191,7 +191,7 @@ class Module:
             object.__delattr__(self, name)
 
     def __dir__(self):
-        return [*super().__dir__(), *self._parameters, *self._buffers, *self._modules]
+        return [name for name in [*super().__dir__(), *self._parameters, *self._buffers, *self._modules] if not name[:1].isdigit()]
 
     def _register(self, registry: dict[str, Any], name: str, value: Any) -> None:
         """Registers `value` under `name`; a name that is already registered keeps its place in the order, as in PyTorch."""
