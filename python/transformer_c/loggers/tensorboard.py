@@ -60,6 +60,11 @@ class EventWriter:
         self._writer.close()
 
 
+def _cell(text: str) -> str:
+    """A text in a table of Markdown."""
+    return text.replace("|", "\\|").replace("\n", " ")
+
+
 class TensorBoardLogger(FolderLogger):
     """Writes curves for TensorBoard; ``tensorboard --logdir FOLDER`` shows them. Needs the package tensorboard.
 
@@ -101,7 +106,7 @@ class TensorBoardLogger(FolderLogger):
 
     def log_hyperparams(self, params: Mapping[str, Any]) -> None:
         """Adds a table of them, as a text."""
-        rows = "\n".join(f"| {name} | {value!r} |" for name, value in params.items())
+        rows = "\n".join(f"| {_cell(name)} | {_cell(repr(value))} |" for name, value in params.items())
         if rows:
             self.experiment.add_text("hparams", f"| name | value |\n|---|---|\n{rows}")
 
