@@ -556,3 +556,19 @@ def test_completion_offers_what_can_be_written():
     model = tc.nn.Sequential(tc.nn.Linear(2, 2))
     model.extra = tc.nn.Linear(2, 2)
     assert "extra" in dir(model) and "0" not in dir(model) and {"weight", "bias"} <= set(dir(model[0]))
+
+
+def test_extra_lines_of_a_repr_are_set_in_as_in_pytorch():
+    class Named(nn.Module):
+        def __init__(self, text, *layers):
+            super().__init__()
+            self.text, self.layers = text, nn.ModuleList(layers)
+            if not layers:
+                del self.layers
+
+        def extra_repr(self):
+            return self.text
+
+    assert repr(Named("")) == "Named()" and repr(Named("a=1")) == "Named(a=1)"
+    assert repr(Named("a=1\nb=2")) == "Named(\n  a=1\n  b=2\n)"
+    assert repr(Named("a=1\nb=2", nn.ReLU())) == "Named(\n  a=1\n  b=2\n  (layers): ModuleList(\n    (0): ReLU()\n  )\n)"

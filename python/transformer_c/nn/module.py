@@ -641,10 +641,10 @@ class Module:
 
     def __repr__(self) -> str:
         lines = [f"({name}): " + repr(child).replace("\n", "\n  ") for name, child in self._places()]
-        extra = self.extra_repr()
-        if not lines:
-            return f"{type(self).__name__}({extra})"
-        inner = "\n  ".join([*([extra] if extra else []), *lines])
+        extra = self.extra_repr().splitlines()
+        if not lines and len(extra) < 2:
+            return f"{type(self).__name__}({''.join(extra)})"
+        inner = "\n  ".join([*extra, *lines])
         return f"{type(self).__name__}(\n  {inner}\n)"
 
     def _repr_html_(self, name: str = "") -> str:
