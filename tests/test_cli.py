@@ -4,6 +4,7 @@ import json
 import os
 import re
 import signal
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -332,6 +333,19 @@ def test_files_that_are_not_there_or_something_else(reverse_run, tmp_path, capsy
     ):
         assert predicts(*arguments) == 1, arguments
         assert capsys.readouterr().err.startswith("python -m transformer_c predict: error: ")
+
+
+def test_names_that_the_output_cannot_encode(tmp_path, monkeypatch):
+    monkeypatch.setenv("PYTHONIOENCODING", "ascii")
+    tc.save(predictor(), tmp_path / "m.safetensors")
+    np.save(tmp_path / "x.npy", np.zeros((2, 5, 3)))
+    out, err = command("predict", "m.safetensors", "x.npy", "--output", "größe.npy", cwd=tmp_path)
+    assert out.startswith("gr\\xf6\\xdfe.npy: shape (2, 5, 2)") and err == "" and (tmp_path / "größe.npy").exists()
+
+
+def test_errors_are_not_printed_among_results(tmp_path):
+    done = subprocess.run(f"'{sys.executable}' -m transformer_c predict nowhere x.npy 2>&-", shell=True, cwd=tmp_path, capture_output=True)
+    assert done.returncode == 1 and done.stdout == b""
 
 
 @pytest.mark.parametrize("output", ["m.safetensors", "x.npy", "link.npy"])
