@@ -302,6 +302,7 @@ def test_patches():
         (lambda: tc.plot.attention_maps(MAPS, scale="row"), ValueError, "figure"),
         (lambda: tc.plot.image_sets(IMAGES, [10, 0, 0]), ValueError, "0 to 9"),
         (lambda: tc.plot.image_sets(IMAGES, [9]), ValueError, "one per set"),
+        (lambda: tc.plot.image_sets(np.zeros((2, 4, 3, 8, 8))), ValueError, "colours are the last axis"),
         (lambda: tc.plot.patches(np.zeros((3, 49))), ValueError, "grid="),
         (lambda: tc.plot.patches(np.zeros((4, 7))), ValueError, "patch_size="),
     ],

@@ -49,6 +49,10 @@ def image_sets(
     count, size = images.shape[:2]
     if images.size == 0:
         raise ValueError(f"images has shape {images.shape}: there is nothing to draw")
+    if images.ndim == 5 and images.shape[-1] not in (1, 3, 4):
+        raise ValueError(
+            f"images has shape {images.shape}; expected (sets, size, H, W, 3): colours are the last axis, np.moveaxis(images, 2, -1)"
+        )
     labels = None if labels is None else _per_set(labels, "labels", count, size)
     predictions = None if predictions is None else _per_set(predictions, "predictions", count, size)
     chances = None if probabilities is None else np.atleast_2d(as_array(probabilities, "probabilities", 1, 2))
