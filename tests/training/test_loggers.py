@@ -250,7 +250,8 @@ def test_tensorboard(tmp_path):
 
     run = trainer(2, tc.loggers.TensorBoardLogger(tmp_path, default_hp_metric=False), log_every_n_steps=1)
     run.fit(Logging(lr=0.5), batches(1, 1), batches(1))
-    run.logger.experiment.add_scalar("mine", 3.0, 9)
+    run.logger.experiment.add_scalar("mine", scalar_value=3.0, global_step=9)  # the names of torch.utils.tensorboard
+    run.logger.experiment.add_text("note", text_string="a note", global_step=None)
     run.logger.log_hyperparams({"a|b": np.eye(2)})
     run.logger.save()
     found = EventAccumulator(run.log_dir)

@@ -36,20 +36,20 @@ class EventWriter:
             session = event_pb2.SessionLog(status=event_pb2.SessionLog.START)
             self._writer.add_event(event_pb2.Event(wall_time=time.time(), step=purge_step, session_log=session))
 
-    def add_scalar(self, tag: str, value: float, global_step: int = 0) -> None:
+    def add_scalar(self, tag: str, scalar_value: float, global_step: int | None = None) -> None:
         """Adds one value to the curve `tag`."""
-        self._add(self._summaries.Summary.Value(tag=tag, simple_value=float(value)), global_step)
+        self._add(self._summaries.Summary.Value(tag=tag, simple_value=float(scalar_value)), global_step)
 
-    def add_text(self, tag: str, text: str, global_step: int = 0) -> None:
+    def add_text(self, tag: str, text_string: str, global_step: int | None = None) -> None:
         """Adds a text, in Markdown."""
         plugin = self._summaries.SummaryMetadata.PluginData(plugin_name="text")
         metadata = self._summaries.SummaryMetadata(plugin_data=plugin)
-        tensor = self._tensor(dtype="DT_STRING", string_val=[text.encode()], tensor_shape=self._shape(dim=[self._shape.Dim(size=1)]))
+        tensor = self._tensor(dtype="DT_STRING", string_val=[text_string.encode()], tensor_shape=self._shape(dim=[self._shape.Dim(size=1)]))
         self._add(self._summaries.Summary.Value(tag=f"{tag}/text_summary", metadata=metadata, tensor=tensor), global_step)
 
-    def _add(self, value: Any, step: int) -> None:
+    def _add(self, value: Any, step: int | None) -> None:
         summary = self._summaries.Summary(value=[value])
-        self._writer.add_event(self._events.Event(wall_time=time.time(), step=step, summary=summary))
+        self._writer.add_event(self._events.Event(wall_time=time.time(), step=step or 0, summary=summary))
 
     def flush(self) -> None:
         """Writes what is not yet written."""
@@ -113,7 +113,7 @@ class TensorBoardLogger(FolderLogger):
     def log_metrics(self, metrics: Mapping[str, float], step: int | None = None) -> None:
         """See Logger."""
         for name, value in metrics.items():
-            self.experiment.add_scalar(self._prefix + name, value, 0 if step is None else step)
+            self.experiment.add_scalar(self._prefix + name, value, step)
 
     def save(self) -> None:
         """See Logger."""
