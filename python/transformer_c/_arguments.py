@@ -46,6 +46,13 @@ def real(name: str, value: Any) -> float:
     return value
 
 
+def switch(name: str, value: Any) -> bool:
+    """`value`, which must be a bool, 0 or 1; None is False."""
+    if value is None or isinstance(value, (bool, np.bool_)) or (isinstance(value, (int, np.integer)) and value in (0, 1)):
+        return bool(value)
+    raise TypeError(f"{name} must be a bool, got {value!r} ({type(value).__name__}); if that is another argument, give it by name")
+
+
 def not_negative(name: str, value: Any) -> float:
     """`value`, which must be a real number of at least 0; NaN is not allowed."""
     if not real(name, value) >= 0:

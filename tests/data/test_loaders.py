@@ -138,6 +138,16 @@ def test_bad_arguments(make, message):
         make()
 
 
+def test_a_sampler_in_the_place_of_a_bool():
+    """It is PyTorch's fourth argument; here it goes by name."""
+    with pytest.raises(TypeError, match=r"drop_last must be a bool, got .*Sampler.*by name"):
+        DataLoader(Squares(), 2, False, tc.data.WeightedRandomSampler([1, 2, 3], 3))
+    with pytest.raises(TypeError, match="shuffle must be a bool, got 'no'"):
+        DataLoader(Squares(), 2, "no")
+    loader = DataLoader(Squares(), 2, np.bool_(True), 1)
+    assert loader.shuffle is True and loader.drop_last is True and DataLoader(Squares(), shuffle=None).shuffle is False
+
+
 def test_reverse_dataset():
     data = tc.datasets.ReverseDataset(10, 16, 50, rng=0)
     inputs, labels = data[7]

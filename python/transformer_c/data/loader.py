@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from .._arguments import all_of, count
+from .._arguments import all_of, count, switch
 from .._names import explained
 from .._recording import enable_grad, is_grad_enabled, no_grad
 from ..random import Generator, as_generator, drawing_from, one_source
@@ -84,6 +84,8 @@ class DataLoader:
             (count, "batch_size", batch_size),
             (count, "prefetch", prefetch, 0),
             (count, "num_workers", num_workers, 0),
+            (switch, "shuffle", shuffle),
+            (switch, "drop_last", drop_last),
             (self._check_order, dataset, batch_size, shuffle, drop_last, sampler, batch_sampler),
             (self._check_dataset, dataset, sampler, batch_sampler),
             *([(self._check_samples, dataset)] if collate_fn is None else []),
