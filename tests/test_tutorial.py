@@ -92,7 +92,7 @@ def test_ctrl_c_keeps_the_last_checkpoint(tmp_path):
     process.send_signal(signal.SIGINT)
     _, error = process.communicate(timeout=120)
     assert process.returncode == 130 and "Traceback" not in error
-    assert "ReverseTask" in error and "last.safetensors" in error
+    assert "ReverseTask" in error and "last.safetensors" in error and "`python -m transformer_c train`" in error
     assert tc.load(last)["state_dict"]
 
 

@@ -213,7 +213,7 @@ def _train(
             raise
         raise KeyboardInterrupt(
             f"stopped after {trainer.global_step} steps, which are in {trainer.last_model_path}; the next run starts over. "
-            "`transformer_c train` can be stopped and continued"
+            "`python -m transformer_c train` can be stopped and continued"
         ) from None
     return model, trainer
 
