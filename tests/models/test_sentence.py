@@ -2,6 +2,7 @@
 
 import json
 import re
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -252,6 +253,14 @@ def test_progress(model, capsys):
     assert "encoding" in capsys.readouterr().err
     tc.models.SentenceEncoder(model, letters).encode(TEXTS)
     assert not capsys.readouterr().err
+
+
+def test_progress_without_standard_error(model, monkeypatch):
+    """Its sys.stderr is None: `python script 2>&-`, pythonw, some services."""
+    encoder = tc.models.SentenceEncoder(model, letters)
+    expected = encoder.encode(TEXTS)
+    monkeypatch.setattr(sys, "stderr", None)
+    assert np.array_equal(encoder.encode(TEXTS, progress=True), expected)
 
 
 # ---- folders ----------------------------------------------------------------------------------------------------------------

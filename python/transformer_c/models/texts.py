@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -243,7 +244,7 @@ class Bar:
 
     def __init__(self, total: int | None, shown: bool, label: str, unit: str = "text") -> None:
         self._bar: Any = None
-        if shown:
+        if shown and sys.stderr is not None:  # closed, as in pythonw: nobody sees a bar
             from tqdm.auto import tqdm
 
             self._bar = tqdm(total=total, unit=unit, desc=label)
