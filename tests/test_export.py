@@ -1,6 +1,7 @@
 """ONNX files: checked by onnx, and the same numbers in ONNX Runtime at other lengths than the example's."""
 
 import contextlib
+import os
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -353,6 +354,17 @@ def test_large_files_have_their_parameters_next_to_them(tmp_path, monkeypatch):
     monkeypatch.setattr(writing, "_LARGEST", 100)
     check(tc.EncoderBlock(8, 2, 64), r(2, 5, 8), tmp_path=tmp_path)
     assert (tmp_path / "module.onnx.data").exists()
+
+
+def test_a_file_is_written_as_a_whole_or_not_at_all(tmp_path, monkeypatch):
+    path, module, x = tmp_path / "module.onnx", nn.Linear(2, 2), np.ones((1, 2), np.float32)
+    path.write_bytes(b"an older file")
+    with monkeypatch.context() as patch, pytest.raises(OSError, match="disk is full"):
+        patch.setattr(os, "fsync", lambda descriptor: (_ for _ in ()).throw(OSError("the disk is full")))
+        tc.export_onnx(module, x, path)
+    assert path.read_bytes() == b"an older file" and os.listdir(tmp_path) == ["module.onnx"]
+    tc.export_onnx(module, x, path)
+    assert len(onnx.load(path).graph.node) > 0
 
 
 def test_names_that_meet(tmp_path):

@@ -13,6 +13,7 @@ from onnx import helper
 from .._evaluating import evaluating
 from .._fork_lock import ForkLock
 from .._version import __version__
+from ..checkpoint.files import write_atomically
 from ..nn import Module
 from .checks import check_values
 from .constants import Constant
@@ -43,7 +44,7 @@ def write(module: Module, example: Any, path: str | os.PathLike, dynamic_axes: A
         model = build(graph, type(module).__name__)
     if sum(len(constant.raw_data) for constant in model.graph.initializer) <= _LARGEST:
         onnx.checker.check_model(model, full_check=True)
-        onnx.save(model, os.fspath(path))
+        write_atomically(os.fspath(path), model.SerializeToString())
     else:
         name = os.path.basename(os.fspath(path)) + ".data"
         onnx.save(model, os.fspath(path), save_as_external_data=True, location=name)
