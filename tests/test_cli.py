@@ -333,6 +333,7 @@ def test_files_that_are_not_there_or_something_else(reverse_run, tmp_path, capsy
     ):
         assert predicts(*arguments) == 1, arguments
         assert capsys.readouterr().err.startswith("python -m transformer_c predict: error: ")
+    assert predicts("", tmp_path / "x.npy") == 1 and "error: '': No such file" in capsys.readouterr().err
 
 
 def test_names_that_the_output_cannot_encode(tmp_path, monkeypatch):

@@ -77,7 +77,7 @@ def main(arguments: list[str] | None = None) -> int:
 def _said(error: BaseException) -> str:
     """The text of an error for users of the command line."""
     if isinstance(error, OSError) and error.strerror and error.filename is not None:
-        return f"{error.filename}: {error.strerror}"
+        return f"{error.filename or repr(error.filename)}: {error.strerror}"
     return str(error) or type(error).__name__
 
 
