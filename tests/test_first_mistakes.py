@@ -245,7 +245,7 @@ MISTAKES = {
     "a dtype of a sum": (lambda: tc.ones(2).sum(dtype="float64"), TypeError, "has no argument 'dtype'"),
     "a method of NumPy's": (lambda: tc.ones(2).median(), AttributeError, r"use NumPy: np\.median, with t\.numpy\(\)"),
     "argwhere": (lambda: tc.argwhere, AttributeError, "use tc.nonzero"),
-    "amp": (lambda: tc.amp, AttributeError, "use tc.autocast"),
+    "GradScaler": (lambda: tc.GradScaler, AttributeError, "use tc.amp.GradScaler"),
     "a capital": (lambda: tc.optim.Adamw, AttributeError, "did you mean 'AdamW'"),
     "no name anywhere": (lambda: tc.foo, AttributeError, "no attribute 'foo'$"),
     "a misspelt device": (lambda: tc.ones(2).to("cud"), ValueError, r"to\('cud'\): neither a dtype .* nor a device"),
