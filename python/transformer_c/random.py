@@ -265,6 +265,15 @@ def bernoulli(input: Any, *, rng=None, generator=None) -> Tensor:
     return _core.lt(drawn.to(p.device), p.float() if _is_half(p._dtype_name) else p).to(p._dtype_name)
 
 
+def _check_drawn(dtype: Any, least: int, most: int) -> None:
+    """ValueError unless `dtype` has room for integers from `least` to `most`."""
+    check_fit(dtype, least, most)
+    as_drawn = _core.as_argument([least, most]).to(dtype)
+    fits = as_drawn.dtype.kind != "b" or (least >= 0 and most <= 1)
+    if not fits or not all(map(math.isfinite, as_drawn.tolist())):
+        raise ValueError(f"integers from {least} to {most} do not fit {as_drawn._dtype_name}; int64 has room for them")
+
+
 def randint(*args, low: int | None = None, high: int | None = None, size=None, dtype=None, device=None, rng=None, generator=None) -> Tensor:
     """A Tensor of integers in [low, high): ``randint(high, size)`` or ``randint(low, high, size)``.
 
@@ -299,8 +308,11 @@ def randint(*args, low: int | None = None, high: int | None = None, size=None, d
         raise TypeError("randint() takes low, high and size")
     shape = lengths_of((), size)
     least, end = 0 if low is None else integer("low", low), integer("high", high)
+    for name, number in (("low", least), ("high", end)):
+        if not -(2**63) <= number < 2**63:
+            raise ValueError(f"{name} is {number}; expected an int of at most 64 bits")
     if dtype is not None and least < end:
-        check_fit(dtype, least, end - 1)
+        _check_drawn(dtype, least, end - 1)
     generator = as_generator(one_source(rng, generator))
     drawn = generator.integers(_shape(shape), least, end)
     return _finish(drawn if dtype is None else drawn.to(dtype), device, False)

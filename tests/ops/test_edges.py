@@ -169,6 +169,16 @@ def test_ranges_and_drawn_integers_fit_their_dtype():
     ):
         with pytest.raises(ValueError, match=r"value -?\d+ does not fit uint8, whose numbers are 0 to 255"):
             call()
+    for low, high, dtype in ((0, 70_000, "float16"), (-70_000, 0, "float16"), (0, 3, "bool"), (-1, 2, "bool")):
+        with pytest.raises(ValueError, match=f"integers from {low} to {high - 1} do not fit {dtype}; int64 has room for them"):
+            tc.randint(low, high, (3,), dtype=dtype)
+    with pytest.raises(ValueError, match=f"high is {2**63}; expected an int of at most 64 bits"):
+        tc.randint(0, 2**63, (3,))
+    with pytest.raises(TypeError, match=r"high must be an int, got 2.5 \(float\)"):
+        tc.randint(0, 2.5, (3,))
+    assert (
+        tc.randint(0, 65_504, (50,), dtype="float16", rng=0).isfinite().all() and tc.randint(0, 2, (3,), dtype="bool", rng=0).dtype == bool
+    )
     assert tc.arange(250, 256, dtype="uint8").tolist() == list(range(250, 256)) and tc.arange(300, 300, dtype="uint8").tolist() == []
     assert tc.linspace(0, 255, 2, dtype="uint8").tolist() == [0, 255] and tc.linspace(3, 1000, 1, dtype="uint8").tolist() == [3]
     assert tc.randint(0, 256, (50,), dtype="uint8", rng=0).numpy().max() > 127
