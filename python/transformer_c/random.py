@@ -318,8 +318,8 @@ def randint(*args, low: int | None = None, high: int | None = None, size=None, d
     return _finish(drawn if dtype is None else drawn.to(dtype), device, False)
 
 
-def randperm(n: int, device=None, rng=None, generator=None) -> Tensor:
-    """The integers below `n` in random order, int64.
+def randperm(n: int, device=None, rng=None, generator=None, *, dtype=None) -> Tensor:
+    """The integers below `n` in random order, int64 unless another `dtype` is given.
 
     Examples
     --------
@@ -327,7 +327,11 @@ def randperm(n: int, device=None, rng=None, generator=None) -> Tensor:
     >>> sorted(tc.randperm(4, rng=0).tolist())
     [0, 1, 2, 3]
     """
-    return _finish(as_generator(one_source(rng, generator)).permutation(integer("n", n)), device, False)
+    n = integer("n", n)
+    if dtype is not None and n > 0:
+        _check_drawn(dtype, 0, n - 1)
+    drawn = as_generator(one_source(rng, generator)).permutation(n)
+    return _finish(drawn if dtype is None else drawn.to(dtype), device, False)
 
 
 __all__ = [

@@ -166,6 +166,7 @@ def test_ranges_and_drawn_integers_fit_their_dtype():
         lambda: tc.linspace(0, 1000, 3, dtype="uint8"),
         lambda: tc.randint(0, 257, (3,), dtype="uint8"),
         lambda: tc.randint(-1, 5, (3,), dtype="uint8"),
+        lambda: tc.randperm(300, dtype="uint8"),
     ):
         with pytest.raises(ValueError, match=r"value -?\d+ does not fit uint8, whose numbers are 0 to 255"):
             call()
@@ -179,6 +180,7 @@ def test_ranges_and_drawn_integers_fit_their_dtype():
     assert (
         tc.randint(0, 65_504, (50,), dtype="float16", rng=0).isfinite().all() and tc.randint(0, 2, (3,), dtype="bool", rng=0).dtype == bool
     )
+    assert sorted(tc.randperm(256, dtype="uint8", rng=0).tolist()) == list(range(256)) and tc.randperm(0, dtype="int32").dtype == np.int32
     assert tc.arange(250, 256, dtype="uint8").tolist() == list(range(250, 256)) and tc.arange(300, 300, dtype="uint8").tolist() == []
     assert tc.linspace(0, 255, 2, dtype="uint8").tolist() == [0, 255] and tc.linspace(3, 1000, 1, dtype="uint8").tolist() == [3]
     assert tc.randint(0, 256, (50,), dtype="uint8", rng=0).numpy().max() > 127
