@@ -15,6 +15,8 @@ from ._core import Tensor
 from ._frames import as_array, is_frame, numbers_of
 from ._tensor import as_tensor
 
+_HALVES = ("float16", "bfloat16")
+_FLOATING = ("float32", "float64", *_HALVES)
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
@@ -32,12 +34,12 @@ def unchanged(x: Any) -> Any:
 
 def is_half(x: Tensor) -> bool:
     """Whether the dtype has two bytes: sums of squares and powers of it are computed in float32."""
-    return x._dtype_name in ("float16", "bfloat16")
+    return x._dtype_name in _HALVES
 
 
 def is_floating(x: Tensor) -> bool:
     """Whether the dtype is a floating one."""
-    return x._dtype_name in ("float32", "float64", "float16", "bfloat16")
+    return x._dtype_name in _FLOATING
 
 
 def _is_floating_dtype(dtype: np.dtype) -> bool:
@@ -88,19 +90,21 @@ def cast(x: Any, dtype: Any) -> Any:
     return x.to(dtype) if isinstance(x, Tensor) else as_given(x).astype(dtype)
 
 
+def _name(x: Any) -> str:
+    """The dtype of a Tensor or ndarray; by name, as NumPy may not have it."""
+    return x._dtype_name if isinstance(x, Tensor) else x.dtype.name
+
+
 def widened(x: Any) -> Any:
     """Halves as float32: the squares of their values do not fit."""
     x = as_given(x)
-    if x.dtype.itemsize > 2 or not _is_floating_dtype(x.dtype):
-        return x
-    return x.float() if isinstance(x, Tensor) else x.astype(np.float32)
+    return cast(x, "float32") if _name(x) in _HALVES else x
 
 
 def narrowed(y: Any, like: Any) -> Any:
     """`y` in the dtype of `like`."""
-    if y.dtype == like.dtype or not _is_floating_dtype(like.dtype):
-        return y
-    return y.to(like.dtype) if isinstance(y, Tensor) else y.astype(like.dtype.newbyteorder("="), copy=False)
+    name = _name(like)
+    return y if name not in _FLOATING or name == _name(y) else cast(y, name)
 
 
 def _are_computed_as_given(operands: tuple[Any, ...]) -> bool:
@@ -109,7 +113,7 @@ def _are_computed_as_given(operands: tuple[Any, ...]) -> bool:
     for x in operands:
         if isinstance(x, Tensor):
             name = x._dtype_name
-            if name != (found or name) or name in ("float16", "bfloat16"):
+            if name != (found or name) or name in _HALVES:
                 return False
             found = name
         elif not _is_number(x):
@@ -117,29 +121,21 @@ def _are_computed_as_given(operands: tuple[Any, ...]) -> bool:
     return True
 
 
-def _sample(x: Any) -> Any:
-    """A number as it is; of an array a Tensor that promotes as it does, on the CPU."""
-    if _is_number(x):
-        return x
-    x = as_given(x)
-    return _core.full((0,) if x.ndim else (), 0, x.dtype)
-
-
-def _common_dtype(operands: tuple[Any, ...]) -> Any:
+def _common_dtype(operands: tuple[Any, ...]) -> str:
     """The dtype of the operands' sum: arrays with axes decide, before those without and before numbers."""
-    dtypes = {as_given(x).dtype.newbyteorder("=") for x in operands if not _is_number(x)}
-    if len(dtypes) == 1:
-        return dtypes.pop()
-    samples = sorted(map(_sample, operands), key=lambda x: -np.ndim(x) if isinstance(x, Tensor) else 1)
-    return functools.reduce(_core.add, samples).dtype
+    arrays = [as_given(x) for x in operands if not _is_number(x)]
+    names = [x._dtype_name if isinstance(x, Tensor) else _core.as_argument(np.empty(0, x.dtype))._dtype_name for x in arrays]
+    if names.count(names[0]) == len(names):
+        return names[0]
+    samples = [_core.full((0,) if x.ndim else (), 0, name) for x, name in zip(arrays, names, strict=True)]
+    samples.sort(key=lambda x: -x.ndim)
+    return functools.reduce(_core.add, [*samples, *filter(_is_number, operands)])._dtype_name
 
 
-def _as_computed(x: Any, dtype: Any) -> Any:
+def _as_computed(x: Any, dtype: str) -> Any:
     """`x` in the dtype that a result of `dtype` is computed in, which is float32 for halves; a number as it is."""
-    if _is_number(x):
-        return x
-    x, wide = as_given(x), np.dtype(np.float32) if dtype.itemsize == 2 else dtype
-    return x.to(wide) if isinstance(x, Tensor) else x.astype(wide, copy=False)
+    name = "float32" if dtype in _HALVES else dtype
+    return x if _is_number(x) or _name(x := as_given(x)) == name else cast(x, name)
 
 
 def beside(x: Any, *others: Any) -> Any:
@@ -153,7 +149,7 @@ def together(function: Callable[..., Any], *operands: Any) -> Any:
         return function(*operands)
     dtype = _common_dtype(operands)
     result = function(*(_as_computed(x, dtype) for x in operands))
-    return cast(result, dtype) if dtype.itemsize == 2 else result
+    return cast(result, dtype) if dtype in _HALVES else result
 
 
 def rounds_once(function: Function) -> Function:

@@ -123,7 +123,8 @@ def huber_loss(input, target, reduction: str = "mean", delta: float = 1.0):
             return _core.mul(_core.mse_loss(x, target, reduction), 0.5)
         return _core.mul(_core.smooth_l1_loss(x, target, delta, reduction), delta)
 
-    return as_loss(together(loss, *promote(input, target)))
+    given = promote(input, target)
+    return as_loss(loss(*given) if delta == 1 else together(loss, *given))  # times 1 rounds nothing
 
 
 def kl_div(input, target, reduction: str = "mean", log_target: bool = False):
