@@ -318,6 +318,8 @@ def test_factors_are_applied_in_the_dtype_of_the_result():
     small, x = tc.tensor([200], dtype="uint8"), tc.tensor([1.0])
     assert tc.add(tc.tensor([1]), small, alpha=2).tolist() == [401] and tc.sub(x, small, alpha=2).tolist() == [-399]
     assert tc.add(tc.tensor([1]), small, alpha=-1).tolist() == tc.add(np.array([1]), np.array([200], np.uint8), alpha=-1).tolist() == [-199]
+    short = np.array([300], np.int16)  # as wide as a half, but int64 as a Tensor
+    assert tc.add(short, short, alpha=200).tolist() == [60300]
     assert x.clone().add_(small, alpha=2).tolist() == [401] and x.clone().sub_(small, alpha=2).tolist() == [-399]
     assert tc.addcmul(x, small, small).tolist() == [40001] and tc.addcdiv(x.double(), small, tc.tensor([3])).item() == 1 + 200 / 3
     result = tc.addcmul(tc.ones(1, dtype="bfloat16"), tc.tensor([2]), tc.tensor([3]), value=0.5)
