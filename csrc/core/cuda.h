@@ -3,7 +3,6 @@
 #ifndef TC_CORE_CUDA_H
 #define TC_CORE_CUDA_H
 
-
 #include "../kernels/cuda_api.h"
 #include "backend.h"
 
