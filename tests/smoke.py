@@ -11,6 +11,10 @@ assert block(x).shape == x.shape
 
 target = tc.tensor(x[:, ::-1].copy())
 optimizer = tc.optim.Adam(block.parameters(), lr=1e-2)
+with tc.autocast():  # bfloat16, without the package ml_dtypes
+    assert block(target).dtype == target.dtype
+assert block.bfloat16()(target.bfloat16()).dtype == tc.bfloat16
+block.float()
 losses = []
 for _ in range(30):
     optimizer.zero_grad()

@@ -144,11 +144,37 @@ def test_dtypes_have_pytorchs_names():
         tc.zeros(2, dtype=tc.short)
 
 
-def test_bfloat16_is_a_word_without_ml_dtypes(monkeypatch):
-    monkeypatch.setitem(sys.modules, "ml_dtypes", None)
-    monkeypatch.delitem(sys.modules, "transformer_c._bfloat16", raising=False)
-    assert importlib.import_module("transformer_c._bfloat16").bfloat16 == "bfloat16"
-    monkeypatch.delitem(sys.modules, "transformer_c._bfloat16")
+def test_bfloat16_trains_without_ml_dtypes():
+    program = """
+import copy, pickle, sys
+sys.modules["ml_dtypes"] = None
+import transformer_c as tc
+x = tc.ones(2, 5, 8)
+for whole in (True, False):
+    model = tc.nn.Sequential(tc.nn.Linear(8, 8), tc.EncoderBlock(8, 2, 16), tc.nn.LayerNorm(8))
+    model = model.bfloat16() if whole else model
+    optimizer = tc.optim.AdamW(model.parameters(), lr=0.1)
+    with tc.autocast(enabled=not whole):
+        y = model(x.bfloat16() if whole else x)
+    y.float().sum().backward()
+    tc.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+    optimizer.step()
+    optimizer.load_state_dict(optimizer.state_dict())
+    model.load_state_dict(model.state_dict())
+    tc.summary(model)
+b = x.bfloat16()
+assert b.dtype == tc.bfloat16 == "bfloat16" == b.dtype.name == str(b.dtype) and b.dtype != x.dtype and b.dtype.itemsize == 2
+assert tc.zeros_like(b).dtype == b.to(tc.bfloat16).dtype == b.new_ones(2).dtype == tc.zeros(2, dtype=b.dtype).dtype == "bfloat16"
+for y in (b.softmax(-1), b.add(b, alpha=2), b.logsumexp(-1), tc.functional.mish(b), tc.cat([b, b]), copy.deepcopy(b), pickle.loads(pickle.dumps(b))):
+    assert y.dtype == tc.bfloat16 and "bfloat16" in repr(y)
+try:
+    b.numpy()
+except ImportError as error:
+    assert "need the package ml_dtypes: pip install ml_dtypes" in str(error)
+else:
+    raise AssertionError("an array of bfloat16")
+"""
+    subprocess.run([sys.executable, "-c", program], check=True)
 
 
 def test_from_numpy_shares_memory():

@@ -135,6 +135,7 @@ static inline bool tcpy_is_little(const tc_tensor *tensor) { return tc_tensor_nu
 typedef struct tcpy_state {
     PyTypeObject *tensor_type, *op_type;
     PyArray_Descr *bfloat16; /* of ml_dtypes, or NULL until first needed */
+    PyObject *bfloat16_name; /* tc.bfloat16: that, or a word; or NULL until first needed */
     PyObject *tracer;        /* called after each op, or NULL */
     PyObject *device_type;   /* what device names are made of, or NULL for str */
     PyObject *cpu;           /* the device "cpu" */
@@ -170,7 +171,7 @@ int tcpy_name_argument(const char *format, ...);
 /* The Tensor object of a tensor (steals the reference, also on failure). */
 PyObject *tcpy_wrap(tc_tensor *tensor);
 int tcpy_dtype_from_object(tc_dtype *out, PyObject *object);   /* np.float32, "float32", float, tc dtype names */
-PyObject *tcpy_dtype_to_object(tc_dtype dtype);                /* the np.dtype; new reference */
+PyObject *tcpy_dtype_to_object(tc_dtype dtype);                /* the np.dtype, or tc.bfloat16; new reference */
 int tcpy_device_from_object(tc_device *out, PyObject *object); /* "cpu", "cuda", "cuda:1"; None is the CPU */
 PyObject *tcpy_device_to_object(tc_device device);
 PyObject *tcpy_set_device_type(PyObject *module, PyObject *type);

@@ -127,7 +127,17 @@ static PyArray_Descr *descr_of(tc_dtype dtype)
     return tcpy.bfloat16;
 }
 
-PyObject *tcpy_dtype_to_object(tc_dtype dtype) { return (PyObject *)descr_of(dtype); }
+PyObject *tcpy_dtype_to_object(tc_dtype dtype)
+{
+    if (dtype != TC_BFLOAT16) return (PyObject *)descr_of(dtype);
+    if (!tcpy.bfloat16_name) {
+        PyObject *module = PyImport_ImportModule("transformer_c._bfloat16");
+        if (!module) return NULL;
+        tcpy.bfloat16_name = PyObject_GetAttrString(module, "bfloat16");
+        Py_DECREF(module);
+    }
+    return Py_XNewRef(tcpy.bfloat16_name);
+}
 
 int tcpy_dtype_from_object(tc_dtype *out, PyObject *object)
 {

@@ -230,7 +230,7 @@ static PyObject *get_version(PyObject *self, void *unused)
 static PyGetSetDef properties[] = {
     {"shape", get_shape, NULL, "Lengths of the axes, a tuple of ints.", NULL},
     {"ndim", get_ndim, NULL, "Number of axes.", NULL},
-    {"dtype", get_dtype, NULL, "The np.dtype of the elements.", NULL},
+    {"dtype", get_dtype, NULL, "The np.dtype of the elements; of bfloat16 a str without the package ml_dtypes.", NULL},
     {"_dtype_name", get_dtype_name, NULL, "The name of the dtype; needs no other package for bfloat16.", NULL},
     {"_version", get_version, NULL, "Raised by every write in place to the memory.", NULL},
     {"device", get_device, NULL, "\"cpu\" or \"cuda:<ordinal>\".", NULL},
