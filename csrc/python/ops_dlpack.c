@@ -104,12 +104,20 @@ static PyObject *capsule_of(tc_tensor *tensor, bool versioned, bool copied, void
     return capsule;
 }
 
+/* Two ints, from a tuple. 0, or -1 with an exception set. */
+static int read_pair(const char *name, PyObject *pair, int *first, int *second)
+{
+    if (PyTuple_Check(pair)) return PyArg_ParseTuple(pair, "ii", first, second) ? 0 : -1;
+    PyErr_Format(PyExc_TypeError, "%s must be a tuple of two ints, got %.200s", name, Py_TYPE(pair)->tp_name);
+    return -1;
+}
+
 /* The device that the caller asks for must be the Tensor's own. */
 static int check_device(const tc_tensor *tensor, PyObject *device)
 {
     int kind, index;
     if (!device || device == Py_None) return 0;
-    if (!PyArg_ParseTuple(device, "ii", &kind, &index)) return -1;
+    if (read_pair("dl_device", device, &kind, &index) < 0) return -1;
     const tc_device own = tensor->storage->device;
     if (kind == (own.type == TC_CPU ? DLPACK_CPU : DLPACK_CUDA) && index == own.index) return 0;
     PyErr_SetString(PyExc_BufferError, "the Tensor is on another device than dl_device; move it first with .to()");
@@ -151,7 +159,7 @@ PyObject *tcpy_tensor_dlpack(PyObject *object, PyObject *args, PyObject *kwargs)
     int major = 0, minor = 0;
     tc_error err;
     if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|$OOOO:__dlpack__", names, &stream, &max_version, &device, &copy)) return NULL;
-    if (max_version && max_version != Py_None && !PyArg_ParseTuple(max_version, "ii", &major, &minor)) return NULL;
+    if (max_version && max_version != Py_None && read_pair("max_version", max_version, &major, &minor) < 0) return NULL;
     if (check_device(tensor, device) < 0) return NULL;
     if (tc_tensor_on_cpu(tensor) && stream && stream != Py_None) {
         PyErr_SetString(PyExc_BufferError, "a Tensor on the CPU has no stream; pass stream=None");

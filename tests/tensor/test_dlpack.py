@@ -166,3 +166,9 @@ def test_tensors_of_pytorch_that_numpy_cannot_read():
     assert np.array_equal(layer(wants.detach()), layer(half.float())) and tc.relu(tc.from_dlpack(half))._dtype_name == "bfloat16"
     with pytest.raises(TypeError, match="Sparse layout"):  # PyTorch's own words say what to write
         tc.relu(torch.eye(3).to_sparse())
+
+
+@pytest.mark.parametrize("name", ["max_version", "dl_device"])
+def test_pairs_are_tuples(name):
+    with pytest.raises(TypeError, match=f"{name} must be a tuple of two ints, got list"):
+        tc.ones(2).__dlpack__(**{name: [1, 0]})
