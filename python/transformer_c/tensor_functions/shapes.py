@@ -15,11 +15,19 @@ from .._frames import numbers_of
 from .._tensor import cat, integers
 from ._calls import METHODS, axes_of, axis_of, takes_arrays
 
+
+def _named(given: tuple, name: str, value: Any) -> tuple:
+    """What is given by position, or by its name."""
+    if value is not None and given:
+        raise TypeError(f"{name} is given twice: {given} and {name}={value!r}")
+    return given if value is None else (value,)
+
+
 # ---- methods as functions ------------------------------------------------------------------------------------------------------------
 
 
 @takes_arrays("input", method=False)
-def reshape(input: Any, *shape: Any) -> Any:
+def reshape(input: Any, *lengths: Any, shape: Any = None) -> Any:
     """The same elements under another shape; one length may be -1.
 
     Examples
@@ -29,7 +37,7 @@ def reshape(input: Any, *shape: Any) -> Any:
     tensor([[0, 1],
             [2, 3]])
     """
-    return input.reshape(*shape)
+    return input.reshape(*_named(lengths, "shape", shape))
 
 
 @takes_arrays("input", method=False)
@@ -144,7 +152,7 @@ def unflatten(input: Any, dim: int, sizes: Sequence[int]) -> Any:
 
 
 @takes_arrays("input")
-def broadcast_to(input: Any, *size: Any) -> Any:
+def broadcast_to(input: Any, *lengths: Any, size: Any = None) -> Any:
     """Spread to another shape, without a copy: ``t.expand`` by its longer name.
 
     Examples
@@ -154,7 +162,7 @@ def broadcast_to(input: Any, *size: Any) -> Any:
     tensor([[0, 1],
             [0, 1]])
     """
-    return input.expand(*size)
+    return input.expand(*_named(lengths, "size", size))
 
 
 @takes_arrays("input")
@@ -394,14 +402,14 @@ def _counts(name: str, given: tuple) -> tuple[int, ...]:
 
 
 @takes_arrays("input")
-def repeat(input: Any, *repeats: Any) -> Any:
+def repeat(input: Any, *counts: Any, repeats: Any = None) -> Any:
     """The whole repeated along each axis, as ``np.tile`` does it.
 
     Parameters
     ----------
     input : array_like
-    *repeats : int, or one sequence of int
-        For each axis, at least as many as `input` has; additional ones are new axes at the front.
+    *counts : int, or one sequence of int
+        Also by name, as `repeats`: for each axis, at least as many as `input` has; additional ones are new axes at the front.
 
     Examples
     --------
@@ -410,7 +418,7 @@ def repeat(input: Any, *repeats: Any) -> Any:
     array([[1, 2, 1, 2],
            [1, 2, 1, 2]])
     """
-    counts = _counts("repeat", repeats)
+    counts = _counts("repeat", _named(counts, "repeats", repeats))
     if len(counts) < input.ndim:
         raise ValueError(f"repeat() needs a count for each axis: {len(counts)} were given, input has shape {input.shape}")
     lengths = (1,) * (len(counts) - input.ndim) + tuple(input.shape)
@@ -430,13 +438,14 @@ def repeat(input: Any, *repeats: Any) -> Any:
 
 
 @takes_arrays("input")
-def tile(input: Any, *dims: Any) -> Any:
+def tile(input: Any, *counts: Any, dims: Any = None) -> Any:
     """The whole repeated along each axis: ``repeat`` with counts for the last axes only, where there are fewer counts than axes.
 
     Parameters
     ----------
     input : array_like
-    *dims : int, or one sequence of int
+    *counts : int, or one sequence of int
+        Also by name, as `dims`.
 
     Examples
     --------
@@ -444,7 +453,7 @@ def tile(input: Any, *dims: Any) -> Any:
     >>> tc.tile(np.array([[1, 2]]), (2,))
     array([[1, 2, 1, 2]])
     """
-    counts = _counts("tile", dims)
+    counts = _counts("tile", _named(counts, "dims", dims))
     return repeat(input, (1,) * (input.ndim - len(counts)) + counts)
 
 
