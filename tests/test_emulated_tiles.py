@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parent.parent
 PROGRAM = """
 import numpy as np
@@ -48,6 +50,7 @@ for got, exact in zip(gradients, (dy.astype(float) @ weight, dy.T.astype(float) 
 """
 
 
+@pytest.mark.minutes
 def test_split_products_with_emulated_tiles(tmp_path):
     package = tmp_path / "python" / "transformer_c"
     package.mkdir(parents=True)
