@@ -252,17 +252,27 @@ static PyObject *uniform(PyObject *self, PyObject *args)
     Py_END_ALLOW_THREADS return result;
 }
 
-static PyObject *normal(PyObject *self, PyObject *args)
+/* In blocks, or one by one, as PyTorch fills what is not contiguous: so are few numbers drawn. */
+static PyObject *draw_normal(PyObject *self, PyObject *args, bool in_blocks)
 {
     double mean, std;
     tc_tensor *sample = new_sample(args, "Odd|O:normal", &mean, &std);
     PyObject *result = sample ? tcpy_wrap(sample) : NULL;
     if (!result) return NULL;
-    Py_BEGIN_ALLOW_THREADS if (sample->dtype == TC_FLOAT32)
-        tc_generator_normal_f32(generator_of(self), (float *)(void *)sample->data, sample->numel, mean, std);
-    else tc_generator_normal_f64(generator_of(self), (double *)(void *)sample->data, sample->numel, mean, std);
+    const int64_t all = sample->numel, most = in_blocks ? all : 15;
+    Py_BEGIN_ALLOW_THREADS for (int64_t i = 0; i < all; i += most)
+    {
+        const int64_t n = all - i < most ? all - i : most;
+        if (sample->dtype == TC_FLOAT32)
+            tc_generator_normal_f32(generator_of(self), (float *)(void *)sample->data + i, n, mean, std);
+        else
+            tc_generator_normal_f64(generator_of(self), (double *)(void *)sample->data + i, n, mean, std);
+    }
     Py_END_ALLOW_THREADS return result;
 }
+
+static PyObject *normal(PyObject *self, PyObject *args) { return draw_normal(self, args, true); }
+static PyObject *normal_one_by_one(PyObject *self, PyObject *args) { return draw_normal(self, args, false); }
 
 static PyObject *new_integers(PyObject *self, int ndim, const int64_t *shape, bool permutation, int64_t low, int64_t high)
 {
@@ -318,6 +328,8 @@ static PyMethodDef methods[] = {
     {"set_state", set_state, METH_O, "set_state($self, state, /)\n--\n\nGoes back to a state that get_state() gave."},
     {"uniform", uniform, METH_VARARGS, "uniform($self, shape, low, high, dtype=None, /)\n--\n\nA Tensor of U(low, high)."},
     {"normal", normal, METH_VARARGS, "normal($self, shape, mean, std, dtype=None, /)\n--\n\nA Tensor of N(mean, std**2)."},
+    {"normal_one_by_one", normal_one_by_one, METH_VARARGS,
+     "normal_one_by_one($self, shape, mean, std, dtype=None, /)\n--\n\nThe same, as PyTorch draws them for what is not contiguous."},
     {"integers", integers, METH_VARARGS, "integers($self, shape, low, high, /)\n--\n\nAn int64 Tensor of integers in [low, high)."},
     {"permutation", permutation, METH_O, "permutation($self, n, /)\n--\n\nThe integers below n in random order."},
     {"__reduce__", generator_reduce, METH_NOARGS, NULL},

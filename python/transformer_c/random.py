@@ -151,16 +151,10 @@ def _uniform_filling(tensor: Tensor, low: float, high: float, rng: Any) -> Tenso
 
 def _normal_filling(tensor: Tensor, mean: float, std: float, rng: Any) -> Tensor:
     generator = as_generator(rng)
-
-    def draw(shape: Sequence[int]) -> Tensor:
-        n = math.prod(shape)
-        if tensor.is_contiguous() or n < _BLOCK:
-            return _normal(shape, mean, std, tensor.dtype, generator)
-        few = _BLOCK - 1  # so many at a time are drawn one by one, as PyTorch does it for what is not contiguous
-        parts = [_normal((min(few, n - start),), mean, std, tensor.dtype, generator) for start in range(0, n, few)]
-        return _core.cat(parts, 0).reshape(shape)
-
-    return _filling(tensor, draw)
+    if tensor.is_contiguous():
+        return _normal(tensor.shape, mean, std, tensor.dtype, generator)
+    dtype = "float32" if _is_half(tensor.dtype) else tensor.dtype
+    return _filling(tensor, lambda shape: generator.normal_one_by_one(shape, mean, std, dtype)).to(tensor.dtype)
 
 
 def _finish(x: Tensor, device, requires_grad: bool) -> Tensor:
