@@ -165,7 +165,8 @@ for whole in (True, False):
 b = x.bfloat16()
 assert b.dtype == tc.bfloat16 == "bfloat16" == b.dtype.name == str(b.dtype) and b.dtype != x.dtype and b.dtype.itemsize == 2
 assert tc.zeros_like(b).dtype == b.to(tc.bfloat16).dtype == b.new_ones(2).dtype == tc.zeros(2, dtype=b.dtype).dtype == "bfloat16"
-for y in (b.softmax(-1), b.add(b, alpha=2), b.logsumexp(-1), tc.functional.mish(b), tc.cat([b, b]), copy.deepcopy(b), pickle.loads(pickle.dumps(b))):
+F = tc.functional
+for y in (b.softmax(-1), b.add(b, alpha=2), b.logsumexp(-1), F.mish(b), F.prelu(b, 0.5), F.gaussian_nll_loss(b, b, 1.0), tc.cat([b, b]), copy.deepcopy(b), pickle.loads(pickle.dumps(b))):
     assert y.dtype == tc.bfloat16 and "bfloat16" in repr(y)
 try:
     b.numpy()

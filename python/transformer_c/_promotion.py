@@ -65,7 +65,7 @@ def needed(**arrays: Any) -> None:
 
 
 def promote(*arrays: Any) -> tuple[Any, ...]:
-    """ndarrays in the promoted floating dtype of all arguments, numbers in that of the others; Tensors and None are returned unchanged."""
+    """The arguments in their promoted floating dtype, numbers in that of the others; Tensors and None are returned unchanged."""
     for a in arrays:
         if a is not None and not isinstance(a, Tensor):
             break
@@ -80,6 +80,8 @@ def promote(*arrays: Any) -> tuple[Any, ...]:
     if len(tensors) > 1:
         return tuple(given)  # the op's error names both dtypes
     common = tensors.pop() if tensors else _common(dtypes)
+    if not isinstance(common, np.dtype):  # bfloat16 of a Tensor, which NumPy does not have without another package
+        return tuple(a if a is None else _core.as_argument(a).to(common) for a in given)
     return tuple(a if a is None or isinstance(a, Tensor) else a.astype(common, copy=False) for a in given)
 
 
