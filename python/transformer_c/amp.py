@@ -162,7 +162,7 @@ class GradScaler:
         if not self._enabled:
             return
         if new_scale is not None:
-            self._set(float(new_scale), self._growth, self._backoff, self._interval)
+            self._set(new_scale, self._growth, self._backoff, self._interval)
         elif not self._finite:
             raise RuntimeError("update() follows step() or unscale_() of an optimizer, and neither was called since the last one")
         elif all(self._finite.values()):

@@ -156,6 +156,7 @@ REFUSED = {
     r"device must be a str, got 1024.0 \(float\); pass the scale by name": (TypeError, lambda: tc.amp.GradScaler(1024.0)),
     "the scale must be from": (ValueError, lambda: tc.amp.GradScaler(init_scale=0.0)),
     "the scale must be .* got nan": (ValueError, lambda: tc.amp.GradScaler(init_scale=np.nan)),
+    "the scale must be a number, got 'a'": (TypeError, lambda: tc.amp.GradScaler().update("a")),
     "growth_factor must be above 1": (ValueError, lambda: tc.amp.GradScaler(growth_factor=1.0)),
     "backoff_factor must be above 0 and below 1": (ValueError, lambda: tc.amp.GradScaler(backoff_factor=1.5)),
     "growth_interval must be at least 1": (ValueError, lambda: tc.amp.GradScaler(growth_interval=0)),
