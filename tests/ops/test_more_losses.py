@@ -244,6 +244,7 @@ def test_an_array_that_is_none_is_named():
         (lambda: F.conv1d(x, None), "weight"),
         (lambda: F.prelu(None, x), "input"),
         (lambda: F.cosine_similarity(x, None), "x2"),
+        (lambda: F.pairwise_distance(x, None), "x2"),
         (lambda: F.cosine_embedding_loss(x, x, None), "target"),
         (lambda: F.margin_ranking_loss(x, x, None), "target"),
         (lambda: F.triplet_margin_loss(x, None, x), "positive"),

@@ -99,4 +99,5 @@ def pairwise_distance(x1, x2, p: float = 2.0, eps: float = 1e-6, keepdim: bool =
     array([5.])
     """
     p, eps = real("p", p), real("eps", eps)
+    needed(x1=x1, x2=x2)
     return together(lambda a, b: _length(_core.add(_core.sub(a, b), eps), p, -1, keepdim=keepdim), *promote(x1, x2))
