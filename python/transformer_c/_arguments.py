@@ -76,13 +76,23 @@ def one_of(name: str, value: Any, known: tuple[str, ...]) -> str:
     return value
 
 
+def named(given: tuple, name: str, value: Any) -> tuple:
+    """What is given by position, or by its name."""
+    if value is not None and given:
+        raise TypeError(f"{name} is given twice: {given} and {name}={value!r}")
+    return given if value is None else (value,)
+
+
+def several(given: Any) -> tuple:
+    """One or several of something, as a tuple."""
+    return tuple(given) if isinstance(given, Iterable) and getattr(given, "ndim", True) else (given,)
+
+
 def lengths_of(given: tuple, size: Any = None) -> tuple:
     """The lengths of a shape: f(2, 3), f((2, 3)) and f(size=(2, 3)) are the same."""
-    if size is not None and given:
-        raise TypeError(f"the shape is given twice: {given} and size={size!r}")
+    given = named(given, "size", size)
     if len(given) == 2 and isinstance(given[0], (tuple, list)):
         raise TypeError(f"a shape and then {given[1]!r}: write the dtype by name, as in zeros({given[0]}, dtype=...)")
-    given = given if size is None else (size,)
     first = given[0] if len(given) == 1 else 0
     if isinstance(first, (int, np.integer)) or getattr(first, "ndim", None) == 0:
         return given

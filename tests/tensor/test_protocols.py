@@ -221,7 +221,7 @@ def test_a_shape_is_lengths_or_one_sequence_or_a_keyword(make):
     for shape in ((2, 3), [2, 3], np.array([2, 3]), tc.tensor([2, 3])):
         assert make(shape).shape == make(size=shape).shape == make(2, 3).shape == (2, 3)
     assert make(size=2).shape == make(np.int32(2)).shape == make(tc.tensor(2)).shape == (2,) and make(size=()).shape == make().shape == ()
-    with pytest.raises(TypeError, match=r"the shape is given twice: \(2,\) and size=\(2, 3\)"):
+    with pytest.raises(TypeError, match=r"size is given twice: \(2,\) and size=\(2, 3\)"):
         make(2, size=(2, 3))
     for wrong in (2.0, "a", None):
         with pytest.raises(TypeError, match="size must be ints or one sequence of ints, got"):

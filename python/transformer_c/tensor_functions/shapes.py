@@ -9,19 +9,11 @@ from typing import Any
 import numpy as np
 
 from .. import _core
-from .._arguments import count, integer
+from .._arguments import count, integer, named, several
 from .._core import Tensor
 from .._frames import numbers_of
 from .._tensor import cat, integers
 from ._calls import METHODS, axes_of, axis_of, takes_arrays
-
-
-def _named(given: tuple, name: str, value: Any) -> tuple:
-    """What is given by position, or by its name."""
-    if value is not None and given:
-        raise TypeError(f"{name} is given twice: {given} and {name}={value!r}")
-    return given if value is None else (value,)
-
 
 # ---- methods as functions ------------------------------------------------------------------------------------------------------------
 
@@ -37,7 +29,7 @@ def reshape(input: Any, *lengths: Any, shape: Any = None) -> Any:
     tensor([[0, 1],
             [2, 3]])
     """
-    return input.reshape(*_named(lengths, "shape", shape))
+    return input.reshape(*named(lengths, "shape", shape))
 
 
 @takes_arrays("input", method=False)
@@ -162,7 +154,7 @@ def broadcast_to(input: Any, *lengths: Any, size: Any = None) -> Any:
     tensor([[0, 1],
             [0, 1]])
     """
-    return input.expand(*_named(lengths, "size", size))
+    return input.expand(*named(lengths, "size", size))
 
 
 @takes_arrays("input")
@@ -396,9 +388,7 @@ def vstack(tensors: Sequence[Any]) -> Any:
 
 def _counts(name: str, given: tuple) -> tuple[int, ...]:
     """f(2, 3) and f((2, 3)) are the same; each at least 0."""
-    if len(given) == 1 and not hasattr(given[0], "__index__"):
-        given = tuple(given[0])
-    return tuple(count(f"{name}(): a number of times", times, 0) for times in given)
+    return tuple(count(f"{name}(): a number of times", times, 0) for times in (several(*given) if len(given) == 1 else given))
 
 
 @takes_arrays("input")
@@ -418,7 +408,7 @@ def repeat(input: Any, *counts: Any, repeats: Any = None) -> Any:
     array([[1, 2, 1, 2],
            [1, 2, 1, 2]])
     """
-    counts = _counts("repeat", _named(counts, "repeats", repeats))
+    counts = _counts("repeat", named(counts, "repeats", repeats))
     if len(counts) < input.ndim:
         raise ValueError(f"repeat() needs a count for each axis: {len(counts)} were given, input has shape {input.shape}")
     lengths = (1,) * (len(counts) - input.ndim) + tuple(input.shape)
@@ -453,7 +443,7 @@ def tile(input: Any, *counts: Any, dims: Any = None) -> Any:
     >>> tc.tile(np.array([[1, 2]]), (2,))
     array([[1, 2, 1, 2]])
     """
-    counts = _counts("tile", _named(counts, "dims", dims))
+    counts = _counts("tile", named(counts, "dims", dims))
     return repeat(input, (1,) * (input.ndim - len(counts)) + counts)
 
 
@@ -505,11 +495,6 @@ def repeat_interleave(input: Any, repeats: Any = None, dim: int | None = None, *
     return input[(slice(None),) * axis + (places,)]
 
 
-def _several(given: Any) -> tuple:
-    """One or several of something, as a tuple."""
-    return tuple(given) if isinstance(given, Iterable) and not hasattr(given, "__index__") else (given,)
-
-
 @takes_arrays("input")
 def roll(input: Any, shifts: Any, dims: Any = None) -> Any:
     """The elements moved along axes; those that leave at one end come back at the other.
@@ -527,12 +512,12 @@ def roll(input: Any, shifts: Any, dims: Any = None) -> Any:
     >>> tc.roll(np.array([1, 2, 3]), 1)
     array([3, 1, 2])
     """
-    steps = tuple(integer("shifts", step) for step in _several(shifts))
+    steps = tuple(integer("shifts", step) for step in several(shifts))
     if dims is None:
         if len(steps) != 1:
             raise ValueError(f"{len(steps)} shifts need as many dims")
         return roll(input.reshape(-1), steps, 0).reshape(input.shape)
-    axes = _several(dims)
+    axes = several(dims)
     if len(axes) != len(steps):
         raise ValueError(f"there are {len(steps)} shifts but {len(axes)} dims; they must be as many")
     result = input
