@@ -163,6 +163,8 @@ def test_errors():
         F.smooth_l1_loss(x, x, beta=-1)
     with pytest.raises(ValueError, match="delta must be positive, got 0"):
         F.huber_loss(x, x, delta=0)
+    with pytest.raises(TypeError, match="int64; a floating dtype is needed"):
+        F.huber_loss(np.arange(3), np.arange(3), delta=2.0)
     with pytest.raises(TypeError, match="target is float32; here it holds classes"):
         F.nll_loss(x, x)
     with pytest.raises(ValueError, match="there are 3 classes"):
@@ -236,6 +238,8 @@ def test_errors_of_layers_and_composed_functions():
     ]:
         with pytest.raises(ValueError, match=message):
             call()
+    with pytest.raises(IndexError, match="dim 3 is out of range for a tensor of 2 axes"):
+        F.glu(np.ones((2, 2)), 3)
 
 
 def test_an_array_that_is_none_is_named():

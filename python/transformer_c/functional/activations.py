@@ -5,6 +5,7 @@ from __future__ import annotations
 from .. import _core
 from .._arguments import one_of, real
 from .._promotion import as_given, cast, needed, promote, rounds_once
+from ..tensor_functions._calls import axis_of
 from ..tensor_functions.elements import log_softmax, softmax
 
 __all__ = [
@@ -301,9 +302,10 @@ def glu(input, dim: int = -1):
     >>> tc.functional.glu(np.array([[1.0, 2.0, 0.0, 0.0]]))
     array([[0.5, 1. ]])
     """
-    if input.ndim == 0 or input.shape[dim] % 2:
+    axis = axis_of("dim", input.ndim, dim)
+    if input.ndim == 0 or input.shape[axis] % 2:
         raise ValueError(f"glu halves axis {dim} of input, whose length must be even; the shape is {tuple(input.shape)}")
-    axis, half = dim % input.ndim, input.shape[dim] // 2
+    half = input.shape[axis] // 2
     a, b = (input[(slice(None),) * axis + (part,)] for part in (slice(None, half), slice(half, None)))
     return _core.mul(a, _core.sigmoid(b))
 

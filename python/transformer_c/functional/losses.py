@@ -119,7 +119,7 @@ def huber_loss(input, target, reduction: str = "mean", delta: float = 1.0):
         raise ValueError(f"delta must be positive, got {delta}")
 
     def loss(x, target):
-        if delta > 1 and delta >= math.sqrt(np.finfo(x.dtype).max):  # every finite loss is a square
+        if delta > 1e19 and delta >= math.sqrt(np.finfo(x.dtype).max):  # every finite loss is a square
             return _core.mul(_core.mse_loss(x, target, reduction), 0.5)
         return _core.mul(_core.smooth_l1_loss(x, target, delta, reduction), delta)
 
