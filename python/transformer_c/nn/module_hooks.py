@@ -49,9 +49,8 @@ class Hooked:
     def settle_copy(cls, module: Any) -> None:
         """Gives a copy of a module with hooks a Hooked of its own, with the same hooks but those of a block that it was copied in."""
         given = vars(module)["forward"]
-        if not isinstance(given, cls) or not vars(
-            given
-        ):  # one that is being copied itself, a handle's: its module comes with its attributes
+        # One without attributes is being copied itself, with a handle: its module comes with its attributes.
+        if not isinstance(given, cls) or not vars(given):
             return
         if given._module is module:  # a deep copy
             given.settle()
