@@ -104,8 +104,8 @@ def save(module_or_dict: Any, path: Any, hyper_parameters: Mapping | None = None
 
     Notes
     -----
-    Tensors that share memory are stored once for each name. Reading a file with bfloat16 does not need ``ml_dtypes``:
-    without it, ``load`` returns the same values as float32.
+    Tensors that share memory are stored once for each name. Writing bfloat16 needs the package ``ml_dtypes``. Reading
+    does not: without it, ``load`` returns the same values as float32.
 
     Examples
     --------
