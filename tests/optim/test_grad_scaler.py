@@ -8,7 +8,7 @@ import pytest
 import transformer_c as tc
 
 # What happens in each iteration to the gradient: it is multiplied by this.
-FACTORS = [1, 1, 1, np.inf, 1, 1, np.nan, np.nan, 1, 1, 1, 1, 1, -np.inf, 1, 1, 1]
+FACTORS = [1, 1, 1, np.inf, 1, 1, np.nan, np.nan, 1, 1, 1, 1, 1, -np.inf, 1, 1, 1, 1, 1]  # the last two are in the state
 
 
 def trained(library, clip):
@@ -60,6 +60,24 @@ def test_a_number_that_is_not_finite_is_found_wherever_it_is(bad, place, dtype):
     assert scaler.get_scale() == 1.0 and not any(p.numpy().any() for p in ps)
 
 
+def test_the_largest_numbers_are_finite():
+    """Their squares are not."""
+    p = tc.nn.Parameter(np.zeros(2))
+    p.grad = tc.tensor(np.array([1e300, -1e300]))
+    scaler = tc.amp.GradScaler(init_scale=2.0)
+    scaler.step(tc.optim.SGD([p], lr=1.0))
+    assert p.tolist() == [-5e299, 5e299]
+
+
+def test_arguments_of_a_step_go_to_the_optimizer():
+    class Own(tc.optim.SGD):
+        def step(self, *, factor):
+            return factor
+
+    p, _, scaler = prepared()
+    assert scaler.step(Own([p], lr=1.0), factor=3) == 3
+
+
 def test_float16_trains_where_gradients_are_too_small_for_it():
     """The gradient of each weight is 1e-9, below the smallest number of float16."""
 
@@ -106,15 +124,16 @@ def test_the_order_of_calls():
     p, optimizer, scaler = prepared()
     with pytest.raises(RuntimeError, match=r"update\(\) follows step\(\) or unscale_\(\)"):
         scaler.update()
-    with pytest.raises(RuntimeError, match="takes no closure"):
-        scaler.step(optimizer, lambda: 0.0)
+    for args, kwargs in (((lambda: 0.0,), {}), ((), {"closure": lambda: 0.0})):
+        with pytest.raises(RuntimeError, match="takes no closure"):
+            scaler.step(optimizer, *args, **kwargs)
     scaler.unscale_(optimizer)
-    with pytest.raises(RuntimeError, match="unscaled already"):
+    with pytest.raises(RuntimeError, match=r"^unscale_\(\) has been called .* unscaled already"):
         scaler.unscale_(optimizer)
     assert p.grad.tolist() == [0.5]
     scaler.step(optimizer)
     for call in (scaler.step, scaler.unscale_):
-        with pytest.raises(RuntimeError, match="has been called for this optimizer since the last update"):
+        with pytest.raises(RuntimeError, match=r"^step\(\) has been called for this optimizer since the last update"):
             call(optimizer)
     assert p.tolist() == [0.5]
     scaler.update()
@@ -137,15 +156,31 @@ def test_one_optimizer_of_two_may_have_no_step():
     assert (p.tolist(), q.tolist(), scaler.get_scale()) == ([1.0], [0.5], 1.0)
 
 
-def test_the_scale_stays_a_number():
-    p, optimizer, scaler = prepared(growth_interval=1)
-    scaler.update(2.0**127)
-    p.grad = tc.zeros(1)
+def test_all_groups_are_unscaled_and_decide():
+    (p, _, scaler), q = prepared(), tc.nn.Parameter([1.0])
+    optimizer = tc.optim.SGD([{"params": [p]}, {"params": [q], "lr": 0.5}], lr=1.0)
+    q.grad = tc.tensor([np.inf])
     scaler.step(optimizer)
     scaler.update()
-    assert scaler.get_scale() == 2.0**127
-    scaler.update(tc.tensor(2.0**-126))
+    assert (p.tolist(), q.tolist(), scaler.get_scale()) == ([1.0], [1.0], 1.0)
+    scaler.update(2.0)
+    p.grad, q.grad = tc.ones(1), tc.ones(1)
+    scaler.step(optimizer)
+    assert (p.tolist(), q.tolist()) == ([0.5], [0.75])
+
+
+def test_the_scale_stays_a_number():
+    p, optimizer, scaler = prepared(growth_interval=1)
+    scaler.update(2.0**126)
+    for _ in range(2):
+        p.grad = tc.zeros(1)
+        scaler.step(optimizer)
+        scaler.update()
+        assert scaler.get_scale() == 2.0**127
+    scaler.update(tc.tensor(2.0**-125))
     p.grad = tc.tensor([np.nan])
+    scaler.step(optimizer)
+    scaler.update()
     scaler.step(optimizer)
     with pytest.raises(RuntimeError, match="infinite or NaN at every scale"):
         scaler.update()
@@ -157,8 +192,13 @@ REFUSED = {
     "the scale must be from": (ValueError, lambda: tc.amp.GradScaler(init_scale=0.0)),
     "the scale must be .* got nan": (ValueError, lambda: tc.amp.GradScaler(init_scale=np.nan)),
     "the scale must be a number, got 'a'": (TypeError, lambda: tc.amp.GradScaler().update("a")),
+    "the scale must be .* got 1e-39": (ValueError, lambda: tc.amp.GradScaler(init_scale=1e-39)),
+    "the scale must be .* got -1.0": (ValueError, lambda: tc.amp.GradScaler().update(-1.0)),
+    "a device is .* got 'tpu'": (ValueError, lambda: tc.amp.GradScaler("tpu")),
     "growth_factor must be above 1": (ValueError, lambda: tc.amp.GradScaler(growth_factor=1.0)),
-    "backoff_factor must be above 0 and below 1": (ValueError, lambda: tc.amp.GradScaler(backoff_factor=1.5)),
+    "growth_factor must be .* got inf": (ValueError, lambda: tc.amp.GradScaler(growth_factor=np.inf)),
+    "backoff_factor must be above 0 and below 1": (ValueError, lambda: tc.amp.GradScaler(backoff_factor=1.0)),
+    "backoff_factor must be .* got 0.0": (ValueError, lambda: tc.amp.GradScaler(backoff_factor=0.0)),
     "growth_interval must be at least 1": (ValueError, lambda: tc.amp.GradScaler(growth_interval=0)),
     "growth_interval must be an int": (TypeError, lambda: tc.amp.GradScaler().set_growth_interval(1.5)),
     r"scale\(\) takes Tensors, got float": (TypeError, lambda: tc.amp.GradScaler().scale(1.0)),
@@ -190,6 +230,7 @@ def test_a_state_that_does_not_fit_changes_nothing():
         with pytest.raises((ValueError, TypeError)):
             scaler.load_state_dict({**before, name: value})
         assert scaler.state_dict() == before
+    scaler.load_state_dict(before)
 
 
 def test_copies_and_pickles_go_on():

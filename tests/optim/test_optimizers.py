@@ -259,6 +259,29 @@ def test_clip_grad_norm(norm_type, isa):
     assert_close(clipped, np.concatenate(grads) * min(1.0, 0.5 / (expected + 1e-6)), "float32")
 
 
+@pytest.mark.parametrize("of_tensor", [False, True], ids=["a float", "a Tensor"])
+@pytest.mark.parametrize("norm_type", [1.0, 2.0, np.inf])
+@pytest.mark.parametrize("dtypes", [("float32", "float32"), ("float64", "float64"), ("float32", "float64")])
+def test_gradients_are_clipped_where_they_are(dtypes, norm_type, of_tensor, rng):
+    """Not contiguous, and of one dtype or of two."""
+    given = [rng.standard_normal((5, 3)).astype(dtype) for dtype in dtypes]
+    given[1] = given[1].T
+    for limit, is_checked in ((0.5, False), (0.5, True), (1e3, False), (1e3, True)):
+        parameters = [tc.nn.Parameter(np.zeros_like(g)) for g in given]
+        for p, g in zip(parameters, given, strict=True):
+            p.grad = tc.tensor(g.T.copy()).T
+        norm = tc.optim.clip_grad_norm_(parameters, tc.tensor(limit) if of_tensor else limit, norm_type, is_checked)
+        expected = np.linalg.norm(np.concatenate([g.ravel() for g in given]).astype(np.float64), norm_type)
+        np.testing.assert_allclose(norm.item(), expected, rtol=1e-6)
+        assert norm.shape == () and norm.dtype in dtypes and not norm.requires_grad
+        for p, g in zip(parameters, given, strict=True):
+            np.testing.assert_allclose(p.grad.numpy(), g * min(1.0, limit / (expected + 1e-6)), rtol=1e-6)
+    held = parameters[1].grad
+    tc.optim.clip_grad_value_(parameters, 0.25)
+    assert held is parameters[1].grad
+    np.testing.assert_array_equal(held.numpy(), given[1].clip(-0.25, 0.25))
+
+
 def test_clip_keeps_small_gradients_and_reports_nan():
     p = tc.nn.Parameter(np.zeros(2, np.float32))
     p.grad = tc.tensor(np.array([3.0, 4.0], np.float32))
@@ -267,6 +290,13 @@ def test_clip_keeps_small_gradients_and_reports_nan():
     with pytest.raises(RuntimeError, match="nan"):
         tc.optim.clip_grad_norm_([p], 1.0, error_if_nonfinite=True)
     assert np.isnan(float(tc.optim.clip_grad_norm_([p], 1.0)))
+    p.grad = tc.tensor([np.inf, 4.0])
+    with pytest.raises(RuntimeError, match="inf"):
+        tc.optim.clip_grad_norm_([p], 1.0, error_if_nonfinite=True)
+    p.grad = tc.zeros(2)
+    assert tc.optim.clip_grad_norm_([p], 1.0, error_if_nonfinite=True).item() == 0.0 and p.grad.tolist() == [0.0, 0.0]
+    with pytest.raises(ValueError, match="norm_type must be above 0, got 0.0"):
+        tc.optim.clip_grad_norm_([p], 1.0, norm_type=0)
 
 
 def test_the_largest_gradient_of_several_dtypes_is_nan_when_one_is():
@@ -281,6 +311,9 @@ def test_clip_grad_value():
     p.grad = tc.tensor(np.array([-3.0, 0.2, 7.0, np.nan], np.float32))
     tc.optim.clip_grad_value_([p], 0.5)
     assert np.array_equal(p.grad.numpy(), np.array([-0.5, 0.2, 0.5, np.nan], np.float32), equal_nan=True)
+    p.grad = tc.tensor([-3.0, 0.2, 7.0, np.inf])
+    tc.optim.clip_grad_value_([p], 0.0)
+    assert not p.grad.any()
 
 
 def test_a_recast_module_keeps_training():
