@@ -124,14 +124,16 @@ def _are_computed_as_given(operands: tuple[Any, ...]) -> bool:
 
 
 def _common_dtype(operands: tuple[Any, ...]) -> str:
-    """The dtype of the operands' sum: arrays with axes decide, before those without and before numbers."""
+    """The dtype of the operands' sum: arrays with axes decide, before those without and before numbers, in whatever order they come."""
     arrays = [as_given(x) for x in operands if not _is_number(x)]
     names = [x._dtype_name if isinstance(x, Tensor) else _core.as_argument(np.empty(0, x.dtype))._dtype_name for x in arrays]
     if names.count(names[0]) == len(names):
         return names[0]
-    samples = [_core.full((0,) if x.ndim else (), 0, name) for x, name in zip(arrays, names, strict=True)]
-    samples.sort(key=lambda x: -x.ndim)
-    return functools.reduce(_core.add, [*samples, *filter(_is_number, operands)])._dtype_name
+    kinds: dict[bool, list[Tensor]] = {True: [], False: []}  # by whether they have axes
+    for x, name in zip(arrays, names, strict=True):
+        kinds[x.ndim > 0].append(_core.full((0,) if x.ndim else (), 0, name))
+    sums = [functools.reduce(_core.add, samples) for samples in kinds.values() if samples]
+    return functools.reduce(_core.add, [*sums, *filter(_is_number, operands)])._dtype_name
 
 
 def _as_computed(x: Any, dtype: str) -> Any:

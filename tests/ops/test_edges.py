@@ -175,12 +175,17 @@ def test_ranges_and_drawn_integers_fit_their_dtype():
             tc.randint(low, high, (3,), dtype=dtype)
     with pytest.raises(ValueError, match=f"high is {2**63}; expected an int of at most 64 bits"):
         tc.randint(0, 2**63, (3,))
+    with pytest.raises(ValueError, match=f"low is {-(2**63) - 1}; expected an int of at most 64 bits"):
+        tc.randint(-(2**63) - 1, 0, (3,))
+    with pytest.raises(ValueError, match="low must be below high, got low=300 and high=300"):
+        tc.randint(300, 300, (3,), dtype="uint8")
     with pytest.raises(TypeError, match=r"high must be an int, got 2.5 \(float\)"):
         tc.randint(0, 2.5, (3,))
     assert (
         tc.randint(0, 65_504, (50,), dtype="float16", rng=0).isfinite().all() and tc.randint(0, 2, (3,), dtype="bool", rng=0).dtype == bool
     )
-    assert sorted(tc.randperm(256, dtype="uint8", rng=0).tolist()) == list(range(256)) and tc.randperm(0, dtype="int32").dtype == np.int32
+    assert sorted(tc.randperm(256, dtype="uint8", rng=0).tolist()) == list(range(256)) and tc.randperm(0, dtype="uint8").dtype == np.uint8
+    assert tc.randint(-(2**63), 1 - 2**63, (2,)).tolist() == [-(2**63)] * 2 and tc.randint(2**63 - 2, 2**63 - 1, (1,)).item() == 2**63 - 2
     assert tc.arange(250, 256, dtype="uint8").tolist() == list(range(250, 256)) and tc.arange(300, 300, dtype="uint8").tolist() == []
     assert tc.linspace(0, 255, 2, dtype="uint8").tolist() == [0, 255] and tc.linspace(3, 1000, 1, dtype="uint8").tolist() == [3]
     assert tc.randint(0, 256, (50,), dtype="uint8", rng=0).numpy().max() > 127

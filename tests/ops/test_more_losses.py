@@ -381,7 +381,25 @@ def test_numbers_among_arrays_do_not_change_the_dtype(dtype):
         (lambda n: F.binary_cross_entropy_with_logits(x, x, pos_weight=n), 3),
         (lambda n: F.gaussian_nll_loss(x, x, n if np.ndim(n) == 0 else np.full_like(x, n)), np.float64(0.5)),
         (lambda n: F.prelu(-x, n), 0.25),
+        (lambda n: F.prelu(-x, n), np.float32(0.25)),
     ):
         result = function(number)
         assert result.dtype == np.dtype(dtype).newbyteorder("=")
         np.testing.assert_array_equal(result, function(np.full((1,), number, x.dtype)))
+    assert F.mse_loss(2.0, 3.0).item() == 1.0
+
+
+def test_arrays_have_the_promoted_dtype(rng):
+    """In which halves of two kinds meet in float32; arrays take that of a Tensor."""
+    bfloat16 = pytest.importorskip("ml_dtypes").bfloat16
+    x = rng.standard_normal((2, 3))
+    for dtypes, expected in (
+        (("float16", "float32", "float16"), "float32"),
+        ((bfloat16, "float16", "float16"), "float32"),
+        ((bfloat16, "float16", "float64"), "float64"),
+        ((bfloat16, bfloat16, bfloat16), "bfloat16"),
+    ):
+        assert F.triplet_margin_loss(*map(x.astype, dtypes)).dtype == expected
+    assert F.mse_loss(tc.tensor(x, dtype="float32"), x).dtype == tc.float32
+    with pytest.raises(TypeError, match="weight is int64; a floating dtype is needed"):
+        F.linear(x, np.ones((2, 3), np.int64))

@@ -1,6 +1,7 @@
 """PyTorch's functions of tensors against NumPy in float64: values, gradients, edges, errors. test_torch_samples.py has PyTorch's own samples."""
 
 import inspect
+import itertools
 
 import numpy as np
 import pytest
@@ -325,13 +326,36 @@ def test_factors_are_applied_in_the_dtype_of_the_result():
     assert tc.add(tc.tensor([1]), small, alpha=2).tolist() == [401] and tc.sub(x, small, alpha=2).tolist() == [-399]
     assert tc.add(tc.tensor([1]), small, alpha=-1).tolist() == tc.add(np.array([1]), np.array([200], np.uint8), alpha=-1).tolist() == [-199]
     short = np.array([300], np.int16)  # as wide as a half, but int64 as a Tensor
-    assert tc.add(short, short, alpha=200).tolist() == [60300]
+    assert tc.add(short, short, alpha=200).tolist() == [60300] and tc.add(short, np.uint8([200]), alpha=200).tolist() == [40300]
     assert x.clone().add_(small, alpha=2).tolist() == [401] and x.clone().sub_(small, alpha=2).tolist() == [-399]
     assert tc.addcmul(x, small, small).tolist() == [40001] and tc.addcdiv(x.double(), small, tc.tensor([3])).item() == 1 + 200 / 3
     result = tc.addcmul(tc.ones(1, dtype="bfloat16"), tc.tensor([2]), tc.tensor([3]), value=0.5)
     assert result.item() == 4 and result.dtype == tc.bfloat16
     with pytest.raises(TypeError, match="expected Tensors, arrays or numbers, but a is NoneType"):
         tc.add(x, None, alpha=2)
+
+
+@pytest.mark.parametrize(
+    "operands",
+    [
+        ("int64 1", "float32 0", "float64 0"),
+        ("float32 1", "float64 0", "float64 0"),
+        ("float16 1", "float64 0", "float16 0"),
+        ("int64 1", "float16 0", "bfloat16 0"),
+        ("bool 1", "uint8 0", "int64 0"),
+        ("uint8 1", "int64 0", "int64 0"),
+        ("float16 1", "bfloat16 1", "float64 0"),
+    ],
+)
+def test_the_dtype_of_three_operands_is_pytorchs_in_any_order(operands):
+    """Those with axes decide, before those without, which decide among themselves."""
+    torch = pytest.importorskip("torch")
+    for order in itertools.permutations(operands):
+        ours, theirs = (
+            module.addcmul(*(module.ones((1,) * int(ndim)).to(getattr(module, dtype)) for dtype, ndim in map(str.split, order)))
+            for module in (tc, torch)
+        )
+        assert str(ours.dtype) == str(theirs.dtype).removeprefix("torch."), order
 
 
 def test_angles_and_distances_of_two_dtypes_have_the_promoted_one():
@@ -397,9 +421,13 @@ def test_index_put(rng):
         (lambda: tc.roll(X, (1, 2), 0), ValueError, "2 shifts but 1 dims"),
         (lambda: tc.tile(X, 2, dims=2), TypeError, "dims is given twice"),
         (lambda: tc.tile(X, 1.5), TypeError, r"tile\(\): a number of times must be an int, got 1.5"),
+        (lambda: tc.broadcast_to(X, 3, 4, size=(3, 4)), TypeError, r"size is given twice: \(3, 4\) and size=\(3, 4\)"),
         (lambda: tc.roll(X, "a"), TypeError, "shifts must be an int, got 'a'"),
         (lambda: tc.randint(0, 2.5, (3,)), TypeError, "high must be an int, got 2.5"),
         (lambda: tc.randint("1", 5, (3,)), TypeError, "low must be an int, got '1'"),
+        (lambda: tc.unflatten(X, 1, (0, -1)), ValueError, "cannot be given the shape"),
+        (lambda: tc.unflatten(X[:0], 1, (-1, -1)), ValueError, "cannot be given the shape"),
+        (lambda: tc.unflatten(X[:0], 1, (3, -1)), ValueError, "cannot be given the shape"),
         (lambda: tc.unflatten(X, 1, (None, 2)), TypeError, "a length of sizes must be an int, got None"),
         (lambda: tc.roll(X, 1.5), TypeError, "shifts must be an int, got 1.5"),
         (lambda: tc.roll(X, 1, 0.5), TypeError, "dims must be an int, not float"),
@@ -418,6 +446,8 @@ def test_index_put(rng):
         (lambda: tc.linspace(0, None, 3), TypeError, "end must be a number, got None"),
         (lambda: tc.randint(0, 3.7, (2,)), TypeError, "high must be an int, got 3.7"),  # int() would make it 3
         (lambda: tc.randint(0.5, 3, (2,)), TypeError, "low must be an int, got 0.5"),
+        (lambda: tc.randint(1, 2, 3, (2,)), TypeError, r"randint\(\) takes low, high and size"),
+        (lambda: tc.randint(1, 3, low=2, size=(2,)), TypeError, r"randint\(\) takes low, high and size"),
         (lambda: tc.randint(0, 3, 2.5), TypeError, "size must be ints or one sequence of ints, got 2.5"),
         (lambda: tc.data.random_split([1, 2, 3], 2), TypeError, "lengths must be a sequence of sizes or of fractions, got 2"),
         (lambda: tc.div(X, 2, rounding_mode="up"), ValueError, "rounding_mode must be 'trunc' or 'floor'"),

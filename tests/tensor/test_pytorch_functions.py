@@ -232,6 +232,14 @@ def test_numbers_in_a_view_are_pytorchs(view, dtype):
         np.testing.assert_array_equal(ours, theirs)
 
 
+@pytest.mark.parametrize("seed", [5, np.random.default_rng(5)], ids=["an int", "a generator of NumPy"])
+def test_numbers_in_a_view_do_not_repeat(seed):
+    """They are drawn in parts."""
+    x = tc.zeros(40, 2)[:, 0]
+    x.normal_(generator=seed)
+    assert len(set(x.tolist())) == 40
+
+
 def test_one_sample_and_a_generator_without_a_seed_are_pytorchs():
     torch = pytest.importorskip("torch")
     for replacement in (True, False):
