@@ -11,9 +11,10 @@ from ._autocast import autocast
 from ._core import Tensor
 from ._names import hooks
 from ._nested import map_nested
-from ._promotion import is_half
+from ._promotion import is_half, widened
 from ._pytorch_names import device as _device
 from .optim.gradients import scale_finite
+from .optim.optimizer import parameters_of
 
 _LARGEST, _SMALLEST = 2.0**127, 2.0**-126  # the powers of two of float32
 
@@ -99,7 +100,7 @@ class GradScaler:
     def _scaled(self, output: Any) -> Tensor:
         if not isinstance(output, Tensor):
             raise TypeError(f"scale() takes Tensors, got {type(output).__name__}")
-        return (output.float() if is_half(output) else output) * self._scale
+        return widened(output) * self._scale
 
     def unscale_(self, optimizer: Any) -> None:
         """Divides the gradients of the optimizer's parameters by the scale, in place; to be called before they are read or clipped.
@@ -115,7 +116,7 @@ class GradScaler:
         if stage is not _Stage.READY:
             what = "unscale_() has been called" if stage is _Stage.UNSCALED else "step() has been called"
             raise RuntimeError(f"{what} for this optimizer since the last update(): its gradients are unscaled already")
-        parameters = [p for group in optimizer.param_groups for p in group["params"]]
+        parameters = list(parameters_of(optimizer))
         if any(p.grad is not None and is_half(p.grad) for p in parameters):
             raise ValueError(
                 "gradients in half precision lose small numbers when they are unscaled; leave the parameters in float32 and call the model under "

@@ -37,7 +37,8 @@ def export_onnx(
     The module runs on the example, and on others of other lengths that are made of it, and the ops that it calls are written down: any
     module that computes with Tensors can be exported, including your own. The file has the lengths that may change as named dimensions:
     those at which the module makes the same calls, so normally the batch and the sequence. Longer inputs than the example are tried, and shorter
-    ones down to 1: a length by which ``forward`` decides stays as it is in the example, with a warning where that shows only at other lengths. Lengths at which ``forward`` raises an error are left out.
+    ones down to 1: a length by which ``forward`` decides stays as it is in the example, with a warning where that shows only at other
+    lengths. Lengths at which ``forward`` raises an error are left out.
 
     Parameters
     ----------
