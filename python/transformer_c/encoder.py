@@ -17,8 +17,8 @@ from ._promotion import cast_input
 from ._tensor import as_tensor
 from .nn.attention import join_heads, own_length
 from .nn.cache import KeyValueCache, one_a_layer, restored_on_error
+from .nn.fusion import activated, add_norm, add_product, applied_by_a_product, probability_of
 from .nn.layers import of_sequences
-from .nn.transformer import activated, add_norm, add_product, applied_by_a_product, probability_of
 from .random import as_generator
 
 

@@ -12,8 +12,8 @@ from .. import _core, nn
 from .. import functional as F
 from .._core import Tensor
 from .._tensor import as_tensor, zeros
+from ..nn.fusion import activated
 from ..nn.parameter import Parameter
-from ..nn.transformer import activated
 from .config import Config
 from .layers import ACTIVATIONS, named_as_in_transformers, which_are_tokens
 

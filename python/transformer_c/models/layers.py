@@ -13,9 +13,9 @@ from .._core import Tensor
 from .._names import explained
 from .._tensor import arange, as_tensor
 from ..nn.attention import join_heads
+from ..nn.fusion import activated, add_norm, add_product
 from ..nn.layers import of_sequences
 from ..nn.packing import Packing, checked_lengths, packing_of, tensor_of_lengths
-from ..nn.transformer import activated, add_norm, add_product
 from .config import Config, Widths
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {

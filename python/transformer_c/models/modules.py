@@ -13,7 +13,7 @@ from .._arguments import count, one_of
 from .._core import Tensor, set_data
 from .._tensor import as_tensor
 from ..checkpoint import CheckpointError
-from ..nn.transformer import activated
+from ..nn.fusion import activated
 from .folder import mapping, naming, read_json, read_weights
 from .layers import ACTIVATIONS
 

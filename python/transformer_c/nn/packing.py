@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
+from .. import _core
 from .. import functional as F
 from .._core import Tensor
 from .._tensor import as_tensor, cat, zeros
@@ -98,4 +100,33 @@ def packing_of(lengths: np.ndarray, width: int) -> Packing | None:
     return None if (lengths == width).all() else Packing(lengths, width)
 
 
-__all__ = ["Packing", "checked_lengths", "packing_of", "tensor_of_lengths"]
+def without_padding(
+    run: Callable[[Tensor, Tensor | None, Packing], Tensor],
+    x: Tensor,
+    batch_first: bool,
+    lengths: Any,
+    mask: Tensor | None,
+    others: dict[str, Any],
+) -> Tensor | None:
+    """What `run` gives for x packed and the mask of its longest sequence, padded again with zeros; None where no sequence is padded."""
+    wrong = [name for name, value in others.items() if value is not None]
+    if wrong:
+        raise ValueError(f"lengths says what is padding and is for whole sequences; got {' and '.join(wrong)} as well")
+    if _core.is_traced():
+        raise ValueError("lengths packs sequences, which an exported graph cannot do: export with src_key_padding_mask")
+    if x.ndim != 3:
+        raise ValueError(f"lengths needs a batch of sequences, 3 axes; got src {x.shape}")
+    padded = x if batch_first else x.transpose(0, 1)
+    batch, width = padded.shape[:2]
+    packing = packing_of(checked_lengths(lengths, batch, width, f"src has shape {x.shape}, batch_first={batch_first}"), width)
+    if packing is None:
+        return None
+    if mask is not None:
+        if tuple(mask.shape[-2:]) != (width, width):
+            raise ValueError(f"the mask has shape {mask.shape}; expected (T, T) = ({width}, {width}), or that for each sequence and head")
+        mask = mask[..., : packing.longest, : packing.longest]
+    y = packing.unpack(run(packing.pack(padded), mask, packing))
+    return y if batch_first else y.transpose(0, 1)
+
+
+__all__ = ["Packing", "checked_lengths", "packing_of", "tensor_of_lengths", "without_padding"]
