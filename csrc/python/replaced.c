@@ -78,15 +78,6 @@ static int replaced_clear(PyObject *object)
     return 0;
 }
 
-static void replaced_dealloc(PyObject *object)
-{
-    PyTypeObject *type = Py_TYPE(object);
-    PyObject_GC_UnTrack(object);
-    replaced_clear(object);
-    type->tp_free(object);
-    Py_DECREF(type);
-}
-
 /* Keys are str or int, whose comparison runs no code of Python; others are the same only where they are the same object. */
 static bool is_place(PyObject *place, PyObject *dict, PyObject *key)
 {
@@ -196,7 +187,7 @@ static PyMethodDef replaced_methods[] = {
 
 static PyType_Slot replaced_slots[] = {
     {Py_tp_new, replaced_new},
-    {Py_tp_dealloc, replaced_dealloc},
+    {Py_tp_dealloc, tcpy_clear_and_free},
     {Py_tp_traverse, replaced_traverse},
     {Py_tp_clear, replaced_clear},
     {Py_tp_methods, replaced_methods},

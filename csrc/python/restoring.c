@@ -64,15 +64,6 @@ static int switched_clear(PyObject *object)
     return 0;
 }
 
-static void switched_dealloc(PyObject *object)
-{
-    PyTypeObject *type = Py_TYPE(object);
-    PyObject_GC_UnTrack(object);
-    switched_clear(object);
-    type->tp_free(object);
-    Py_DECREF(type);
-}
-
 static PyObject *switched_enter(PyObject *object, PyObject *unused)
 {
     switched *self = (switched *)object;
@@ -118,7 +109,7 @@ static PyMethodDef switched_methods[] = {
 
 static PyType_Slot switched_slots[] = {
     {Py_tp_new, switched_new},
-    {Py_tp_dealloc, switched_dealloc},
+    {Py_tp_dealloc, tcpy_clear_and_free},
     {Py_tp_traverse, switched_traverse},
     {Py_tp_clear, switched_clear},
     {Py_tp_methods, switched_methods},
@@ -174,15 +165,6 @@ static int restored_clear(PyObject *object)
     return 0;
 }
 
-static void restored_dealloc(PyObject *object)
-{
-    PyTypeObject *type = Py_TYPE(object);
-    PyObject_GC_UnTrack(object);
-    restored_clear(object);
-    type->tp_free(object);
-    Py_DECREF(type);
-}
-
 static PyObject *restored_enter(PyObject *object, PyObject *unused)
 {
     restored *self = (restored *)object;
@@ -226,7 +208,7 @@ static PyMethodDef restored_methods[] = {
 
 static PyType_Slot restored_slots[] = {
     {Py_tp_new, restored_new},
-    {Py_tp_dealloc, restored_dealloc},
+    {Py_tp_dealloc, tcpy_clear_and_free},
     {Py_tp_traverse, restored_traverse},
     {Py_tp_clear, restored_clear},
     {Py_tp_methods, restored_methods},

@@ -3,6 +3,15 @@
 
 #include "binding.h"
 
+void tcpy_clear_and_free(PyObject *object)
+{
+    PyTypeObject *type = Py_TYPE(object);
+    PyObject_GC_UnTrack(object);
+    type->tp_clear(object);
+    type->tp_free(object);
+    Py_DECREF(type);
+}
+
 /* ---- the depth of calls of modules ------------------------------------------------------------------------------------------------ */
 
 static _Thread_local long depth;

@@ -18,6 +18,9 @@ void tcpy_keep_first(PyObject *error[3]);
 /* function(value), again after an interrupt; *error is the first exception, or stays what it was. */
 void tcpy_insist(PyObject *function, PyObject *value, PyObject *error[3]);
 
+/* tp_dealloc of a type that has no subclasses: what its tp_clear lets go of, then the object. */
+void tcpy_clear_and_free(PyObject *object);
+
 extern PyType_Spec tcpy_switched_spec, tcpy_restored_spec; /* restoring.c */
 extern PyType_Spec tcpy_replaced_spec;                     /* replaced.c */
 
