@@ -7,10 +7,22 @@
 
 /* ---- making ------------------------------------------------------------------------------------------------------------ */
 
-/* Arrays of other libraries: frames, PyTorch's tensors. */
-static int has_dtype(PyObject *data)
+/* Is what NumPy reads as float64 of that dtype, or of Python's floats? A list is of float64 if one of its items is. Other objects
+ * are arrays of other libraries: frames, PyTorch's tensors. */
+static int is_float64(PyObject *data)
 {
-    if (PyList_Check(data) || PyTuple_Check(data) || PyFloat_Check(data)) return 0;
+    if (PyArray_Check(data)) return PyArray_ISFLOAT((PyArrayObject *)data) && PyArray_ITEMSIZE((PyArrayObject *)data) >= 8;
+    if (PyArray_IsScalar(data, Generic)) return PyArray_IsScalar(data, Double) || PyArray_IsScalar(data, LongDouble);
+    if (PyFloat_Check(data) || PyLong_Check(data)) return 0;
+    if (PyList_Check(data) || PyTuple_Check(data)) {
+        int found = 0;
+        for (Py_ssize_t i = 0; !found && i < PySequence_Fast_GET_SIZE(data); i++) {
+            PyObject *item = Py_NewRef(PySequence_Fast_GET_ITEM(data, i)); /* reading its attributes may run code that takes it out */
+            found = is_float64(item);
+            Py_DECREF(item);
+        }
+        return found;
+    }
     const int has = tcpy_has_attribute(data, "dtype");
     return has ? has : tcpy_has_attribute(data, "__array__");
 }
@@ -26,8 +38,7 @@ static tc_tensor *tensor_from_data(PyObject *data, PyObject *dtype_object, PyObj
     if (tcpy_device_from_object(&device, device_object) < 0) return NULL;
     if (tcpy_tensor_from_object(&source, data, name, &is_tensor) < 0) return NULL;
     dtype = source->dtype;
-    const bool plain = !is_tensor && !PyArray_Check(data) && !PyArray_IsScalar(data, Generic);
-    const int typed = plain && dtype == TC_FLOAT64 ? has_dtype(data) : 1;
+    const int typed = !is_tensor && dtype == TC_FLOAT64 ? is_float64(data) : 1;
     if (typed < 0) goto done;
     if (!typed) dtype = TC_FLOAT32;
     if (dtype_object && dtype_object != Py_None && tcpy_dtype_from_object(&dtype, dtype_object) < 0) goto done;

@@ -68,7 +68,7 @@ def tensor(data: Any, dtype: Any = None, device: str | None = None, requires_gra
     data : array_like
         Numbers, nested lists of numbers or Tensors, an ndarray or a Tensor.
     dtype : dtype, optional
-        Arrays and Tensors keep theirs; Python floats become float32, ints int64, bools bool.
+        Arrays and Tensors keep theirs, in lists as well; Python floats become float32, ints int64, bools bool.
     device : str, optional
         "cpu", "cuda" or "cuda:<ordinal>". Tensors keep theirs; anything else becomes a Tensor on the CPU.
     requires_grad : bool
@@ -135,6 +135,8 @@ def as_tensor(data: Any, dtype: Any = None, device: str | None = None) -> Tensor
         result = data
     elif (first := _first_tensor(data)) is not None:
         result = _stacked(data, first)
+    elif isinstance(data, (list, tuple, int, float)):
+        result = Tensor(data, dtype)
     else:
         result = _core.as_tensor(data)
         if dtype is None and result.dtype == np.float64 and not (hasattr(data, "dtype") or hasattr(data, "__array__")):

@@ -203,3 +203,22 @@ def test_casts_of_what_no_integer_is(source, target, isa):
     expected = np.array([int(v) if ok else low for v, ok in zip(wide, inside, strict=True)]).astype(target)
     np.testing.assert_array_equal(tc.as_tensor(values).to(target).numpy(), expected)
     np.testing.assert_array_equal(tc.as_tensor(values)[::2].to(target).numpy(), expected[::2])
+
+
+@pytest.mark.parametrize("make", [tc.tensor, tc.as_tensor])
+def test_a_list_has_the_dtype_of_its_arrays(make):
+    """As in PyTorch: float64 that NumPy made stays float64, whatever Python's numbers it is among."""
+    double, single = np.ones(2), np.ones(2, np.float32)
+    for data in (
+        [np.float64(1.5)],
+        [1, [np.float64(2)][0], 0.5],
+        [double, double],
+        [double, [1.0, 2.0]],
+        [[double], [single]],
+        (single, double),
+    ):
+        assert make(data).dtype == np.float64
+    for data in ([1.5, 2], [[0.5], [np.float32(1)]], [single, [1.0, 2.0]], [np.float16(1), 2.5], [np.int64(1), np.float32(0.5)], 0.5):
+        assert make(data).dtype == np.float32
+    assert make([np.int32(1), np.int32(2)]).dtype == np.int32 and make([np.float64(1)], dtype="float32").dtype == np.float32
+    assert make([0.1], dtype="float64").item() == 0.1 and make(0.1, dtype="float64").item() == 0.1
