@@ -177,6 +177,14 @@ def test_a_state_dict_with_a_prefix_is_pytorchs():
     assert list(ours.state_dict(prefix="model.")) == list(theirs.state_dict(prefix="model."))
 
 
+def test_a_state_dict_may_hold_the_parameters_themselves():
+    module = nn.Linear(2, 3)
+    module.register_buffer("table", tc.ones(2))
+    kept = module.state_dict(keep_vars=True)
+    assert kept["weight"] is module.weight and kept["bias"] is module.bias and kept["table"] is module.table
+    assert not any(value.requires_grad for value in module.state_dict().values()) and list(kept) == list(module.state_dict())
+
+
 def test_without_super_init_the_error_says_so():
     class Net(nn.Module):
         def __init__(self):

@@ -467,19 +467,19 @@ class Module:
 
     # ---- state --------------------------------------------------------------------------------------------------------
 
-    def state_dict(self, *, prefix: str = "") -> OrderedDict[str, Tensor]:
-        """Parameters and persistent buffers by name, after a prefix, as detached Tensors that share the module's memory."""
+    def state_dict(self, *, prefix: str = "", keep_vars: bool = False) -> OrderedDict[str, Tensor]:
+        """Parameters and persistent buffers by name, after a prefix: detached Tensors that share their memory, or with `keep_vars` themselves."""
         state: OrderedDict[str, Tensor] = OrderedDict()
         self._collect_state(state, prefix)
-        return state
+        return state if keep_vars else OrderedDict((name, value.detach()) for name, value in state.items())
 
     def _collect_state(self, state: dict, prefix: str) -> None:
         for name, value in self._parameters.items():
             if value is not None:
-                state[prefix + name] = value.detach()
+                state[prefix + name] = value
         for name, value in self._buffers.items():
             if value is not None and name not in self._transient:
-                state[prefix + name] = value.detach()
+                state[prefix + name] = value
         for name, child in self._modules.items():
             if child is not None:
                 child._collect_state(state, f"{prefix}{name}.")
