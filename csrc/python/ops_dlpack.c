@@ -277,8 +277,8 @@ static PyObject *run_from_capsule(tcpy_call *call)
         return PyErr_Format(PyExc_ValueError, "from_dlpack needs a DLPack capsule that nobody has taken yet, or an object with __dlpack__");
     }
     if (!tensor) return NULL;
-    tc_error err;
-    return tcpy_result1(call, TC_OK, &err, tensor);
+    const tc_error none = {0};
+    return tcpy_result1(call, TC_OK, &none, tensor);
 }
 
 const tcpy_op tcpy_ops_dlpack[] = {
