@@ -227,6 +227,21 @@ def test_train_eval_apply_zero_grad_freeze():
     assert not m(tc.tensor(np.ones((1, 2), np.float32))).requires_grad
 
 
+def test_a_part_that_stays_in_eval_mode():
+    """A frozen backbone, as programs write it: train() of the whole model asks its own method."""
+
+    class Frozen(nn.Sequential):
+        def train(self, mode=True):
+            self.asked = mode
+            return super().train(False)
+
+    model = nn.ModuleDict({"parts": nn.ModuleList([Frozen(nn.Dropout(0.5))]), "head": nn.Dropout(0.5)})
+    frozen = model.parts[0]
+    for mode in (True, False):
+        assert model.train(mode).training is mode and model.head.training is mode and frozen.asked is mode
+        assert not frozen.training and not frozen[0].training
+
+
 def test_zero_grad_writes_zeros_over_nan():
     """In place, so that a gradient that was kept is zero, too."""
     m = nn.Linear(2, 2)

@@ -552,8 +552,9 @@ class Module:
         """Turns dropout on (or off) in this module and all below it; returns self."""
         if not isinstance(mode, (bool, np.bool_)):
             raise ValueError(f"mode must be a bool, got {mode!r}")
-        for module in self.modules():
-            object.__setattr__(module, "training", bool(mode))
+        object.__setattr__(self, "training", bool(mode))
+        for child in self.children():
+            child.train(mode)  # by its own method: a frozen part may stay in eval mode
         return self
 
     def eval(self: M) -> M:
