@@ -271,24 +271,38 @@ def ones(*lengths, size: Any = None, dtype: Any = None, device: str | None = Non
     return _finish(_core.full(lengths_of(lengths, size), True, dtype, device), requires_grad)
 
 
-def _like(x: Any, dtype: Any, device: str | None) -> tuple[Any, Any, Any]:
+def like(x: Any, dtype: Any, device: str | None, memory_format: str | None) -> tuple[Any, Any, Any]:
     """Shape, dtype and device, without reading elements, which may be on a GPU."""
+    if memory_format not in (None, "contiguous_format", "preserve_format"):
+        raise ValueError(f"memory_format is {memory_format!r}; a Tensor here is in C order: 'contiguous_format' or 'preserve_format'")
     x = as_tensor(x)
-    return x.shape, x.dtype if dtype is None else dtype, x.device if device is None else device
+    return x.shape, x._dtype_name if dtype is None else dtype, x.device if device is None else device
 
 
-def empty_like(input: Any, dtype: Any = None, device: str | None = None, requires_grad: bool = False) -> Tensor:
+def empty_like(
+    input: Any, dtype: Any = None, device: str | None = None, requires_grad: bool = False, *, memory_format: str | None = None
+) -> Tensor:
     """A Tensor of uninitialised memory with the shape of `input`, and its dtype and device unless others are given."""
-    return _finish(_core.empty(*_like(input, dtype, device)), requires_grad)
+    return _finish(_core.empty(*like(input, dtype, device, memory_format)), requires_grad)
 
 
-def full_like(input: Any, fill_value: Any, dtype: Any = None, device: str | None = None, requires_grad: bool = False) -> Tensor:
+def full_like(
+    input: Any,
+    fill_value: Any,
+    dtype: Any = None,
+    device: str | None = None,
+    requires_grad: bool = False,
+    *,
+    memory_format: str | None = None,
+) -> Tensor:
     """A Tensor filled with `fill_value`, with the shape of `input`, and its dtype and device unless others are given."""
-    shape, dtype, device = _like(input, dtype, device)
+    shape, dtype, device = like(input, dtype, device, memory_format)
     return _finish(_core.full(shape, fill_value, dtype, device), requires_grad)
 
 
-def zeros_like(input: Any, dtype: Any = None, device: str | None = None, requires_grad: bool = False) -> Tensor:
+def zeros_like(
+    input: Any, dtype: Any = None, device: str | None = None, requires_grad: bool = False, *, memory_format: str | None = None
+) -> Tensor:
     """Zeros with the shape of `input`, and its dtype and device unless others are given.
 
     Examples
@@ -297,12 +311,14 @@ def zeros_like(input: Any, dtype: Any = None, device: str | None = None, require
     >>> tc.zeros_like(tc.tensor([1, 2]))
     tensor([0, 0])
     """
-    return full_like(input, False, dtype, device, requires_grad)
+    return full_like(input, False, dtype, device, requires_grad, memory_format=memory_format)
 
 
-def ones_like(input: Any, dtype: Any = None, device: str | None = None, requires_grad: bool = False) -> Tensor:
+def ones_like(
+    input: Any, dtype: Any = None, device: str | None = None, requires_grad: bool = False, *, memory_format: str | None = None
+) -> Tensor:
     """Ones with the shape of `input`, and its dtype and device unless others are given."""
-    return full_like(input, True, dtype, device, requires_grad)
+    return full_like(input, True, dtype, device, requires_grad, memory_format=memory_format)
 
 
 def arange(

@@ -18,7 +18,7 @@ from . import _core
 from ._arguments import count, integer, lengths_of
 from ._core import Generator, Tensor
 from ._names import hooks
-from ._tensor import check_fit
+from ._tensor import check_fit, like
 
 default_generator = Generator(int.from_bytes(os.urandom(7), "little"))
 _instead: dict[int, Generator] = {}  # of the default one, by thread
@@ -197,12 +197,9 @@ def rand(*lengths, size=None, dtype=None, device=None, requires_grad: bool = Fal
     return _finish(_uniform(_shape(lengths, size), 0.0, 1.0, dtype, one_source(rng, generator)), device, requires_grad)
 
 
-def _like(input: Any, dtype: Any, device: Any) -> tuple[tuple[int, ...], Any, Any]:
-    x = _core.as_argument(input)
-    return x.shape, x._dtype_name if dtype is None else dtype, x.device if device is None else device
-
-
-def randn_like(input: Any, dtype=None, device=None, requires_grad: bool = False, *, rng=None, generator=None) -> Tensor:
+def randn_like(
+    input: Any, dtype=None, device=None, requires_grad: bool = False, *, rng=None, generator=None, memory_format: str | None = None
+) -> Tensor:
     """Standard normal numbers with the shape of `input`, and its dtype and device unless others are given.
 
     Examples
@@ -212,11 +209,13 @@ def randn_like(input: Any, dtype=None, device=None, requires_grad: bool = False,
     >>> x + 0.1 * tc.randn_like(x, rng=42)
     tensor([1.0337, 1.0129])
     """
-    shape, dtype, device = _like(input, dtype, device)
+    shape, dtype, device = like(input, dtype, device, memory_format)
     return randn(shape, dtype=dtype, device=device, requires_grad=requires_grad, rng=rng, generator=generator)
 
 
-def rand_like(input: Any, dtype=None, device=None, requires_grad: bool = False, *, rng=None, generator=None) -> Tensor:
+def rand_like(
+    input: Any, dtype=None, device=None, requires_grad: bool = False, *, rng=None, generator=None, memory_format: str | None = None
+) -> Tensor:
     """Uniform numbers in [0, 1) with the shape of `input`, and its dtype and device unless others are given.
 
     Examples
@@ -225,7 +224,7 @@ def rand_like(input: Any, dtype=None, device=None, requires_grad: bool = False, 
     >>> tc.rand_like(tc.ones(2), rng=42)
     tensor([0.8823, 0.9150])
     """
-    shape, dtype, device = _like(input, dtype, device)
+    shape, dtype, device = like(input, dtype, device, memory_format)
     return rand(shape, dtype=dtype, device=device, requires_grad=requires_grad, rng=rng, generator=generator)
 
 

@@ -2,6 +2,7 @@
 
 import inspect
 import itertools
+from functools import partial
 
 import numpy as np
 import pytest
@@ -250,8 +251,14 @@ def test_forms_of_methods():
     assert x.to("cpu", "float64", False, True) is not x and x.to(x, copy=True) is not x and x.to(dtype="float64", non_blocking=True) is x
     assert x.to("float64", copy=True).requires_grad
     assert x.clone(memory_format=tc.preserve_format).shape == x.shape and x.contiguous(memory_format=tc.contiguous_format) is x
-    with pytest.raises(ValueError, match="C order"):
-        x.clone(memory_format="channels_last")
+    for call in (
+        x.clone,
+        *(partial(getattr(tc, f"{name}_like"), x) for name in ("empty", "ones", "rand", "randn", "zeros")),
+        partial(tc.full_like, x, 2),
+    ):
+        assert call(memory_format=tc.preserve_format).shape == x.shape
+        with pytest.raises(ValueError, match="C order"):
+            call(memory_format="channels_last")
     for bad in (lambda: x.to("cpu", "float32", "float64"), lambda: x.to(True, "float32"), lambda: x.to("float32", True, True, True)):
         with pytest.raises((TypeError, ValueError)):
             bad()
