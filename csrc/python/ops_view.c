@@ -252,6 +252,11 @@ static PyObject *run_backward(tcpy_call *call)
     tc_error err;
     tc_status status;
     call->keep_gil = false;
+    if (call->v[3].b) {
+        PyErr_SetString(PyExc_ValueError,
+                        "create_graph must be False: there are no gradients of gradients; retain_graph=True keeps the graph");
+        return NULL;
+    }
     if (tcpy_bring_array(call, &call->v[1].t, call->v[0].t) < 0) return NULL;
     if (tcpy_hold(call, &call->v[0].t) < 0 || tcpy_hold(call, &call->v[1].t) < 0) return NULL;
     TCPY_COMPUTE(call, status, tc_backward(call->v[0].t, call->v[1].t, call->v[2].b, &err));
@@ -285,6 +290,7 @@ const tcpy_op tcpy_ops_view[] = {
     METHOD(numpy, "self:t", "A detached, read-only ndarray over the same memory."),
     METHOD(item, "self:t", "The one element as a Python number."),
     METHOD(tolist, "self:t", "Nested lists of Python numbers."),
-    METHOD(backward, "self:t gradient:t?=None retain_graph:b=False", "Brings gradients to the leaves this Tensor was computed from."),
+    METHOD(backward, "self:t gradient:t?=None retain_graph:b=False create_graph:b=False",
+           "Brings gradients to the leaves this Tensor was computed from."),
     {NULL, NULL, NULL, NULL, 0},
 };
