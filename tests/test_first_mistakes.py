@@ -232,7 +232,7 @@ MISTAKES = {
     "a shape in place": (lambda: tc.ones(2).unsqueeze_(0), AttributeError, r"use t = t\.unsqueeze\(\.\.\.\)$"),
     "NumPy's moveaxis": (lambda: tc.moveaxis, AttributeError, r"use tc\.movedim$"),
     "columns side by side": (lambda: tc.column_stack, AttributeError, r"of vectors, tc\.cat\(tensors, dim=1\) of matrices"),
-    "an addition at places": (lambda: tc.ones(2).index_add, AttributeError, r"\(None, index\) for dim 1"),
+    "slices at places": (lambda: tc.ones(2).index_copy, AttributeError, r"\(None, index\) for dim 1"),
     "a method of ndarrays": (lambda: tc.ones(2).tobytes(), AttributeError, r"use t\.numpy\(\)\.tobytes, without a gradient"),
     "an axis more": (lambda: tc.expand_dims, AttributeError, r"use tc\.unsqueeze, or t\[None\]"),
     "a loader at top level": (lambda: tc.DataLoader, AttributeError, r"use tc\.data\.DataLoader$"),

@@ -32,6 +32,10 @@ SAME = {
     "broadcast_to": ((X, (2, 3, 4)), np.broadcast_to),
     "select": ((X, 1, -1), lambda x, dim, index: x[:, index]),
     "index_fill": ((X, 1, np.array([3, 0]), 7.0), lambda x, dim, index, value: np.where(np.isin(np.arange(4), index), value, x)),
+    "index_add": (
+        (X, 1, np.array([3, 0, 3]), X[:, :3]),
+        lambda x, dim, index, source: x + source @ np.eye(4)[index],
+    ),
     "nan_to_num": ((BROKEN, 2.0, None, -3.0), lambda x, *to: np.nan_to_num(x, True, *to)),
 }
 
@@ -66,6 +70,8 @@ GRADIENTS = {
     "select": lambda x: x.select(0, -1) * x[0],
     "index_fill": lambda x: x.index_fill(1, tc.tensor([1, 1]), 0.5) ** 2,
     "index_fill_": lambda x: (x * 1).index_fill_(0, np.array([2]), x[0, 0]) ** 2,
+    "index_add": lambda x: x.index_add(-1, tc.tensor([2, 0, 2]), x[:, 1:] ** 2, alpha=-3) ** 2,
+    "index_add_": lambda x: (x * 1).index_add_(0, np.array([2]), x[:1]) ** 2,
     "where": lambda x: x.where(x > 0, 3 * x),
     "nan_to_num": lambda x: tc.where(x > 0, x, float("inf")).nan_to_num(posinf=2.0) ** 2,
     "in place": lambda x: (x * 1).add_(x, alpha=2).mul_(2.0).sub_(x).div_(2.0),
@@ -106,6 +112,15 @@ def test_filling_places_in_place():
     assert x.index_fill_(0, tc.tensor([[2]]).squeeze(), 0.0) is x and x.tolist() == [[1.0, 1.0], [1.0, 1.0], [0.0, 0.0]]
     assert x.index_fill_(-1, tc.zeros(0).long(), 5.0).sum() == 4 and tc.tensor(1.0).index_fill(0, tc.tensor(0), 2.0) == 2
     assert tc.ones(2, dtype="int64").index_fill(0, np.array([0]), tc.tensor(7)).tolist() == [7, 1]
+
+
+def test_adding_slices_in_place():
+    x = tc.zeros(3, 2)
+    assert x.index_add_(0, tc.tensor([2, 0, 2]), tc.ones(3, 2), alpha=0.5) is x and x.tolist() == [[0.5, 0.5], [0.0, 0.0], [1.0, 1.0]]
+    assert x.index_add_(-1, tc.zeros(0).long(), tc.ones(3, 0)).sum() == 3 and tc.tensor(1.0).index_add(0, tc.tensor(0), tc.tensor(2.0)) == 3
+    with pytest.raises(ValueError, match=r"source has shape \(1, 2\); 2 places along dim 0 of \(3, 2\) take \(2, 2\)"):
+        x.index_add_(0, tc.tensor([0, 1]), tc.ones(1, 2))
+    assert x.tolist() == [[0.5, 0.5], [0.0, 0.0], [1.0, 1.0]]
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
@@ -296,6 +311,8 @@ def test_questions():
 
 REFUSED = {
     "a mask of places to fill": (lambda: tc.index_fill(X, 0, np.array([True, False, True]), 0.0), "bool; .*masked_fill"),
+    "a mask of places to select": (lambda: tc.index_select(X, 0, np.array([True, False, True])), "bool; .*masked_select"),
+    "a mask of places to add to": (lambda: tc.index_add(X, 0, np.array([True]), X[:1]), "bool; index_add"),
     "a matrix of places to fill": (lambda: tc.index_fill(X, 0, np.zeros((1, 1), int), 0.0), "takes one axis"),
     "no axis to select from": (lambda: tc.select(X, 2, 0), "out of range"),
     "one length": (lambda: tc.unflatten(X, 1, 4), "sizes must be a sequence of ints, got 4"),

@@ -202,6 +202,19 @@ def index_put_(self: Tensor, indices: Any, values: Any, accumulate: bool = False
 METHODS |= {"scatter_": scatter_, "scatter_add_": scatter_add_, "index_put_": index_put_}
 
 
+# ---- slices of an axis --------------------------------------------------------------------------------------------------------------
+
+
+def _slices(name: str, input: Tensor, dim: Any, index: Any, advice: str = "") -> tuple[int, Tensor]:
+    """The axis, and an index of places along it with one axis."""
+    along, index = axis_of("dim", input.ndim, dim), _core.as_argument(index, input)
+    if index.ndim > 1:
+        raise ValueError(f"index has shape {index.shape}; {name}() takes one axis")
+    if index._dtype_name not in ("int64", "int32"):
+        raise TypeError(f"index is {index._dtype_name}; {name}() takes ints{advice}")
+    return along, index.reshape(-1)
+
+
 @takes_arrays("input")
 def index_select(input: Any, dim: Any, index: Any) -> Any:
     """The slices of an axis at the places of `index`, in its order.
@@ -213,13 +226,50 @@ def index_select(input: Any, dim: Any, index: Any) -> Any:
     array([[3, 1],
            [6, 4]])
     """
-    along, index = axis_of("dim", input.ndim, dim), _core.as_argument(index, input)
-    if index.ndim > 1:
-        raise ValueError(f"index has shape {index.shape}; index_select() takes one axis")
-    index = index.reshape(-1)
+    along, index = _slices("index_select", input, dim, index, ": masked_select() and t[mask] take a mask of bools")
     if input.ndim == 0:
         return _core.gather(input.reshape(1), 0, index).reshape(())
     return input[(slice(None),) * along + (index,)]
+
+
+@takes_arrays("input")
+def index_add(input: Any, dim: Any, index: Any, source: Any, *, alpha: float = 1) -> Any:
+    """`input` with the slices of `source` added to those of an axis at the places of `index`: ``y[index[i]] += alpha * source[i]`` for `dim` 0.
+
+    Parameters
+    ----------
+    input : array_like
+    dim : int
+    index : array_like of int
+        One axis. Equal places add up in the order of the index, whatever the number of threads.
+    source : array_like
+        Of the dtype of `input`, and of its shape but for `dim`, where it has a slice for each place.
+    alpha : number, default 1
+
+    Examples
+    --------
+    >>> import numpy as np, transformer_c as tc
+    >>> tc.index_add(np.zeros((3, 2)), 0, np.array([2, 0, 2]), np.array([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]]))
+    array([[3., 4.],
+           [0., 0.],
+           [6., 8.]])
+    """
+    along, index = _slices("index_add", input, dim, index)
+    whole, source = input, _core.as_argument(source, input)
+    if input.ndim == 0:
+        whole, source = input.reshape(1), source.reshape(-1)
+    shape = (*whole.shape[:along], index.shape[0], *whole.shape[along + 1 :])
+    if source.shape != shape:
+        raise ValueError(f"source has shape {source.shape}; {index.shape[0]} places along dim {dim} of {input.shape} take {shape}")
+    if not (isinstance(alpha, int) and alpha == 1):
+        source = _core.mul(source, alpha)
+    places = index.reshape((-1, *(1,) * (whole.ndim - along - 1))).expand(shape)
+    return _scattered("index_add", whole, along, places, source, "add").reshape(input.shape)
+
+
+def index_add_(self: Tensor, dim: Any, index: Any, source: Any, *, alpha: float = 1) -> Tensor:
+    """``index_add`` in place."""
+    return self.copy_(index_add(self, dim, index, source, alpha=alpha))
 
 
 @takes_arrays("input")
@@ -238,19 +288,15 @@ def index_fill(input: Any, dim: Any, index: Any, value: Any) -> Any:
 
 def index_fill_(self: Tensor, dim: Any, index: Any, value: Any) -> Tensor:
     """``index_fill`` in place."""
-    along, index = axis_of("dim", self.ndim, dim), _core.as_argument(index, self)
-    if index.ndim > 1:
-        raise ValueError(f"index has shape {index.shape}; index_fill() takes one axis")
-    if index._dtype_name not in ("int64", "int32"):
-        raise TypeError(f"index is {index._dtype_name}; index_fill() takes ints: masked_fill() takes a mask of bools")
+    along, index = _slices("index_fill", self, dim, index, ": masked_fill() takes a mask of bools")
     if isinstance(value, Tensor) and value.ndim:
         raise ValueError(f"value has shape {value.shape}; it must be a number or a Tensor without axes")
     whole = self if self.ndim else self.view(1)
-    whole[(slice(None),) * along + (index.reshape(-1),)] = value
+    whole[(slice(None),) * along + (index,)] = value
     return self
 
 
-METHODS |= {"index_fill_": index_fill_}
+METHODS |= {"index_add_": index_add_, "index_fill_": index_fill_}
 
 
 def where(self: Tensor, condition: Any, other: Any) -> Tensor:
@@ -482,6 +528,7 @@ def _with_replacement(weights: Tensor, count: int, source: Any) -> Tensor:
 
 __all__ = [
     "gather",
+    "index_add",
     "index_fill",
     "index_put",
     "index_select",
