@@ -604,6 +604,20 @@ def test_an_optimizer_of_the_users_own():
     assert state["parts"]["rows"][0].tolist() == [5.0625, 33.0] and state["parts"]["rows"][0] is not saved["parts"]["rows"][0]
 
 
+def test_an_optimizer_of_the_users_own_has_its_own_options():
+    """Adafactor's two eps and no lr, Adan's three betas."""
+    given = {"lr": None, "eps": (1e-30, 1e-3), "betas": (0.9, 0.9, 0.9), "momentum": "heavy"}
+
+    class Own(tc.optim.Optimizer):
+        def step(self, closure=None): ...
+
+    p = tc.nn.Parameter([1.0])
+    optimizer = Own([p], given)
+    loaded = Own([{"params": [p], "eps": 0.5}], given)
+    loaded.load_state_dict(optimizer.state_dict())
+    assert loaded.param_groups == optimizer.param_groups == [{"params": [p], **given}]
+
+
 def test_a_parameter_without_a_state_has_an_empty_one():
     p, q = tc.nn.Parameter([1.0]), tc.nn.Parameter(tc.ones(1).half())
     optimizer = tc.optim.Adam([p, q], lr=0.5)

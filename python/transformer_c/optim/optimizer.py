@@ -139,8 +139,14 @@ class Optimizer(Explaining):
         self.param_groups.append({"params": params, **names, **options})
         self._slots = {}  # of other parameters
 
+    def _has_own_rule(self) -> bool:
+        """Does a program's ``step`` update the parameters? What its options and its state are is its own affair."""
+        return type(self)._step_group is Optimizer._step_group
+
     def _check_options(self, options: dict[str, Any]) -> None:
         """Raises ValueError for options out of range."""
+        if self._has_own_rule():
+            return
         numbers = [(not_negative, name, options.get(name, 0.0)) for name in ("lr", "eps", "weight_decay", "momentum", "alpha")]
         betas = options.get("betas", ())
         if "betas" in options and (not isinstance(betas, (tuple, list, np.ndarray)) or np.shape(betas) != (2,)):
@@ -390,10 +396,10 @@ class Optimizer(Explaining):
         if unknown := {int(number) for number in state_dict["state"]} - params.keys():
             raise ValueError(f"the state dict has a state for the parameters {sorted(unknown)}; its groups have {sorted(params)}")
         state: defaultdict[Tensor, dict[str, Any]] = defaultdict(dict)
-        has_own_step = type(self)._step_group is Optimizer._step_group
+        has_own_rule = self._has_own_rule()
         for number, saved in state_dict["state"].items():
             p = params[int(number)]
-            state[p] = map_nested(partial(_copied, p), saved) if has_own_step else _loaded_state(p, saved)
+            state[p] = map_nested(partial(_copied, p), saved) if has_own_rule else _loaded_state(p, saved)
         for group, saved in zip(self.param_groups, groups, strict=True):
             group.update({k: v for k, v in saved.items() if k != "params"})
         self.state = state
