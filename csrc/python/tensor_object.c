@@ -233,6 +233,8 @@ static PyObject *get_is_cuda(PyObject *self, void *unused)
     return (void)unused, PyBool_FromLong(!tc_tensor_on_cpu(tcpy_tensor_of(self)));
 }
 
+static PyObject *get_is_sparse(PyObject *self, void *unused) { return (void)self, (void)unused, Py_NewRef(Py_False); }
+
 static PyObject *get_version(PyObject *self, void *unused)
 {
     return (void)unused, PyLong_FromUnsignedLong(atomic_load(&tcpy_tensor_of(self)->storage->version));
@@ -255,6 +257,7 @@ static PyGetSetDef properties[] = {
     {"itemsize", get_itemsize, NULL, "Bytes of one element.", NULL},
     {"nbytes", get_nbytes, NULL, "Bytes of all elements.", NULL},
     {"is_cuda", get_is_cuda, NULL, "Whether the memory is on a GPU.", NULL},
+    {"is_sparse", get_is_sparse, NULL, "False, for programs that ask: there are no sparse tensors.", NULL},
     {"__cuda_array_interface__", tcpy_tensor_cuda_array_interface, NULL, "The memory of a Tensor on a GPU, version 3 of the interface.",
      NULL},
     {NULL, NULL, NULL, NULL, NULL},

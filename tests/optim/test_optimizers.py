@@ -8,6 +8,7 @@ import pytest
 import transformer_c as tc
 from golden import load
 from tolerance import assert_close
+from transformer_c.optim.optimizer import required
 
 CASES = load("optimizers")
 INPUTS = CASES.pop("inputs")
@@ -640,13 +641,15 @@ def test_a_state_that_was_looked_at_before_the_first_step():
 class Written(tc.optim.Optimizer):
     """Adam, as a program for PyTorch writes it: a ``step`` of its own, and a state that begins empty."""
 
-    def __init__(self, params, lr):
+    def __init__(self, params, lr=required):
         super().__init__(params, {"lr": lr, "betas": (0.9, 0.999), "eps": 1e-8})
 
     @tc.no_grad()
     def step(self, closure=None):
         for group in self.param_groups:
             for p in group["params"]:
+                if p.grad.is_sparse:
+                    raise RuntimeError("Written does not support sparse gradients")
                 state, (beta1, beta2) = self.state[p], group["betas"]
                 if len(state) == 0:
                     state.update(step=0, exp_avg=tc.zeros_like(p), exp_avg_sq=tc.zeros_like(p))
@@ -659,7 +662,9 @@ class Written(tc.optim.Optimizer):
 
 def test_an_optimizer_with_a_step_of_its_own():
     p, q = tc.nn.Parameter(np.arange(4.0)), tc.nn.Parameter(np.arange(4.0))
-    written, adam = Written([p], lr=0.1), tc.optim.Adam([q], lr=0.1)
+    with pytest.raises(ValueError, match=r"the options \['lr'\] have no default"):
+        Written([p])
+    written, adam = Written([{"params": [p], "lr": 0.1}]), tc.optim.Adam([q], lr=0.1)
     for i in range(6):
         if i == 3:
             state = written.state_dict()

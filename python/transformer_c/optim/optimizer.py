@@ -27,6 +27,16 @@ from .._tensor import as_tensor, from_dlpack, where, zeros, zeros_like
 from .gradients import FLOAT32, for_kernel
 
 
+class _Required:
+    """A default that is none: each group, or the constructor, gives the option."""
+
+    def __repr__(self) -> str:
+        return "<required parameter>"
+
+
+required = _Required()
+
+
 def _decay(name: str, value: Any) -> float:
     if not 0.0 <= real(name, value) < 1.0:
         raise ValueError(f"{name} must be at least 0 and below 1, got {value}")
@@ -135,6 +145,8 @@ class Optimizer(Explaining):
                 raise ValueError("a parameter is in more than one group, or twice in one")
             known.add(id(p))
         options = {**self.defaults, **{k: v for k, v in group.items() if k not in ("params", "param_names")}}
+        if missing := [name for name, value in options.items() if value is required]:
+            raise ValueError(f"the options {missing} have no default: give them to the optimizer, or in each group of parameters")
         self._check_options(options)
         self.param_groups.append({"params": params, **names, **options})
         self._slots = {}  # of other parameters
