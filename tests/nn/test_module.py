@@ -171,6 +171,37 @@ def test_keys_that_differ_by_a_prefix_say_how_to_rename_them():
         assert "load" not in str(raised.value)
 
 
+def test_a_state_dict_of_the_users_own():
+    """A frozen part that is not saved; copies instead of the parameters' memory; keys besides. Loading is by the parameters there are."""
+
+    class Frozen(nn.Linear):
+        def state_dict(self, *args, **kwargs):
+            return kwargs["destination"]
+
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.encoder, self.head = Frozen(2, 2), nn.Linear(2, 1)
+
+        def state_dict(self, *args, **kwargs):
+            copies = OrderedDict((name, value.clone()) for name, value in super().state_dict(*args, **kwargs).items())
+            return OrderedDict(copies, extra=tc.ones(1))
+
+    model, full = Model(), nn.ModuleDict({"encoder": nn.Linear(2, 2), "head": nn.Linear(2, 1)}).state_dict()
+    assert list(model.state_dict()) == ["head.weight", "head.bias", "extra"]
+    assert model.load_state_dict(full) == ([], [])
+    assert all(tc.equal(value, full[name]) for name, value in model.named_parameters())
+    assert model.load_state_dict(model.state_dict(), strict=False) == (["encoder.weight", "encoder.bias"], ["extra"])
+
+
+def test_a_state_dict_is_added_to_a_dict():
+    layer, held = nn.Linear(1, 1), {"other": 1}
+    assert layer.state_dict(held, "a.", True) is held and list(held) == ["other", "a.weight", "a.bias"]
+    assert held["a.weight"] is layer.weight and not layer.state_dict()["weight"].requires_grad
+    with pytest.raises(TypeError, match="destination is a dict .* got 'a.'.*prefix= is given by name"):
+        layer.state_dict("a.")
+
+
 def test_a_state_dict_with_a_prefix_is_pytorchs():
     torch = pytest.importorskip("torch")
     ours, theirs = (m.Sequential(m.Linear(2, 3), m.Sequential(m.LayerNorm(3))) for m in (nn, torch.nn))

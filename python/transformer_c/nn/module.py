@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 from collections import OrderedDict, namedtuple
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping
 from typing import Any, ClassVar, TypeVar
 
 import numpy as np
@@ -467,22 +467,38 @@ class Module:
 
     # ---- state --------------------------------------------------------------------------------------------------------
 
-    def state_dict(self, *, prefix: str = "", keep_vars: bool = False) -> OrderedDict[str, Tensor]:
-        """Parameters and persistent buffers by name, after a prefix: detached Tensors that share their memory, or with `keep_vars` themselves."""
-        state: OrderedDict[str, Tensor] = OrderedDict()
-        self._collect_state(state, prefix)
-        return state if keep_vars else OrderedDict((name, value.detach()) for name, value in state.items())
+    def state_dict(self, destination: dict[str, Any] | None = None, prefix: str = "", keep_vars: bool = False) -> dict[str, Any]:
+        """Parameters and persistent buffers by name, as detached Tensors that share the module's memory.
 
-    def _collect_state(self, state: dict, prefix: str) -> None:
+        Parameters
+        ----------
+        destination : dict, optional
+            What they are added to, and what is returned, instead of a new OrderedDict. A module's parts are asked with it for theirs, by
+            their own ``state_dict``.
+        prefix : str
+            What the names begin with.
+        keep_vars : bool
+            Give the parameters and buffers themselves, not detached.
+        """
+        if destination is not None and not isinstance(destination, MutableMapping):
+            raise TypeError(
+                f"destination is a dict that takes the values, got {destination!r} ({type(destination).__name__}); prefix= is given by name"
+            )
+        state = OrderedDict() if destination is None else destination
+        for name, value in self._own_state():
+            state[prefix + name] = value if keep_vars else value.detach()
+        for name, child in self._places():
+            child.state_dict(destination=state, prefix=f"{prefix}{name}.", keep_vars=keep_vars)
+        return state
+
+    def _own_state(self) -> Iterator[tuple[str, Tensor]]:
+        """What the state dict has of this module without those below it."""
         for name, value in self._parameters.items():
             if value is not None:
-                state[prefix + name] = value
+                yield name, value
         for name, value in self._buffers.items():
             if value is not None and name not in self._transient:
-                state[prefix + name] = value
-        for name, child in self._modules.items():
-            if child is not None:
-                child._collect_state(state, f"{prefix}{name}.")
+                yield name, value
 
     def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False) -> IncompatibleKeys:
         """Copies values into the parameters and persistent buffers, cast to their dtypes.
@@ -514,7 +530,7 @@ class Module:
             raise TypeError(
                 f"a state dict is a mapping of names to arrays, got {type(state_dict).__name__}; tc.load(path) reads one from a file"
             )
-        own = self.state_dict()
+        own = {prefix + name: value.detach() for prefix, module in _all_modules(self, "") for name, value in module._own_state()}
         missing = [key for key in own if key not in state_dict]
         unexpected = [key for key in state_dict if key not in own]
         values = {key: _loadable(key, state_dict[key]) for key in own if key in state_dict}
@@ -539,8 +555,8 @@ class Module:
             pairs = [
                 (value, taken[prefix + name])
                 for prefix, module in _all_modules(self, "")
-                for name, value in (*module._parameters.items(), *module._buffers.items())
-                if prefix + name in taken and value is not None
+                for name, value in module._own_state()
+                if prefix + name in taken
             ]
             _core.set_all_data([value for value, _ in pairs], [data for _, data in pairs])
             return report
