@@ -111,6 +111,7 @@ def test_switches_have_no_effect(monkeypatch):
         for value in (True, False):
             monkeypatch.setattr(holder, name, value)
             assert getattr(holder, name) is value and step() == before
+    assert importlib.import_module("transformer_c.backends.cudnn") is tc.backends.cudnn
     assert not tc.backends.mps.is_available() and not tc.backends.cudnn.is_built()
     with pytest.raises(AttributeError, match="'xla'; it has cuda, cudnn"):
         _ = tc.backends.xla

@@ -12,14 +12,20 @@ Examples
 
 from __future__ import annotations
 
-from types import SimpleNamespace
+import sys
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from ._names import hooks
 
 
-class Backend(SimpleNamespace):
-    """Switches without effect."""
+class Backend(ModuleType):
+    """Switches without effect; a module, for ``import torch.backends.cudnn as cudnn``."""
+
+    def __init__(self, name: str, **switches: Any) -> None:
+        super().__init__(f"{__name__}.{name}")
+        vars(self).update(switches)
+        sys.modules[self.__name__] = self
 
     def is_available(self) -> bool:
         """False: nothing here uses it."""
@@ -28,9 +34,9 @@ class Backend(SimpleNamespace):
     is_built = is_available
 
 
-cudnn = Backend(deterministic=True, benchmark=False, enabled=False, allow_tf32=False)
-cuda = Backend(matmul=Backend(allow_tf32=False), preferred_linalg_library=lambda *unused: None)
-mkl, mkldnn, mps, openmp, opt_einsum = Backend(), Backend(), Backend(), Backend(), Backend()
+cudnn = Backend("cudnn", deterministic=True, benchmark=False, enabled=False, allow_tf32=False)
+cuda = Backend("cuda", matmul=Backend("cuda.matmul", allow_tf32=False), preferred_linalg_library=lambda *unused: None)
+mkl, mkldnn, mps, openmp, opt_einsum = (Backend(name) for name in ("mkl", "mkldnn", "mps", "openmp", "opt_einsum"))
 
 
 def __getattr__(name: str) -> Any:
