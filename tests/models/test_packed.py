@@ -261,3 +261,25 @@ def test_another_layer_in_the_place_of_one_is_called(name):
         linear.weight.add_(more.weight), linear.bias.add_(more.bias)
     setattr(layer, name, linear)
     np.testing.assert_allclose(result.detach().numpy(), model(ids, lengths=LENGTHS), rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("lengths", [None, [3, 9]])
+@pytest.mark.parametrize("name", ["words", "positions", "types"])
+def test_another_embedding_in_the_place_of_one_is_called(name, lengths):
+    """And so are its hooks, whether texts are padded or not, and with or without the parts of a pair."""
+    model = create("bert")
+    ids, _ = batch("bert", [9, 9])
+    first = getattr(model, name)
+    expected = model(ids, lengths=lengths)
+
+    class Twice(tc.nn.Module):
+        def forward(self, numbers):
+            return 2 * first(numbers)
+
+    with tc.no_grad():
+        first.weight *= 0.5
+    setattr(model, name, Twice())
+    np.testing.assert_allclose(model(ids, lengths=lengths), expected, atol=1e-12)
+    setattr(model, name, first)
+    first.register_forward_hook(lambda part, inputs, result: 2 * result)
+    np.testing.assert_allclose(model(ids, lengths=lengths), expected, atol=1e-12)

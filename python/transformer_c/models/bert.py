@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from .. import nn
 from .._core import Tensor
+from .._tensor import zeros
 from .config import Config
 from .layers import TextEncoder
 from .table import WORD_PIECES, Table
@@ -76,8 +79,8 @@ class Bert(TextEncoder):
         self.dropout = nn.Dropout(widths.dropout)
 
     def embed(self, ids: Tensor, token_types: Tensor | None, places: Tensor | None) -> Tensor:
-        types = self.types.weight[0] if token_types is None else self.types(token_types)
-        return self.dropout(self.norm(self.words(ids) + types + self.place(ids, places)))
+        types = zeros(1, 1, dtype=np.int64, device=ids.device) if token_types is None else token_types
+        return self.dropout(self.norm(self.words(ids) + self.types(types) + self.place(ids, places)))
 
     @staticmethod
     def head_options(config: Config, task: str) -> dict:

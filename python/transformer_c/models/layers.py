@@ -150,7 +150,7 @@ class TextEncoder(nn.Module):
 
     def place(self, ids: Tensor, places: Tensor | None) -> Tensor:
         """The embeddings of the positions, (T, E) or (B, T, E)."""
-        return self.positions.weight[: ids.shape[1]] if places is None else self.positions(places)
+        return self.positions(arange(ids.shape[1], device=ids.device) if places is None else places)
 
     def bias(self, length: int) -> Tensor | None:
         """What is added to the scores, (1, H, T, T); None: nothing."""
