@@ -6,7 +6,7 @@ import pickle
 import numpy as np
 import pytest
 import transformer_c as tc
-from folders import CONFIG
+from folders import CONFIG, sentence_folder
 from words import LABELS, TEXTS, letters, tagged, write_tokenizer
 
 IDS = np.array([[2, 7, 9, 3]])
@@ -44,6 +44,25 @@ def test_folders(read, tmp_path):
     for folder in ("bert-base", "./a/b", f"{tmp_path}/a", "a/b/c"):
         with pytest.raises(FileNotFoundError, match="never downloaded$"):
             read(folder)
+
+
+def test_what_stands_in_the_place_of_a_file(tmp_path):
+    """Links whose files were left behind, and what Git gives where Git LFS is not installed; a link to nothing was no file."""
+    pytest.importorskip("tokenizers")
+    folder = sentence_folder(tmp_path / "model")
+    names = ["config", "tokenizer", "modules", "1_Pooling/config", "config_sentence_transformers", "sentence_bert_config"]
+    for name in ("model.safetensors", *(f"{name}.json" for name in names)):
+        path = folder / name
+        data = path.read_bytes()
+        path.write_text("version https://git-lfs.github.com/spec/v1\noid sha256:4d7a21\nsize 12345\n")
+        with pytest.raises(tc.CheckpointError, match=rf"{name}.*pointer of Git LFS .*git lfs pull"):
+            tc.models.SentenceEncoder.from_pretrained(folder)
+        path.unlink()
+        path.symlink_to("../blobs/4d7a21")
+        with pytest.raises(tc.CheckpointError, match=rf"{name}' is a link to '../blobs/4d7a21', where there is no file; `cp -rL`"):
+            tc.models.SentenceEncoder.from_pretrained(folder)
+        path.unlink()
+        path.write_bytes(data)
 
 
 @pytest.mark.parametrize("inner", ["model", "snapshots/0123"])

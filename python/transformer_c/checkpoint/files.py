@@ -17,6 +17,7 @@ from typing import Any
 
 from .errors import CheckpointError
 
+POINTER = b"version https:"  # how a file begins that stands for one in Git LFS
 _PREFIX, _SUFFIX = ".transformer_c-", ".tmp"  # of temporary files
 
 
@@ -91,6 +92,8 @@ def opened(source: Any) -> Iterator[tuple[Any, int, str]]:
 
 def other_format(start: bytes) -> str | None:
     """What a file of weights is that another program made, by its first bytes, and what to do with it; None if it is not known."""
+    if start.startswith(POINTER):
+        return "it is a pointer of Git LFS in the place of the file: `git lfs pull` in its folder, or downloading it again, gets the file"
     if start[:4] == b"GGUF":
         return "it is a GGUF file, of llama.cpp; its weights are quantised for that program: use the model's safetensors files"
     if start[:8] == b"\x89HDF\r\n\x1a\n":

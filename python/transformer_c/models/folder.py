@@ -13,7 +13,7 @@ import numpy as np
 
 from ..checkpoint import CheckpointError, load, load_torch_checkpoint, safetensors_file
 from ..checkpoint.errors import parsing
-from ..checkpoint.files import open_regular, other_format, write_atomically
+from ..checkpoint.files import POINTER, open_regular, other_format, write_atomically
 from ..checkpoint.safetensors_header import without_repeats
 
 MAX_JSON = 1 << 24  # bytes of a JSON file other than a tokenizer's
@@ -27,13 +27,26 @@ _OTHERS = {  # files of weights that are not read
 }
 
 
+def has(path: str) -> bool:
+    """Whether there is such a file; a link to nothing is refused, which would be ignored otherwise."""
+    found = os.path.exists(path)
+    if not found and os.path.islink(path):
+        raise CheckpointError(
+            f"{path!r} is a link to {os.readlink(path)!r}, where there is no file; `cp -rL` copies a folder with what its links point to"
+        )
+    return found
+
+
 def contents(path: str, most: int) -> bytes:
     """All of a file of at most `most` bytes."""
     file, size = open_regular(path)
     with file:
         if size > most:
             raise CheckpointError(f"{path!r} has {size} bytes; {most} is the most that is read")
-        return file.read()
+        data = file.read()
+    if data.startswith(POINTER):
+        raise CheckpointError(f"{path!r} cannot be read: {other_format(data)}")
+    return data
 
 
 def read_json(path: str, most: int = MAX_JSON) -> Any:
@@ -50,7 +63,7 @@ def write_json(path: str, values: Any) -> None:
 
 def mapping(path: str) -> dict[str, Any]:
     """A JSON file with a mapping; {} where there is none."""
-    values = read_json(path) if os.path.exists(path) else {}
+    values = read_json(path) if has(path) else {}
     if not isinstance(values, dict):
         raise CheckpointError(f"{path!r} is not a mapping")
     return values
@@ -122,7 +135,7 @@ class naming:
 def read_config(folder: str) -> dict[str, Any]:
     """The contents of config.json."""
     path = os.path.join(folder, "config.json")
-    if not os.path.exists(path):
+    if not has(path):
         raise CheckpointError(f"{folder!r} has no config.json{_inside(folder) or _other_weights(folder)}")
     values = read_json(path)
     if not isinstance(values, dict):
@@ -134,9 +147,9 @@ def read_weights(folder: str, mmap: bool = True) -> dict[str, np.ndarray]:
     """The arrays of a folder by name; those of safetensors files are mapped, or read without `mmap`."""
     for name, read in (("model.safetensors", partial(_safetensors, mmap=mmap)), ("pytorch_model.bin", _torch)):
         path = os.path.join(folder, name)
-        if os.path.exists(path):
+        if has(path):
             return read(path)
-        if os.path.exists(f"{path}.index.json"):
+        if has(f"{path}.index.json"):
             return _sharded(f"{path}.index.json", folder, read)
     raise CheckpointError(f"{folder!r} has no model.safetensors and no pytorch_model.bin{_other_weights(folder)}")
 
@@ -189,7 +202,7 @@ def _sharded(index: str, folder: str, read: Any) -> dict[str, np.ndarray]:
         if os.path.basename(file) != file or file in ("", ".", "..") or "\0" in file or "\\" in file:
             raise CheckpointError(f"{index!r} names the file {file[:80]!r}; expected files of its own folder")
         path = os.path.join(folder, file)
-        if not os.path.exists(path):
+        if not has(path):
             raise CheckpointError(f"{index!r} names {file[:80]!r}, which the folder does not have; was all of the model downloaded?")
         shard = read(path)
         absent = [name for name, place in places.items() if place == file and name not in shard]

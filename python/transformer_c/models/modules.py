@@ -14,7 +14,7 @@ from .._core import Tensor, set_data
 from .._tensor import as_tensor
 from ..checkpoint import CheckpointError
 from ..nn.fusion import activated
-from .folder import mapping, naming, read_json, read_weights
+from .folder import has, mapping, naming, read_json, read_weights
 from .layers import ACTIVATIONS
 
 _PARTS = ("Transformer", "Pooling", "Dense", "Normalize")
@@ -99,7 +99,7 @@ def read_dense(folder: str, mmap: bool = True) -> Dense:
 def read_modules(folder: str) -> list[tuple[str, str]]:
     """(the last part of a class's name, its folder) of the modules that modules.json names, in their order."""
     path = os.path.join(folder, "modules.json")
-    if not os.path.exists(path):
+    if not has(path):
         return [("Transformer", folder)]
     modules = read_json(path)
     if not isinstance(modules, list) or not all(isinstance(m, dict) and isinstance(m.get("type"), str) for m in modules):

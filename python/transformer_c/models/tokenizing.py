@@ -12,7 +12,7 @@ import numpy as np
 from ..checkpoint import CheckpointError
 from ..checkpoint.files import write_atomically
 from .architectures import ARCHITECTURES
-from .folder import contents, mapping, write_json
+from .folder import contents, has, mapping, write_json
 from .vocabularies import configure, tokenizer_of
 
 _AS_IN_ITS_FILE = (
@@ -95,7 +95,7 @@ class Tokenizer:
         write_atomically(os.path.join(folder, "tokenizer.json"), text.encode())
         write_json(os.path.join(folder, "tokenizer_config.json"), {**self.config, "model_max_length": self.max_length})
         path = sentence_config(folder)
-        if os.path.exists(path):  # of an encoder that was there before; it is what readers ask first
+        if has(path):  # of an encoder that was there before; it is what readers ask first
             write_json(path, {**mapping(path), "max_seq_length": self.max_length})
 
 
@@ -134,7 +134,7 @@ def _read(folder: str) -> Any:
             "texts are read by the package tokenizers: pip install 'transformer_c[models]', or pip install tokenizers"
         ) from None
     path = os.path.join(folder, "tokenizer.json")
-    if not os.path.exists(path):
+    if not has(path):
         with _refusing(f"the vocabulary of {folder!r} makes no tokenizer"):
             made = tokenizer_of(folder, tokenizers)
         if made is not None:
@@ -177,7 +177,7 @@ class _refusing:
 def sentence_config(folder: str) -> str:
     """The path of sentence_bert_config.json, or of the file that is named after another architecture, where a folder has that one."""
     paths = [os.path.join(folder, f"sentence_{name}_config.json") for name in ARCHITECTURES]
-    return next(filter(os.path.exists, paths), paths[0])
+    return next(filter(has, paths), paths[0])
 
 
 def longest(folder: str, given: int | None, positions: int) -> int:

@@ -8,7 +8,7 @@ from typing import Any
 
 from ..checkpoint import CheckpointError
 from .architectures import ARCHITECTURES
-from .folder import contents, mapping, read_json
+from .folder import contents, has, mapping, read_json
 
 MAX_VOCABULARY = 1 << 26  # bytes of a file of words; those of multilingual models have 5 MB
 
@@ -38,7 +38,7 @@ def tokenizer_of(folder: str, tokenizers: Any) -> Any:
     if vocabulary is None:
         return None
     named, paths = vocabulary.special, [os.path.join(folder, name) for name in vocabulary.files]
-    if not all(map(os.path.exists, paths)):
+    if not all(map(has, paths)):
         return None
     values = mapping(os.path.join(folder, "tokenizer_config.json"))
     more = os.path.join(folder, "added_tokens.json")
