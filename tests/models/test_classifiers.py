@@ -336,6 +336,13 @@ def test_scikit_learn():
         classifier.set_params(lr=1)
 
 
+def test_scikit_learn_splits_texts_with_labels_of_words():
+    selection = pytest.importorskip("sklearn.model_selection")
+    classifier = tc.models.TokenClassifier(pretrained(), tokenizer=tagged, epochs=1, random_state=0)
+    texts, labels = [["a", "b"], ["c"], ["d", "e", "f"]] * 2, [["x", "y"], ["x"], ["y", "y", "x"]] * 2
+    assert selection.cross_val_score(classifier, texts, labels, cv=2).shape == (2,)
+
+
 def test_words_are_those_of_the_tokenizer_file(tmp_path):
     pytest.importorskip("tokenizers")
     write_tokenizer(tmp_path)

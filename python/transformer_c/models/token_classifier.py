@@ -54,6 +54,11 @@ class TokenClassifier(Classifier):
     task = "token-classification"
     _problems = (SINGLE.name,)
 
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.estimator_type = None  # a classifier of scikit-learn's has one label of each sample, by which it splits them
+        return tags
+
     def predict_proba(self, X: Any, *, batch_size: int = 32) -> list[np.ndarray]:
         """The probabilities of the classes of each word.
 
