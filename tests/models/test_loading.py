@@ -328,6 +328,17 @@ def test_a_model_that_is_not_as_its_configuration_says_is_not_saved(tmp_path):
         assert np.array_equal(tc.models.load(tmp_path / name, task=task)([[1, 2]]), model([[1, 2]]))
 
 
+@pytest.mark.parametrize("value", [np.float32(0.5), {1}, b"a", tc.tensor(1.0)], ids=lambda value: type(value).__name__)
+def test_a_configuration_that_json_has_not_is_not_saved(tmp_path, value):
+    """The weights were in the folder then, beside the config.json of others or none."""
+    model = tc.models.create(CONFIG)
+    model.config["scores"] = [value]
+    message = rf"config\.json cannot have .* \({type(value).__name__}\); int, float, str, bool, None, and lists and dicts of them"
+    with pytest.raises(TypeError, match=message):
+        tc.models.save(model, tmp_path / "folder")
+    assert not (tmp_path / "folder").exists()
+
+
 def test_parameters_without_a_name_in_transformers_are_refused(tmp_path):
     model = tc.models.create(CONFIG, task="text-classification")
     model.encoder.layers[1].qkv = tc.nn.Sequential(model.encoder.layers[1].qkv)

@@ -56,9 +56,20 @@ def read_json(path: str, most: int = MAX_JSON) -> Any:
         return json.loads(text.decode(), object_pairs_hook=without_repeats)
 
 
+def as_json(values: Any, name: str) -> bytes:
+    """The contents of a JSON file as transformers writes it. Halves of surrogates, which a file may have as \\ud800, stay that."""
+
+    def refuse(value: Any) -> None:
+        raise TypeError(
+            f"{name} cannot have {value!r:.80} ({type(value).__name__}); int, float, str, bool, None, and lists and dicts of them can be written"
+        )
+
+    return json.dumps(values, indent=2, ensure_ascii=False, default=refuse).encode(errors="backslashreplace") + b"\n"
+
+
 def write_json(path: str, values: Any) -> None:
-    """Writes a JSON file as transformers does; it is never incomplete. Halves of surrogates, which a file may have as \\ud800, stay that."""
-    write_atomically(path, json.dumps(values, indent=2, ensure_ascii=False).encode(errors="backslashreplace") + b"\n")
+    """Writes a JSON file; it is never incomplete."""
+    write_atomically(path, as_json(values, os.path.basename(path)))
 
 
 def mapping(path: str) -> dict[str, Any]:

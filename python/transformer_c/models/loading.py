@@ -16,10 +16,11 @@ from .._names import explained
 from .._recording import no_grad
 from .._tensor import as_tensor, cat
 from ..checkpoint import CheckpointError
+from ..checkpoint.files import write_atomically
 from ..checkpoint.safetensors_file import release
 from .architectures import ARCHITECTURES
 from .config import Config
-from .folder import find, naming, path_of, read_config, read_weights, write_arrays, write_json
+from .folder import as_json, find, naming, path_of, read_config, read_weights, write_arrays
 from .heads import CLASSES, HEADS, WithHead, other_task
 from .names import fill, lack, plain, to_state
 from .texts import as_others_read
@@ -277,7 +278,7 @@ def save(model: Any, folder: Any) -> None:
     Raises
     ------
     TypeError
-        When it is no model of ``tc.models``.
+        When it is no model of ``tc.models``, or ``model.config`` has what JSON has not: no file is written.
     ValueError
         When layers have been put in place of others, or taken away, and ``model.config`` does not say so: no file is written.
     OSError
@@ -306,9 +307,10 @@ def save(model: Any, folder: Any) -> None:
         _check_sizes(Config(config), kind, task, {short: tuple(state[name].shape) for short, name in plain(state, kind).items()})
     except CheckpointError as error:
         raise ValueError(f"the folder could not be loaded: {error}; model.config is what config.json will have") from None
+    contents = as_json(config, "config.json")
     os.makedirs(path, exist_ok=True)
     write_arrays(os.path.join(path, "model.safetensors"), arrays)
-    write_json(os.path.join(path, "config.json"), config)
+    write_atomically(os.path.join(path, "config.json"), contents)
 
 
 def state_of(model: Any) -> dict[str, Tensor]:
