@@ -176,6 +176,11 @@ def test_what_has_an_order_is_taken(made):
             lambda m: tc.models.CrossEncoder(m, letters),
             r'as tc.models.load\(folder, task="text-classification"\) gives, not Bert',
         ),
+        (
+            "model",
+            lambda m: tc.models.CrossEncoder(tc.models.create(CONFIG, task="token-classification"), letters),
+            r'as tc.models.load\(folder, task="text-classification"\) gives, not TokenClassification',
+        ),
         ("classifier", lambda c: c.fit(["a", "b"], [True, False]), r"number 0 is True \(bool\); int\(label\) makes an int of it"),
         (
             "encoder",

@@ -11,7 +11,7 @@ from .._arguments import count, one_of
 from .._names import Explaining
 from ..checkpoint import CheckpointError
 from .folder import find, mapping, naming, read_config, read_weights
-from .heads import WithHead
+from .heads import TextClassification
 from .loading import assemble, check
 from .modules import read_modules
 from .texts import as_others_compute, as_others_read, attributes, checked, finite, listed, made_of, pair, scores, sigmoid, tokens_of
@@ -69,7 +69,7 @@ class CrossEncoder(Explaining):
     )
 
     def __init__(self, model: Any, tokenizer: Any = None, activation: str | None = None) -> None:
-        made_of("CrossEncoder", model, tokenizer, WithHead, 'tc.models.load(folder, task="text-classification")')
+        made_of("CrossEncoder", model, tokenizer, TextClassification, 'tc.models.load(folder, task="text-classification")')
         self.model, self.tokenizer = model, tokenizer
         self._outputs = model.out.out_features
         self.activation = ("sigmoid" if self._outputs == 1 else "identity") if activation is None else activation
