@@ -176,6 +176,14 @@ def test_what_has_an_order_is_taken(made):
             lambda m: tc.models.CrossEncoder(m, letters),
             r'as tc.models.load\(folder, task="text-classification"\) gives, not Bert',
         ),
+        ("model", lambda m: tc.models.SentenceEncoder(m, letters, normalize="no"), r"normalize must be a bool, got 'no' \(str\)"),
+        ("model", lambda m: tc.models.SentenceEncoder(m, letters, prompts=["find:"]), "prompts must be a mapping of names to texts, not"),
+        ("model", lambda m: tc.models.SentenceEncoder(m, letters, prompts={"query": 3}), "the prompt 'query' must be a str, not 3"),
+        (
+            "model",
+            lambda m: tc.models.SentenceEncoder(m, letters, default_prompt="query"),
+            "default_prompt is 'query', and prompts has no names",
+        ),
         (
             "model",
             lambda m: tc.models.CrossEncoder(tc.models.create(CONFIG, task="token-classification"), letters),

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from .._arguments import all_of, count, not_negative, one_of
+from .._arguments import all_of, count, not_negative, one_of, switch
 from .._evaluating import evaluating
 from .._names import Explaining, explained
 from ..checkpoint import CheckpointError
@@ -120,11 +120,13 @@ class SentenceEncoder(Explaining):
         dense: Sequence[Dense] = (),
     ) -> None:
         made_of("SentenceEncoder", model, tokenizer, TextEncoder, "tc.models.load")
-        names, _ = all_of((names_of, pooling), (one_of, "similarity_function", similarity_function, SIMILARITIES))
-        self.model, self.tokenizer, self.pooling, self.normalize = model, tokenizer, names, normalize
-        self.prompts, self.default_prompt, self.include_prompt = dict(prompts or {}), default_prompt, include_prompt
-        self.similarity_function, self.lowercase = similarity_function, lowercase
-        self.dense, width = tuple(dense), model.layers[0].out.out_features * len(names)
+        self.model, self.tokenizer, self.default_prompt, self.similarity_function = model, tokenizer, default_prompt, similarity_function
+        self.pooling, self.prompts, self.normalize, self.include_prompt, self.lowercase, _ = all_of(
+            (names_of, pooling), (_checked_prompts, prompts, default_prompt),
+            (switch, "normalize", normalize), (switch, "include_prompt", include_prompt), (switch, "lowercase", lowercase),
+            (one_of, "similarity_function", similarity_function, SIMILARITIES),
+        )  # fmt: skip
+        self.dense, width = tuple(dense), model.layers[0].out.out_features * len(self.pooling)
         for layer in self.dense:
             if not isinstance(layer, Dense):
                 raise TypeError(f"dense must be layers of tc.models.Dense, not {type(layer).__name__}")
@@ -468,6 +470,16 @@ def _read_options(folder: str) -> tuple[dict[str, str], str | None, str]:
     if function not in SIMILARITIES:
         raise CheckpointError(f"config_sentence_transformers.json has similarity_fn_name = {function!r:.80}; there are {SIMILARITIES}")
     return prompts, default, function
+
+
+def _checked_prompts(prompts: Any, default: Any) -> dict[str, str]:
+    """Prompts by name, of which `default` is one or None."""
+    if not isinstance(prompts, (Mapping, type(None))):
+        raise TypeError(f"prompts must be a mapping of names to texts, not {prompts!r:.80} ({type(prompts).__name__})")
+    found = {name: _checked_prompt(text, f"the prompt {name!r:.80}") for name, text in (prompts or {}).items()}
+    if default is not None and default not in list(found):
+        raise ValueError(f"default_prompt is {default!r:.80}, and prompts has {', '.join(map(repr, found)) or 'no names'}")
+    return found
 
 
 def _checked_prompt(prompt: Any, name: str) -> str:
