@@ -336,6 +336,22 @@ def test_scikit_learn():
         classifier.set_params(lr=1)
 
 
+def test_a_folder_stays_where_it_is_when_the_process_goes_elsewhere(tmp_path, monkeypatch):
+    pytest.importorskip("tokenizers")
+    (tmp_path / "elsewhere").mkdir()
+    tc.models.save(pretrained(), tmp_path / "model")
+    write_tokenizer(tmp_path / "model")
+    monkeypatch.chdir(tmp_path)
+    classifier = tc.models.TextClassifier("model", epochs=1, random_state=0)
+    expected = classifier.fit(TEXTS, LABELS).predict_proba(TEXTS)
+    monkeypatch.chdir("elsewhere")
+    assert np.array_equal(classifier.fit(TEXTS, LABELS).predict_proba(TEXTS), expected)
+    (tmp_path / "model").rename(tmp_path / "moved")
+    with pytest.raises(FileNotFoundError, match=f"there is no folder '{tmp_path}/model'"):
+        classifier.fit(TEXTS, LABELS)
+    assert np.array_equal(classifier.predict_proba(TEXTS), expected)
+
+
 def test_scikit_learn_splits_texts_with_labels_of_words():
     selection = pytest.importorskip("sklearn.model_selection")
     classifier = tc.models.TokenClassifier(pretrained(), tokenizer=tagged, epochs=1, random_state=0)

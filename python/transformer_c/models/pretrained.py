@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 from typing import Any
 
@@ -35,6 +36,7 @@ class Pretrained:
             kind_of(model.encoder if isinstance(model, WithHead) else model)
         self._task, self._mmap = task, mmap
         self.path = None if self._module is not None else find(model)
+        self._place = None if self.path is None else os.path.abspath(self.path)  # wherever the process goes
         self.config: dict[str, Any] = dict(model.config) if self.path is None else read_config(self.path)
         if self.path is None:
             self.config["architectures"] = None  # of the folder that the module was read from, perhaps with another head
@@ -75,8 +77,8 @@ class Pretrained:
     def _state(self) -> dict[str, Any]:
         """The weights, which the taker may change: those that were read to see the head, or read again."""
         read, self._read = self._read, None
-        if self.path is not None:
-            return read_weights(self.path, self._mmap) if read is None else read
+        if self._place is not None:
+            return read_weights(find(self._place), self._mmap) if read is None else read
         return {name: value.detach().clone() for name, value in state_of(self._module).items()}
 
     def _has_head(self) -> bool:
