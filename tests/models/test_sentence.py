@@ -350,8 +350,15 @@ WRONG = {
         ({"pooling_mode": "attention"}, "has the pooling"),
         ([], "not a mapping"),
         ({"pooling_mode": []}, "has the pooling"),
+        ({"pooling_mode_cls_token": "true"}, "pooling_mode_cls_token = 'true'; expected true or false"),
+        ({"include_prompt": "false"}, "include_prompt = 'false'; expected true or false"),
+        (None, r"names '.*1_Pooling', but there is no '.*1_Pooling/config\.json'; was all of the model downloaded"),
     ],
-    "sentence_bert_config": [({"max_seq_length": 0}, "number of tokens"), ({"max_seq_length": "9"}, "number of tokens")],
+    "sentence_bert_config": [
+        ({"max_seq_length": 0}, "number of tokens"),
+        ({"max_seq_length": "9"}, "number of tokens"),
+        ({"do_lower_case": 1}, "true or false"),
+    ],
     "config_sentence_transformers": [
         ({"prompts": ["a"]}, "prompts"),
         ({"default_prompt_name": "x"}, "which its prompts lack"),

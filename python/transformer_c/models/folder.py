@@ -80,6 +80,14 @@ def mapping(path: str) -> dict[str, Any]:
     return values
 
 
+def flag(path: str, values: Mapping[str, Any], name: str, default: bool) -> bool:
+    """True or False of the mapping in a JSON file; `default` where it says nothing."""
+    value = values.get(name)
+    if value is not None and type(value) is not bool:
+        raise CheckpointError(f"{path!r} has {name} = {value!r:.80}; expected true or false")
+    return default if value is None else value
+
+
 def path_of(folder: Any) -> str:
     """The path that a user gave."""
     if not isinstance(folder, (str, bytes, os.PathLike)):

@@ -12,7 +12,7 @@ from .._arguments import one_of
 from .._core import Tensor
 from .._tensor import as_tensor, cat
 from ..checkpoint import CheckpointError
-from .folder import mapping
+from .folder import flag, has, mapping
 
 
 class Pooling(NamedTuple):
@@ -118,14 +118,16 @@ def recorded(poolings: Sequence[str], states: Tensor, lengths: np.ndarray, skipp
 def read_pooling(folder: str) -> tuple[tuple[str, ...], bool]:
     """(names of poolings, whether the prompt counts) of a folder's config.json."""
     path = os.path.join(folder, "config.json")
+    if not has(path):
+        raise CheckpointError(f"modules.json names {folder!r}, but there is no {path!r}; was all of the model downloaded?")
     values = mapping(path)
     modes = values.get("pooling_mode")
     if modes is None:
-        modes = [row.name for row in POOLINGS.values() if values.get(row.key) is True] or "mean"
+        modes = [row.name for row in POOLINGS.values() if flag(path, values, row.key, False)] or "mean"
     modes = [modes] if isinstance(modes, str) else modes
     if not isinstance(modes, list) or not modes or not all(isinstance(name, str) and name in POOLINGS for name in modes):
         raise CheckpointError(f"{path!r} has the pooling {modes!r:.80}; supported are {_known()}")
-    return tuple(modes), values.get("include_prompt", True) is not False
+    return tuple(modes), flag(path, values, "include_prompt", True)
 
 
 def pooling_config(poolings: tuple[str, ...], width: int, include_prompt: bool) -> dict[str, Any]:

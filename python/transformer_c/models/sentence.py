@@ -14,7 +14,7 @@ from .._names import Explaining, explained
 from ..checkpoint import CheckpointError
 from . import contrastive
 from .fitting import OTHER_NAMES, Options
-from .folder import find, mapping, write_arrays, write_json
+from .folder import find, flag, mapping, write_arrays, write_json
 from .layers import TextEncoder
 from .loading import load, save
 from .modules import Dense, read_dense, read_modules
@@ -189,7 +189,7 @@ class SentenceEncoder(Explaining):
         if not isinstance(model, TextEncoder):
             raise CheckpointError(f"{path!r} has a model of {type(model).__name__}, which encodes no texts")
         limit = None if max_length is None else count("max_length", max_length)
-        tokenizer = Tokenizer(inner, longest(inner, limit, model.longest))
+        tokenizer, options = Tokenizer(inner, longest(inner, limit, model.longest)), sentence_config(inner)
         try:
             return cls(
                 model,
@@ -200,7 +200,7 @@ class SentenceEncoder(Explaining):
                 default_prompt=default,
                 include_prompt=include,
                 similarity_function=function,
-                lowercase=mapping(sentence_config(inner)).get("do_lower_case") is True,
+                lowercase=flag(options, mapping(options), "do_lower_case", False),
                 dense=dense,
             )
         except ValueError as error:  # layers of other widths
