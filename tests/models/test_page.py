@@ -39,3 +39,14 @@ def test_the_examples_of_the_page_run(tmp_path, monkeypatch, capsys):
     assert np.array_equal(names["found"][0].numpy(), names["states"])
     assert names["several"].predict(texts).shape == (4, 3) and names["rating"].predict(texts).dtype == np.float64
     assert Path("mine/model.safetensors").exists() and names["best"] in range(4)
+
+
+@pytest.mark.parametrize(
+    "mask", [np.array([[1, 1, 0]]), np.array([[True, True, False]]), tc.tensor([[1, 1, 0]])], ids=["int", "bool", "Tensor"]
+)
+@pytest.mark.parametrize("kind", [np.asarray, tc.tensor])
+def test_what_the_page_fills_padding_with_is_taken_of_arrays_and_tensors(mask, kind):
+    """Whatever the tokenizer's mask is."""
+    scores = tc.models.create(CONFIG, task="question-answering")(kind([[5, 6, 0]]), mask)
+    filled = eval(re.search("`([^`]*scores[^`]*inf[^`]*)`", PAGE)[1], {"tc": tc, "np": np, "scores": scores, "mask": mask})
+    assert np.isneginf(np.asarray(filled)).tolist() == [[[False] * 2, [False] * 2, [True] * 2]]
