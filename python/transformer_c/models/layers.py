@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
 import numpy as np
@@ -217,6 +217,8 @@ class TextEncoder(nn.Module):
 
 def _numbers(ids: Any) -> Tensor:
     """ids as a Tensor."""
+    if isinstance(ids, Mapping):
+        raise TypeError(f"ids are a {type(ids).__name__}, as a tokenizer gives it; model(**tokens) takes its arrays by their names")
     found = ids if isinstance(ids, Tensor) else np.asarray(ids)
     if found.dtype.kind in "USO":
         raise TypeError(
