@@ -158,6 +158,25 @@ def test_a_model_in_train_mode():
     assert all(part.training for part in encoder.model.modules())
 
 
+@pytest.mark.parametrize("name", ["words", "types", "layers.0.out", "layers.1.linear2"])
+def test_a_model_with_another_layer_in_the_place_of_one(name):
+    """Which need not have the attributes of the first one, such as its sizes."""
+    model = tc.models.create({**CONFIG, "initializer_range": 0.3})
+    expected = tc.models.SentenceEncoder(model, letters).encode(TEXTS)
+
+    class Wrapped(tc.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first = model.get_submodule(name)
+
+        def forward(self, x):
+            return self.first(x)
+
+    parent, _, leaf = name.rpartition(".")
+    setattr(model.get_submodule(parent), leaf, Wrapped())
+    np.testing.assert_allclose(tc.models.SentenceEncoder(model, letters).encode(TEXTS), expected, atol=1e-5)
+
+
 def test_arguments(model):
     encoder = tc.models.SentenceEncoder(model, letters, prompts={"q": "a"})
     assert encoder.encode([]).shape == (0, 16) and encoder.encode("abc").shape == (16,)

@@ -127,6 +127,8 @@ class TextEncoder(nn.Module):
     ----------
     config : dict
         The contents of config.json.
+    width : int
+        E, the features of a state.
     layers : ModuleList
     pooler : Linear or None
         A linear layer and tanh for the first position, where the weights have one; ``model.pooler(states)`` applies it.
@@ -136,7 +138,7 @@ class TextEncoder(nn.Module):
 
     def __init__(self, config: Config, widths: Widths, pooler: bool) -> None:
         super().__init__()
-        self.config = config.values
+        self.config, self.width = config.values, widths.model
         self.layers = nn.ModuleList(Layer(widths) for _ in range(widths.layers))
         self.pooler = Pooler(widths.model, widths.model) if pooler else None
 

@@ -126,7 +126,7 @@ class SentenceEncoder(Explaining):
             (switch, "normalize", normalize), (switch, "include_prompt", include_prompt), (switch, "lowercase", lowercase),
             (one_of, "similarity_function", similarity_function, SIMILARITIES),
         )  # fmt: skip
-        self.dense, width = tuple(dense), model.layers[0].out.out_features * len(self.pooling)
+        self.dense, width = tuple(dense), model.width * len(self.pooling)
         for layer in self.dense:
             if not isinstance(layer, Dense):
                 raise TypeError(f"dense must be layers of tc.models.Dense, not {type(layer).__name__}")
@@ -399,7 +399,7 @@ class SentenceEncoder(Explaining):
         folder : str or path-like
             Is made where it does not exist. A tokenizer of one's own is not written.
         """
-        pooling = pooling_config(self.pooling, self.model.layers[0].out.out_features, self.include_prompt)
+        pooling = pooling_config(self.pooling, self.model.width, self.include_prompt)
         save(self.model, folder)
         kind = "sentence_transformers.models."
         modules = ["Transformer", "Pooling", *["Dense"] * len(self.dense)] + ["Normalize"] * self.normalize
