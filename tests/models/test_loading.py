@@ -346,6 +346,24 @@ def test_parameters_without_a_name_in_transformers_are_refused(tmp_path):
     for refused in (lambda: tc.models.save(model, tmp_path), lambda: tc.convert.to_hf(model)):
         with pytest.raises(ValueError, match=message):
             refused()
+    model = tc.models.create(CONFIG)
+    model.layers[1].qkv.low_rank = tc.nn.Parameter(tc.zeros(48, 1))  # as of a subclass of Linear
+    with pytest.raises(ValueError, match=r"parameter 'layers.1.qkv.low_rank' is none that transformers has a name for"):
+        tc.models.save(model, tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("task", [None, "text-classification"])
+def test_a_model_without_arrays_that_its_configuration_asks_for_is_not_saved(tmp_path, task):
+    changes = {
+        "out": (tc.nn.Linear(16, 16, bias=False), r"attention\.output\.dense\.bias' is not there; by config\.json it has shape \(16,\)"),
+        "linear2": (tc.nn.Linear(25, 16), r"output\.dense\.weight' has shape \(16, 25\); by config\.json it has shape \(16, 24\)"),
+    }
+    for name, (layer, message) in changes.items():
+        model = tc.models.create(CONFIG, task=task)
+        setattr((model.encoder if task else model).layers[1], name, layer)
+        with pytest.raises(ValueError, match=message):
+            tc.models.save(model, tmp_path)
     assert not list(tmp_path.iterdir())
 
 

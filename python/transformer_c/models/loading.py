@@ -247,6 +247,15 @@ def _check_sizes(config: Config, kind: Any, task: str | None, shapes: Mapping[st
         raise CheckpointError(f"config.json has {name} = {config.values.get(name)!r}; the weights have {len(numbers)} layers")
 
 
+def _check_arrays(wanted: Mapping[str, Any], state: Mapping[str, Any]) -> None:
+    """Raises where `state` has other arrays than a model of its configuration."""
+    for name in sorted(wanted.keys() | state.keys()):
+        shapes = [tuple(arrays[name].shape) if name in arrays else None for arrays in (state, wanted)]
+        if shapes[0] != shapes[1]:
+            found, expected = (f"has shape {shape}" if shape is not None else "is not there" for shape in shapes)
+            raise CheckpointError(f"{name!r} {found}; by config.json it {expected}")
+
+
 def _floating(dtype: Any) -> str:
     """The name of a floating dtype of NumPy's or PyTorch's, or PyTorch's short name of one."""
     try:
@@ -304,7 +313,10 @@ def save(model: Any, folder: Any) -> None:
     config.pop("torch_dtype", None)
     path = path_of(folder)
     try:
-        _check_sizes(Config(config), kind, task, {short: tuple(state[name].shape) for short, name in plain(state, kind).items()})
+        said = Config(config)
+        _check_sizes(said, kind, task, {short: tuple(state[name].shape) for short, name in plain(state, kind).items()})
+        with nn.init.skip():
+            _check_arrays(to_state(_make(said, kind, task, pooler=encoder.pooler is not None)), state)
     except CheckpointError as error:
         raise ValueError(f"the folder could not be loaded: {error}; model.config is what config.json will have") from None
     contents = as_json(config, "config.json")

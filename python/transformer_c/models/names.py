@@ -42,7 +42,7 @@ def source(key: str, module: Any) -> tuple[str, ...]:
     path, _, leaf = key.rpartition(".")
     number = re.search(r"\.(\d+)\.", path)
     pattern = re.sub(r"\.\d+\.", ".{}.", path)
-    if pattern not in names:
+    if pattern not in names or leaf not in ("weight", "bias"):
         raise ValueError(
             f"the parameter {key!r} is none that transformers has a name for: the model has other layers than "
             f"{type(module).__name__}; put the first ones back, with what was added to them"
