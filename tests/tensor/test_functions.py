@@ -385,6 +385,21 @@ def test_a_float_result_is_not_written_to_integers(name, arguments):
     assert x.tolist() == [2, 3] and x.clamp_(3, 7).tolist() == [3, 3]
 
 
+@pytest.mark.parametrize("name, arguments", [("pow_", (2,)), ("clamp_", (0, 3)), ("remainder_", (2,)), ("cumsum_", (0,))])
+def test_an_integer_result_is_not_written_to_bools(name, arguments):
+    x = tc.tensor([True, False])
+    with pytest.raises(TypeError, match=r"the result is int64, which cannot be written in place to a tensor of bool; .* \.long\(\)"):
+        getattr(x, name)(*arguments)
+    assert x.tolist() == [True, False] and x.nan_to_num_() is x
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "int32", "int64", "float16", "bfloat16", "float32", "float64"])
+def test_a_result_in_place_keeps_the_dtype(dtype):
+    x = tc.tensor([2, 3]).to(dtype)
+    wide = tc.tensor([2, 1], dtype="float64" if "float" in dtype else "int64")
+    assert x.pow_(wide) is x and x.dtype == tc.zeros(1, dtype=dtype).dtype and x.tolist() == [4, 3]
+
+
 def test_index_put(rng):
     indices = np.array([2, 0, 2, 2]), np.array([1, 1, 1, 3])
     values = rng.standard_normal(4)

@@ -449,10 +449,16 @@ def mul_(self: Tensor, other: Any) -> Tensor:
     return operator.imul(self, other)
 
 
+def _kind(x: Tensor) -> int:
+    """0 of bools, 1 of integers, 2 of floats."""
+    return 2 if is_floating(x) else int(x._dtype_name != "bool")
+
+
 def _written(self: Tensor, result: Tensor) -> Tensor:
-    if is_floating(result) and not is_floating(self):
+    if _kind(result) > _kind(self):
         raise TypeError(
-            f"the result is {result._dtype_name}, which cannot be written in place to a tensor of {self._dtype_name}; convert it with .float()"
+            f"the result is {result._dtype_name}, which cannot be written in place to a tensor of {self._dtype_name}; convert it with "
+            f".{'float' if is_floating(result) else 'long'}()"
         )
     return self.copy_(result)
 
