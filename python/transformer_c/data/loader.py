@@ -246,8 +246,6 @@ def _ahead(jobs: Iterator[Callable[[], Any]], depth: int, seed: int, taken_there
             value, error = results.get()
             if error is _LAST:
                 return
-            if isinstance(error, StopIteration):  # as without prefetching, where the generator that calls the dataset says this
-                raise RuntimeError("the dataset raised StopIteration") from error
             if error is not None:
                 raise error
             ask()

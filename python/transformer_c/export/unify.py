@@ -49,7 +49,7 @@ def unify_most(runner: Runner, first: Trace, dimensions: list[Dimension]) -> Gra
                 name, axis = dimension[1][0]
                 message = f"axis {axis} of input {name!r} can only have the example's length {runner.arrays[name].shape[axis]} in the file: {reason}"
                 warnings.warn(message, stacklevel=4)
-        return graph if kept and graph.dimensions == kept else unify(runner, first, kept)
+        return graph if kept else unify(runner, first, kept)
 
 
 def _points(first: list[int], count: int) -> list[tuple[int, ...]]:
