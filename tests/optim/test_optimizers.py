@@ -177,6 +177,9 @@ def test_backward_writes_into_the_flat_buffer():
     assert (before - flat([a]) == 3.0).all()
     optimizer.zero_grad()
     assert a.grad is None
+    (b * 5.0).sum().backward()
+    (flatten,) = optimizer.flat_gradients()
+    assert (flatten.numpy() == np.r_[np.zeros(15), np.full(7, 5.0)]).all()
 
 
 @pytest.mark.parametrize("copied", [copy.deepcopy, lambda x: pickle.loads(pickle.dumps(x))], ids=["deepcopy", "pickle"])
@@ -320,12 +323,24 @@ def test_clip_grad_value():
 def test_a_recast_module_keeps_training():
     layer = tc.nn.Linear(3, 2)
     optimizer = tc.optim.SGD(layer.parameters(), lr=0.1)
+    assert {b.dtype.name for b in optimizer.flat_gradients()} == {"float32"}
     layer.double()
     layer(tc.tensor(np.ones((1, 3)))).sum().backward()
     before = flat(layer.parameters())
     optimizer.step()
     assert layer.weight.dtype == np.float64 and (flat(layer.parameters()) != before).all()
     assert {b.dtype.name for b in optimizer.flat_gradients()} == {"float64"}
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_parameters_that_lie_across_memory(dtype):
+    p = tc.nn.Parameter(tc.zeros(2, 3, dtype=dtype))
+    p.data = tc.arange(6, dtype=dtype).reshape(3, 2).T
+    optimizer = tc.optim.SGD([p], lr=1.0, momentum=0.5)
+    for _ in range(2):
+        p.grad = tc.tensor([[1.0, 2.0, 4.0], [8.0, 16.0, 32.0]], dtype=dtype)
+        optimizer.step()
+    assert p.tolist() == [[-2.5, -3.0, -6.0], [-19.0, -37.0, -75.0]]
 
 
 @pytest.mark.parametrize("after", ["float32", "float64", "float16", "bfloat16"])

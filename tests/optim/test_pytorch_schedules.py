@@ -18,7 +18,9 @@ SCHEDULES = {
     "step": lambda s, o: s.StepLR(o, 3, gamma=0.3),
     "milestones": lambda s, o: s.MultiStepLR(o, [2, 5, 5, 11], gamma=0.7),
     "constant": lambda s, o: s.ConstantLR(o, factor=0.3, total_iters=4),
+    "constant without a change": lambda s, o: s.ConstantLR(o, factor=1.0, total_iters=4),
     "linear": lambda s, o: s.LinearLR(o, start_factor=0.1, end_factor=0.9, total_iters=7),
+    "linear from all to nothing": lambda s, o: s.LinearLR(o, start_factor=1.0, end_factor=0.0, total_iters=7),
     "exponential": lambda s, o: s.ExponentialLR(o, 0.87),
     "polynomial": lambda s, o: s.PolynomialLR(o, total_iters=9, power=1.7),
     "cosine": lambda s, o: s.CosineAnnealingLR(o, T_max=7, eta_min=0.01),
@@ -114,16 +116,40 @@ def test_resumed(name, at, tmp_path):
     assert rows(again, other, STEPS - at, VALUES[at:]) == whole[at:]
 
 
-@pytest.mark.parametrize("name", ["step", "milestones", "linear", "exponential", "polynomial", "cosine", "restarts", "longer restarts"])
+@pytest.mark.parametrize(
+    "name", ["step", "milestones", "constant", "linear", "exponential", "polynomial", "cosine", "restarts", "longer restarts"]
+)
 def test_jumps_to_a_step(name):
     torch = pytest.importorskip("torch")
     del torch
     (a, o), (b, p) = ours(name, "SGD"), pytorchs(name, "SGD")
-    for epoch in (3, 0, 9, 5):
+    for epoch in (3, 0, 9, 5, 4, 2, 8):
         a.step(epoch)
         with pytest.warns(UserWarning) if "restarts" not in name else pytest.MonkeyPatch.context():
             b.step(epoch)
         assert [g["lr"] for g in o.param_groups] == [g["lr"] for g in p.param_groups]
+
+
+def test_restarts_go_on_from_between_two_steps():
+    torch = pytest.importorskip("torch")
+    del torch
+    for name in ("restarts", "longer restarts"):
+        (a, o), (b, p) = ours(name, "SGD"), pytorchs(name, "SGD")
+        for epoch in (2.5, None, 7.75, None, 0.25, None):
+            a.step(epoch), b.step(epoch)
+            assert [g["lr"] for g in o.param_groups] == [g["lr"] for g in p.param_groups] and a.last_epoch == b.last_epoch
+
+
+def test_cycles_leave_alone_what_is_not_theirs():
+    """Adam's second beta, and the first learning rate of a schedule before them."""
+    o = tc.optim.Adam([tc.nn.Parameter([1.0])], lr=0.5, betas=(0.9, 0.75))
+    schedules = tc.optim.lr_scheduler
+    schedules.OneCycleLR(o, 1.0, total_steps=3).step()
+    assert o.param_groups[0]["betas"][1] == 0.75
+    o = tc.optim.SGD([tc.nn.Parameter([1.0])], lr=0.5)
+    schedules.LambdaLR(o, lambda epoch: 1.0)
+    schedules.CyclicLR(o, 0.25, 1.25, step_size_up=2, cycle_momentum=False).step()
+    assert o.param_groups[0]["lr"] == 0.75
 
 
 def test_last_epoch_continues():
@@ -168,10 +194,10 @@ def test_a_state_of_pytorchs():
 
 
 class Counting:
-    """A factor with a state of its own; `o` and `f` are nothing that a file holds."""
+    """A factor with a state of its own; `o`, `f` and `g` are nothing that a file holds."""
 
     def __init__(self, o=None):
-        self.n, self.seen, self.o, self.f = 0, {"steps": [0]}, o, lambda: 0
+        self.n, self.seen, self.o, self.f, self.g = 0, {"steps": [0]}, o, lambda: 0, {"f": [abs]}
 
     def __call__(self, epoch):
         self.n += 1
