@@ -3,7 +3,7 @@
 import itertools
 import threading
 import time
-from collections import OrderedDict, UserDict, defaultdict
+from collections import OrderedDict, UserDict, defaultdict, namedtuple
 from collections.abc import Mapping
 from types import MappingProxyType
 
@@ -41,6 +41,7 @@ def test_random_split_of_pytorch():
 def test_random_split_by_fractions_and_errors():
     data = TensorDataset(np.arange(10))
     assert [len(p) for p in random_split(data, [0.55, 0.45])] == [6, 4]
+    assert [len(p) for p in random_split(range(11), [0.25, 0.25, 0.5])] == [3, 3, 5]  # one more each, from the first on
     with pytest.raises(ValueError, match="9.*10 samples"):
         random_split(data, [4, 5])
     for lengths, total in (([0.5, 0.6], "1.1"), ([4.5, 5.5], "10"), ([float("nan"), 1.0], "nan")):
@@ -144,6 +145,9 @@ def test_a_sampler_in_the_place_of_a_bool():
         DataLoader(Squares(), 2, False, tc.data.WeightedRandomSampler([1, 2, 3], 3))
     with pytest.raises(TypeError, match="shuffle must be a bool, got 'no'"):
         DataLoader(Squares(), 2, "no")
+    for number in (2, -1, 1.0, np.int64(2)):
+        with pytest.raises(TypeError, match="shuffle must be a bool, got "):
+            DataLoader(Squares(), 2, number)
     loader = DataLoader(Squares(), 2, np.bool_(True), 1)
     assert loader.shuffle is True and loader.drop_last is True and DataLoader(Squares(), shuffle=None).shuffle is False
 
@@ -235,6 +239,29 @@ def test_numbers_and_other_things_are_no_batch():
             default_collate([1, number])
     with pytest.raises(ValueError, match="there are no samples"):
         default_collate([])
+
+
+@pytest.mark.parametrize("is_left", [False, True])
+def test_a_thread_prepares_as_many_batches_as_asked_for(is_left):
+    """And none that it was asked for, once the loop is left."""
+    seen, gate = [], threading.Semaphore(1)
+
+    class Gated(Squares):
+        def __getitem__(self, index):
+            seen.append(index)
+            return gate.acquire(timeout=10)
+
+    iterator, deadline = iter(DataLoader(Gated(), 1, prefetch=3)), time.monotonic() + 10
+    next(iterator)
+    later = threading.Timer(0.05, gate.release, [9])
+    later.start()
+    if is_left:
+        iterator.close()
+    while not is_left and len(seen) < 4 and time.monotonic() < deadline:
+        time.sleep(0.001)
+    time.sleep(0.02)
+    assert seen == ([0, 1] if is_left else [0, 1, 2, 3])
+    iterator.close(), later.join()
 
 
 @pytest.mark.parametrize("prefetch", [0, 2])
@@ -353,6 +380,18 @@ def test_lists_of_places_in_a_subset():
     for subset in (part, tc.data.Subset(data, np.array([7, 1, 4]))):
         assert [column.tolist() for column in subset[[0, 2]]] == [[7, 4], [49, 16]]
     assert tc.data.Subset(part, [2, 0])[[1]][0].tolist() == [7] and [int(v) for v in part[-1]] == [4, 16]
+
+
+def test_a_batch_of_names_that_the_dataset_makes_keeps_them():
+    class Rows(Squares):
+        def __getitems__(self, indices):
+            return Pair(np.asarray(indices), 0) if self.named else (np.asarray(indices), 0)
+
+    Pair = namedtuple("Pair", "x y")
+    rows = Rows()
+    for rows.named, kind in ((True, Pair), (False, list)):
+        batch = next(iter(DataLoader(rows, 2)))
+        assert type(batch) is kind and batch[0].tolist() == [0, 1]
 
 
 def test_mappings_keep_their_type():

@@ -18,6 +18,7 @@ SAMPLERS = {
     "replacement": lambda d, g: d.RandomSampler(range(7), replacement=True, num_samples=70, generator=g),
     "subset": lambda d, g: d.SubsetRandomSampler([5, 3, 9, 1], generator=g),
     "weights": lambda d, g: d.WeightedRandomSampler(WEIGHTS, 20, generator=g),
+    "one of weights": lambda d, g: d.WeightedRandomSampler(WEIGHTS, 1, generator=g),
     "batches": lambda d, g: d.BatchSampler(d.RandomSampler(range(7), generator=g), 3, False),
     "full batches": lambda d, g: d.BatchSampler(d.SubsetRandomSampler(range(8), generator=g), 3, True),
 }
@@ -75,6 +76,14 @@ def test_weights_are_probabilities():
     assert sorted(drawn) == [0, 2, 3, 4, 6]
     firsts = collections.Counter(next(iter(data.WeightedRandomSampler(WEIGHTS, 1, replacement=False, rng=seed))) for seed in range(3000))
     assert all(abs(firsts[i] / 3000 - w / sum(WEIGHTS)) < 0.03 for i, w in enumerate(WEIGHTS))
+
+
+@pytest.mark.parametrize("scale", [1e-308, 1e308])
+def test_weights_at_the_limits_of_floats(scale):
+    weights = np.array([1.0, 0.0, 1.0, 0.5]) * scale
+    for replacement, n in ((True, 20), (False, 3)):
+        ours, same = (list(data.WeightedRandomSampler(w, n, replacement, rng=2)) for w in (weights, [1.0, 0.0, 1.0, 0.5]))
+        assert ours == same and set(ours) == {0, 2, 3}
 
 
 def test_an_iterable_dataset():
