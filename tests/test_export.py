@@ -572,6 +572,21 @@ def test_shorter_inputs_than_the_example_are_tried(name, tmp_path):
         tc.export_onnx(Function(forward), r(3, 8, 4), tmp_path / "no.onnx", dynamic_axes={"x": [0, 1]})
 
 
+def test_several_lengths_that_decide_are_kept_each_with_a_warning(tmp_path):
+    class Two(nn.Module):
+        def forward(self, x, y):
+            x = x * 2 if x.shape[1] > 4 else x + 2
+            return x * 3 if x.shape[0] > 1 else x - 3, y * 7
+
+    with pytest.warns(UserWarning, match="can only have the example's length") as found:
+        model = check(Two(), (r(3, 8, 4), r(5, 6)), (r(3, 8, 9), r(9, 6)), tmp_path=tmp_path)
+    assert [str(w.message).split(" in the file")[0] for w in found] == [
+        f"axis {axis} of input 'x' can only have the example's length {length}" for axis, length in ((0, 3), (1, 8))
+    ]
+    dims = [[d.dim_param or d.dim_value for d in i.type.tensor_type.shape.dim] for i in model.graph.input]
+    assert dims[0] == [3, 8, "x_2"] and set(map(type, dims[1])) == {str}
+
+
 def test_shorter_inputs_that_are_refused_or_the_same(tmp_path):
     def forward(self, x):
         if x.shape[1] < 3:
