@@ -220,6 +220,19 @@ def test_without_a_bar_lines_are_not_counted(folders, run, tmp_path, monkeypatch
         assert status == 0 and len(found) == 2
 
 
+def test_standard_input_among_files(folders, run, tmp_path, monkeypatch):
+    """It is read where it is named, and a file of its name is none of it."""
+    monkeypatch.chdir(tmp_path)
+    for name, text in (("-", "hello"), ("a.txt", "abc"), ("b.txt", "z")):
+        (tmp_path / name).write_text(text)
+    status, found, err = run("classify", folders["text"], "a.txt", "-", "b.txt", "--output", "x.jsonl", given="größe\nhello world\n")
+    assert (status, found) == (0, ["x.jsonl: 4 texts"]) and "/4" not in err
+    assert [json.loads(line)["text"] for line in (tmp_path / "x.jsonl").read_text().splitlines()] == ["abc", "größe", "hello world", "z"]
+    assert run("embed", folders["embeddings"], "-", "--output", "x.npy", given="abc\nz")[:2] == (0, ["x.npy: 2 texts"])
+    assert run("embed", folders["embeddings"], "-", "--output", "-", given="abc")[1] == run("embed", folders["embeddings"], given="abc")[1]
+    assert (tmp_path / "-").read_text() == "hello"
+
+
 def test_the_first_ctrl_c_is_answered(capfd):
     interrupts = lines._Interrupts()
     interrupts._handle(signal.SIGINT, None)

@@ -313,6 +313,30 @@ def test_a_shallow_copy_has_its_own_weights_and_hooks():
 
 
 @pytest.mark.parametrize("kind", ["forward_pre", "forward", "full_backward"])
+def test_hooks_of_a_shallow_copy_are_its_own(kind):
+    """A handle takes its hook from the module that it was registered on, and a hook that is added later is that module's alone."""
+    layer, seen = tc.nn.Linear(3, 2), []
+
+    def register(module, name):
+        return getattr(module, f"register_{kind}_hook")(lambda *given: seen.append(name))
+
+    def called(module):
+        seen.clear()
+        module(tc.tensor(X, requires_grad=True)).sum().backward()
+        return sorted(seen)
+
+    handle = register(layer, "first")
+    other = copy.copy(layer)
+    late = register(layer, "original's"), register(other, "copy's")
+    assert called(layer) == ["first", "original's"] and called(other) == ["copy's", "first"]
+    handle.remove()
+    assert called(layer) == ["original's"] and called(other) == ["copy's", "first"]
+    for added in late:
+        added.remove()
+    assert "forward" not in vars(layer) and called(other) == ["first"]
+
+
+@pytest.mark.parametrize("kind", ["forward_pre", "forward", "full_backward"])
 def test_a_hook_is_a_function(kind):
     layer = tc.nn.Linear(3, 2)
     with pytest.raises(TypeError, match="a hook of Linear must be a function, got 3"):

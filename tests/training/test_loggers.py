@@ -262,6 +262,33 @@ def test_tensorboard(tmp_path):
     assert b"| lr | 0.5 |" in first and len(second) == 3 and second[2].startswith(rb"| a\|b | array([[1., 0.], ")  # one row, two columns
 
 
+def test_an_empty_table_in_tensorboard(tmp_path):
+    pytest.importorskip("tensorboard")
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    logger = tc.loggers.TensorBoardLogger(tmp_path)
+    logger.log_hyperparams({})
+    logger.log_metrics({"y": 1.0}, 3)
+    logger.finalize("success")
+    found = EventAccumulator(logger.log_dir)
+    found.Reload()
+    assert found.Tags()["tensors"] == [] and found.Tags()["scalars"] == ["y"]
+
+
+def test_a_run_resumed_at_its_first_step_in_tensorboard(tmp_path):
+    pytest.importorskip("tensorboard")
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    logger = tc.loggers.TensorBoardLogger(tmp_path, version=0)
+    for step, name in ((None, "old"), (0, "new")):
+        logger.begin(step)
+        logger.log_metrics({name: 1.0}, 0)
+    logger.finalize("success")
+    found = EventAccumulator(logger.log_dir)
+    found.Reload()
+    assert [len(found.Scalars(name)) for name in ("old", "new")] == [0, 1]
+
+
 def test_a_resumed_run_in_tensorboard(tmp_path):
     """What was logged from the step of the checkpoint on is void; `prefix` is put before every name."""
     pytest.importorskip("tensorboard")
