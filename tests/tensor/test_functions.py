@@ -75,6 +75,7 @@ CASES = {
     "reshape by name": (lambda x: tc.reshape(x, shape=(2, -1)), lambda x: x.reshape(2, -1)),
     "broadcast_to by name": (lambda x: tc.broadcast_to(x, size=(2, *x.shape)), lambda x: np.broadcast_to(x, (2, *x.shape))),
     "repeat by an array": (lambda x: tc.repeat(x, np.array([2, 1, 3])), lambda x: np.tile(x, (2, 1, 3))),
+    "roll twice along an axis": (lambda x: tc.roll(x, (1, 1, 4), (1, 1, 0)), lambda x: np.roll(x, (2, 1), (1, 0))),
     "roll by arrays": (lambda x: tc.roll(x, np.array([1, -2]), np.array([0, -1])), lambda x: np.roll(x, (1, -2), (0, -1))),
     "repeat by name": (lambda x: tc.repeat(x, repeats=(2, 1, 3)), lambda x: np.tile(x, (2, 1, 3))),
     "tile by name": (lambda x: tc.tile(x, dims=(2,)), lambda x: np.tile(x, (2,))),
@@ -193,6 +194,15 @@ def test_no_axes():
     assert x.std(correction=0).item() == 0 and x.norm(dim=0).item() == 2 and x.logsumexp(0).item() == 2 and x.amax(-1).item() == 2
     assert x.repeat(3).tolist() == [2, 2, 2] and x.repeat_interleave(2).tolist() == [2, 2] and x.roll(1).item() == 2
     assert x.gather(0, tc.tensor(0)).item() == 2 and x.masked_select(tc.tensor(True)).tolist() == [2]
+
+
+def test_a_roll_by_nothing_is_a_copy():
+    x = tc.tensor(X)
+    for shifts, dims in ((0, None), (4, 1), (0, 0), ((-4, 6), (1, 0)), ((), ())):
+        rolled = x.roll(shifts, dims)
+        np.testing.assert_array_equal(rolled, X)
+        rolled.fill_(7.0)
+        np.testing.assert_array_equal(x, X)
 
 
 # ---- made anew, drawn -----------------------------------------------------------------------------------------------------------------------

@@ -24,11 +24,13 @@ SAME = {
     "log2": ((np.abs(X),), np.log2),
     "log10": ((np.abs(X),), np.log10),
     "round": ((1e3 * X, 1), np.round),
+    "round to hundreds": ((1e3 * X, -2), np.round),
     "floor": ((X,), np.floor),
     "ceil": ((X,), np.ceil),
     "trunc": ((X,), np.trunc),
     "ravel": ((X,), np.ravel),
     "unflatten": ((X, -1, (2, -1)), lambda x, dim, sizes: x.reshape(3, 2, 2)),
+    "unflatten in the middle": ((X.reshape(2, 6, 1), 1, (-1, 2)), lambda x, dim, sizes: x.reshape(2, 3, 2, 1)),
     "broadcast_to": ((X, (2, 3, 4)), np.broadcast_to),
     "select": ((X, 1, -1), lambda x, dim, index: x[:, index]),
     "index_fill": ((X, 1, np.array([3, 0]), 7.0), lambda x, dim, index, value: np.where(np.isin(np.arange(4), index), value, x)),
@@ -43,7 +45,7 @@ SAME = {
 @pytest.mark.parametrize("name", SAME)
 def test_arrays_and_tensors_give_numpys_values(name):
     arguments, reference = SAME[name]
-    function, expected = getattr(tc, name), reference(*arguments)
+    function, expected = getattr(tc, name.split()[0]), reference(*arguments)
     first, *rest = arguments
     tensor = [tc.tensor(a) for a in first] if isinstance(first, list) else tc.tensor(first)
     found, recorded = function(*arguments), function(tensor, *rest)
@@ -160,9 +162,26 @@ def test_weights_of_an_interpolation():
     for given in (weight, tc.tensor(weight)):
         assert start.lerp(end, given).tolist() == [0.25, 3.0] == tc.lerp(start.numpy(), end.numpy(), weight).tolist()
     assert start.lerp(end, np.float64(0.75)).tolist() == start.lerp(end, tc.tensor(0.75)).tolist() == [0.75, 2.25]
+    for number in (np.float64(0.75), np.float32(0.75), np.int64(1), np.bool_(True), 0.75, 1, True):
+        assert start.lerp(end, number).dtype == tc.lerp(start.numpy(), end.numpy(), number).dtype == "float32"
     w = tc.tensor(weight, requires_grad=True)
     start.lerp(end, w).sum().backward()
     assert w.grad.tolist() == [1.0, 3.0]
+
+
+@pytest.mark.parametrize("weight", [-1.5, -0.5, -0.375, 0.0, 0.375, 0.5, 0.625, 1.0, 3.0])
+def test_an_interpolation_begins_at_the_nearer_end(weight, rng):
+    start, end = rng.standard_normal((2, 500)).astype(np.float32)
+    w = np.float32(weight)
+    expected = start + w * (end - start) if abs(weight) < 0.5 else end - (end - start) * (1 - w)
+    for given in (weight, w, tc.tensor(weight), tc.full((500,), weight)):
+        np.testing.assert_array_equal(tc.tensor(start).lerp(tc.tensor(end), given), expected)
+
+
+def test_a_factor_of_zero_keeps_what_is_not_finite():
+    x, inf = tc.ones(3), tc.tensor([np.inf, np.nan, 2.0])
+    for found in (tc.addcmul(x, inf, x, value=0), tc.addcdiv(x, inf, x, value=0), x.add(inf, alpha=0), x.sub(inf, alpha=0)):
+        np.testing.assert_array_equal(found, [np.nan, np.nan, 1.0])
 
 
 def test_a_step_of_an_optimizer_as_papers_write_it():
