@@ -23,6 +23,8 @@ VIEWS = [
     ("squeeze all", lambda t: t[:1, :, :1].squeeze(), lambda a: a[0, :, 0]),
     ("expand", lambda t: t[:, :1].expand(5, -1, 3, 4), lambda a: np.broadcast_to(a[:, :1], (5, 2, 3, 4))),
     ("narrow", lambda t: t.narrow(2, 1, 2), lambda a: a[:, :, 1:3]),
+    ("narrow to all", lambda t: t.narrow(2, 0, 4), lambda a: a),
+    ("narrow to the end", lambda t: t.narrow(-1, -3, 3), lambda a: a[:, :, 1:]),
     ("chunk", lambda t: t.chunk(3, dim=2)[0], lambda a: a[:, :, :2]),
     ("split", lambda t: t.split(2, 1)[1], lambda a: a[:, 2:]),
     ("split sizes", lambda t: t.split([1, 3], -1)[1], lambda a: a[..., 1:]),
@@ -56,6 +58,60 @@ def test_view_never_copies_reshape_may():
     assert y.tolist() == [0, 3, 1, 4, 2, 5] and y.data_ptr() != x.data_ptr()
 
 
+LAYOUTS = {  # of an array of shape (4, 6, 2)
+    "gaps": lambda a: a[:, :4],
+    "gaps everywhere": lambda a: a[::2, ::3, :1],
+    "an axis of one in between": lambda a: a[:, 1:2],
+    "new axes": lambda a: a[:, None, :, ::2, None],
+    "backwards": lambda a: a[::-1, ::-1],
+    "transposed": lambda a: a.transpose(1, 0, 2),
+    "fronts exchanged": lambda a: a.reshape(2, 2, 6, 2).transpose(1, 0, 2, 3),
+    "repeated": lambda a: np.broadcast_to(a[:, :1], (4, 3, 2)),
+}
+
+
+def factorisations(n, axes):
+    if axes == 1:
+        return [(n,)]
+    return [(d, *rest) for d in range(1, n + 1) if n % d == 0 for rest in factorisations(n // d, axes - 1)]
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_reshapes_are_numpys_and_views_where_its_are(layout):
+    base = np.arange(48.0).reshape(4, 6, 2)
+    array = LAYOUTS[layout](base)
+    x = tc.as_tensor(array)
+    for shape in [shape for axes in (1, 2, 3, 4) for shape in factorisations(array.size, axes)]:
+        np.testing.assert_array_equal(x.reshape(shape), array.reshape(shape))
+        if np.shares_memory(array.reshape(shape), base):
+            np.testing.assert_array_equal(x.view(shape), array.reshape(shape))
+        else:
+            with pytest.raises(ValueError, match="without a copy"):
+                x.view(shape)
+
+
+@pytest.mark.parametrize("count", [1, 7, 8, 9, 10, 17])
+def test_few_and_many_pieces(count):
+    x = tc.tensor(np.arange(2.0 * count).reshape(count, 2), requires_grad=True)
+    for pieces in (x.unbind(), x.split(1), x.chunk(count)):
+        assert [p.reshape(-1).tolist() for p in pieces] == x.tolist()
+        x.grad = None
+        tc.stack([p.reshape(-1) * n for n, p in enumerate(pieces)]).sum().backward()
+        assert x.grad.tolist() == [[n, n] for n in range(count)]
+
+
+def test_gradients_of_windows_in_any_memory():
+    x = tc.tensor(np.arange(6.0), requires_grad=True)
+    weights = np.arange(12.0).reshape(3, 4)
+    for memory in (tc.tensor(weights.T.copy()), tc.as_tensor(weights.T.copy()[::-1])[::-1], tc.tensor(weights).T):
+        x.grad = None
+        x.unfold(0, 3, 1).backward(memory)
+        assert x.grad.tolist() == [sum(weights[j, i - j] for j in range(3) if 0 <= i - j < 4) for i in range(6)]
+    x.grad = None
+    x.unfold(0, 3, 1).sum().backward()
+    assert x.grad.tolist() == [1, 2, 3, 3, 2, 1]
+
+
 def test_zero_size_and_no_axes():
     e = tc.zeros(2, 0, 3, requires_grad=True)
     assert e.reshape(0, 5).shape == (0, 5) and e.permute(2, 1, 0).shape == (3, 0, 2) and e.flip(0).shape == e[::-1].shape == (2, 0, 3)
@@ -72,6 +128,11 @@ def test_zero_size_and_no_axes():
     [
         (lambda t: t.reshape(5, 5), ValueError, r"\(2, 3, 4\) \(24 elements\) cannot be given the shape \(5, 5\)"),
         (lambda t: t.reshape(-1, -1), ValueError, "cannot be given"),
+        (lambda t: t[:0].reshape(0, -1), ValueError, r"\(0, 3, 4\) \(0 elements\) cannot be given the shape \(0, -1\)"),
+        (lambda t: t.expand(-1, 2, 3, 4), ValueError, "cannot be expanded"),
+        (lambda t: t[:0].expand(5, 3, 4), ValueError, "cannot be expanded"),
+        (lambda t: t.narrow(0, 3, 0), IndexError, "outside"),
+        (lambda t: t.narrow(0, -3, 1), IndexError, "outside"),
         (lambda t: t.permute(0, 1), ValueError, "2 axes were given for a tensor of 3"),
         (lambda t: t.permute(0, 1, 1), ValueError, "named twice"),
         (lambda t: t.transpose(0, 3), IndexError, "3 is out of range for a tensor of 3 axes"),
