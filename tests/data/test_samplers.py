@@ -125,6 +125,7 @@ def test_datasets_together():
     assert data.get_worker_info() is None
     for make, error in (
         (lambda: both[5], IndexError),
+        (lambda: both[-6], IndexError),
         (lambda: data.ConcatDataset([]), ValueError),
         (lambda: data.StackDataset([1], [1, 2]), ValueError),
         (lambda: data.StackDataset(), ValueError),

@@ -73,6 +73,20 @@ def test_overlapping_memory_is_read_first():
     assert b.tolist() == [0, 0, 1, 2, 3, 4]
 
 
+@pytest.mark.parametrize("step", [1, 2, -1, -2])
+@pytest.mark.parametrize("to_step", [1, 3, -1, -3])
+def test_two_arrays_over_one_memory_are_read_first(step, to_step):
+    def part(a, first, step):
+        return a[first:][: 3 * step : step] if step > 0 else a[: first - 3 * step][::step][:3]
+
+    for first in range(9):
+        for to in range(9):
+            a, expected = np.arange(18.0), np.arange(18.0)
+            part(expected, to, to_step)[:] = part(expected, first, step).copy()
+            tc.as_tensor(part(a, to, to_step))[:] = part(a, first, step)
+            np.testing.assert_array_equal(a, expected)
+
+
 def test_leaves_that_require_a_gradient_are_refused_while_recording():
     w = tc.ones(3, requires_grad=True)
     for write in (lambda: w.__setitem__(0, 5.0), lambda: w[1:].fill_(5.0), lambda: w[::2][1:].zero_(), lambda: w.__iadd__(1.0)):
@@ -189,6 +203,16 @@ def test_a_saved_value_that_was_overwritten_is_an_error():
     with pytest.raises(RuntimeError, match="written in place after it was saved"):
         z.sum().backward()
     assert x.grad is None
+
+
+def test_a_saved_gradient_that_another_was_added_to_is_an_error():
+    x = tc.tensor([1.0, 2.0], requires_grad=True)
+    (x * x).sum().backward()
+    y = x * x.grad
+    (x * 100).sum().backward()
+    with pytest.raises(RuntimeError, match="written in place after it was saved"):
+        y.sum().backward()
+    assert x.grad.tolist() == [102.0, 104.0]
 
 
 def test_a_parameter_that_changed_after_the_forward_is_an_error():
