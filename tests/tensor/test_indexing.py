@@ -231,6 +231,13 @@ def test_basic_index_is_a_view():
         ("a", "indexed with ints"),
         (np.ones(3), "an array of dtype float64"),
         (np.ones((3, 5), bool), r"length 5 where axis 1 of the tensor \(3, 4\) has length 4"),
+        (np.ones(2, bool), r"length 2 where axis 0 of the tensor \(3, 4\) has length 3"),
+        (np.ones((3, 3), bool), r"length 3 where axis 1 of the tensor \(3, 4\) has length 4"),
+        ((slice(None), np.ones(3, bool)), r"length 3 where axis 1 of the tensor \(3, 4\) has length 4"),
+        ((None,) * 15, "the selection has more than 16 axes"),
+        ((None,) * 33, "the selection has more than 16 axes"),
+        (np.zeros((1,) * 16, int), "the selection has 17 axes; at most 16 are supported"),
+        ((None,) * 7 + (np.zeros((1,) * 9, int),), "the selection has 17 axes; at most 16 are supported"),
         (([0, 1], [0, 1, 2]), r"index arrays of shapes \(2,\) and \(3,\) do not broadcast"),
     ],
 )
@@ -241,6 +248,13 @@ def test_errors_say_what_came(index, message):
     with pytest.raises(IndexError, match=message):
         x[index] = 1
     assert not x.numpy().any()
+
+
+def test_a_selection_has_up_to_16_axes():
+    x = tc.tensor([[1.0, 2.0]])
+    for index in ((None,) * 14, (0, ..., *(None,) * 15), np.zeros((1,) * 15, int), ((None,) * 7 + (np.zeros((1,) * 8, int),))):
+        y = x[index]
+        assert y.ndim == 16 and y.reshape(2).tolist() == [1.0, 2.0]
 
 
 def test_float_tensor_is_no_index():
