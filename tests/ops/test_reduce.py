@@ -82,6 +82,25 @@ def test_equal_maxima():
     np.testing.assert_array_equal(gradient(x, "max", np.ones(2), axis=1), [[0, 1, 0], [1, 0, 0]])
     np.testing.assert_array_equal(gradient(x, "max", np.ones(3), axis=0), [[0, 1, 1], [1, 0, 0]])
     np.testing.assert_allclose(gradient(x, "max", 1.0), np.array([[0, 1, 1], [1, 0, 0]]) / 3)
+    np.testing.assert_array_equal(gradient(x[0], "max", 1.0), [0, 0.5, 0.5])  # over all axes, be there one
+    np.testing.assert_array_equal(gradient(x[0], "max", 1.0, axis=0), [0, 1, 0])
+    bad = np.array([[np.nan, 1.0], [2.0, np.nan], [np.nan, np.nan]])
+    np.testing.assert_array_equal(gradient(bad, "max", np.ones(2), axis=0), [[1, 0], [0, 1], [0, 0]])
+    np.testing.assert_array_equal(gradient(bad.T, "min", np.ones(2), axis=1), [[1, 0, 0], [0, 1, 0]])
+
+
+def test_the_first_nan_of_a_long_row_is_its_extreme():
+    x = np.zeros((2, 5000), np.float32)
+    x[0, [1500, 1510, 4000]] = np.nan
+    x[1, [4999, 30]] = np.nan, 5.0
+    for name in ("argmax", "argmin"):
+        assert getattr(_core, name)(x, 1).tolist() == getattr(_core, name)(x.T.copy(), 0).tolist() == [1500, 4999]
+
+
+def test_a_variance_without_degrees_of_freedom():
+    for correction in (2, 3, 7.5):
+        assert _core.var(np.array([1.0, 2.0]), correction=correction) == np.inf
+        assert np.isnan(_core.var(np.array([1.0, 1.0]), correction=correction))
 
 
 def test_nan_and_infinity(isa):

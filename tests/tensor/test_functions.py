@@ -403,6 +403,20 @@ def test_an_integer_result_is_not_written_to_bools(name, arguments):
     assert x.tolist() == [True, False] and x.nan_to_num_() is x
 
 
+def test_where_refuses_a_number_that_does_not_fit():
+    mask, bytes_ = tc.tensor([True, False]), tc.zeros(2, dtype="uint8")
+    for arguments in ((300, bytes_), (bytes_, 300), (-1, bytes_), (bytes_, -1)):
+        with pytest.raises(ValueError, match="does not fit uint8, whose numbers are 0 to 255"):
+            tc.where(mask, *arguments)
+
+
+def test_a_crossed_bound_passes_no_gradient():
+    x = tc.tensor([1.0, 2.0, 5.0], requires_grad=True)
+    y = x.clamp(3.0, 1.0)
+    y.sum().backward()
+    assert y.tolist() == [1.0, 1.0, 1.0] and not x.grad.any()
+
+
 @pytest.mark.parametrize("dtype", ["uint8", "int32", "int64", "float16", "bfloat16", "float32", "float64"])
 def test_a_result_in_place_keeps_the_dtype(dtype):
     x = tc.tensor([2, 3]).to(dtype)

@@ -196,6 +196,27 @@ def test_cat_and_stack(rng, dim):
     assert gradcheck(lambda a, b: tc.cat([a, b * 2.0, a], dim), (a, b)) and gradcheck(lambda a, b: tc.stack([a, b * 2.0], dim), (a, b))
 
 
+@pytest.mark.parametrize("join", ["cat", "where", "add"])
+def test_gradients_have_the_dtypes_of_what_was_joined(join):
+    """Also those that a hook sees on the way."""
+    a, b, seen = tc.ones(2, 2, requires_grad=True), tc.ones(2, 2, dtype="float64", requires_grad=True), []
+    x, y = a * 2.0, b * 3.0
+    for t in (x, y):
+        t.register_hook(lambda gradient: seen.append((gradient.dtype.name, gradient.tolist())))
+    weights = tc.arange(8, dtype="float64").reshape(4, 2)
+    if join == "cat":  # what is skipped takes no place
+        joined = tc.cat([tc.zeros(0, requires_grad=True), x, tc.zeros(0, requires_grad=True), y])
+    else:
+        joined = tc.where(tc.tensor([[True], [False]]), x, y) if join == "where" else x + y
+    (joined * weights[: len(joined)]).sum().backward()
+    of_x, of_y = {
+        "cat": ([[0, 1], [2, 3]], [[4, 5], [6, 7]]),
+        "where": ([[0, 1], [0, 0]], [[0, 0], [2, 3]]),
+        "add": ([[0, 1], [2, 3]],) * 2,
+    }[join]
+    assert sorted(seen) == [("float32", of_x), ("float64", of_y)] and a.grad.dtype == "float32" and b.grad.dtype == "float64"
+
+
 def test_cat_of_other_dtypes_and_shapes():
     joined = tc.cat([tc.ones(2, dtype="int64"), tc.ones(1, dtype="float32"), tc.tensor([])])
     assert joined.dtype == np.float32 and joined.shape == (3,)
