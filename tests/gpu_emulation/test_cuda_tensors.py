@@ -213,6 +213,16 @@ def test_a_number_in_a_tensor_of_the_cpu(emulated_gpu, name, number):
         np.testing.assert_allclose(host(on_gpu), host(on_cpu), rtol=1e-5)
 
 
+def test_a_number_that_does_not_fit_is_refused(emulated_gpu):
+    """fill_ brought it to the GPU first, where it wrapped around."""
+    x = tc.zeros(2, dtype="uint8", device=emulated_gpu)
+    for write in (x.fill_, x.copy_, lambda number: x.__setitem__(slice(None), number)):
+        for number in (300, -1, float("nan")):
+            with pytest.raises(ValueError, match=f"value {number} does not fit uint8, whose numbers are 0 to 255"):
+                write(number)
+    assert x.tolist() == [0, 0] and x.fill_(255).tolist() == [255, 255] and x.fill_(tc.tensor([7])).tolist() == [7, 7]
+
+
 def test_what_is_no_number_is_not_brought_to_the_gpu(emulated_gpu):
     x = tc.ones(3, device=emulated_gpu)
     for other in (tc.ones(1), tc.ones(3)):
