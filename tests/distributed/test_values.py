@@ -178,6 +178,9 @@ SCRIPT = """
     strided = np.arange(12.0).reshape(3, 4).T[::2]
     assert np.array_equal(d.all_reduce(strided), size * strided)
     assert np.isnan(d.all_reduce(np.array(np.nan if rank else 1.0), "max"))
+    extremes = np.array([3e38, np.inf if rank else -np.inf], np.float32)
+    with np.errstate(all="raise"):  # of the program, which the rank that adds a part alone would follow
+        assert str(d.all_reduce(extremes, "mean").tolist()) == "[inf, nan]" and d.all_reduce(np.array([6e4], "f2")).tolist() == [np.inf]
     # What does not fit together is an error on every rank, after which they go on.
     for wrong in (np.ones(2 + rank), np.ones(2, np.float32 if rank else np.float64), tc.ones(2).to("float16" if rank else "float32")):
         for function in (d.all_reduce, d.all_gather, d.broadcast):

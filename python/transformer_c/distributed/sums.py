@@ -41,6 +41,7 @@ def in_order(parts: Sequence[np.ndarray], out: np.ndarray, reduction: Callable[.
         May be one of the parts.
     """
     total = parts[0]
-    for i, part in enumerate(parts[1:-1]):
-        total = reduction(total, part, out=total if i else None)
-    reduction(total, parts[-1], out=out)
+    with np.errstate(all="ignore"):  # an error on the rank that adds this part would leave the others waiting
+        for i, part in enumerate(parts[1:-1]):
+            total = reduction(total, part, out=total if i else None)
+        reduction(total, parts[-1], out=out)

@@ -91,9 +91,11 @@ def all_reduce(x: Any, op: str = "sum") -> Any:
     given.agree(ranks, lambda: _check_reduction(op, given.array.dtype))
     array = given.array.astype(np.float32) if given.array.dtype == np.float16 else given.array
     total = ranks.all_reduce(array.reshape(-1), REDUCTIONS[op])
-    if op == "mean":
-        total /= ranks.size
-    return given.like(total.astype(given.array.dtype, copy=False).reshape(array.shape))
+    with np.errstate(all="ignore"):
+        if op == "mean":
+            total /= ranks.size
+        total = total.astype(given.array.dtype, copy=False)
+    return given.like(total.reshape(array.shape))
 
 
 def _check_reduction(op: str, dtype: np.dtype) -> None:
