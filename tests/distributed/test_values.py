@@ -87,13 +87,23 @@ def test_mpi_is_missing(monkeypatch):
 
 
 @needs_mpi
-def test_the_launcher_of_another_mpi():
-    environment = {**os.environ, "OMPI_COMM_WORLD_SIZE": "2"}
+@pytest.mark.parametrize(
+    "variables, message",
+    [
+        ({"OMPI_COMM_WORLD_SIZE": "2"}, "each finds itself alone: it belongs to another MPI than mpi4py's library"),
+        ({"TORCHELASTIC_RUN_ID": "none", "WORLD_SIZE": "2"}, "each finds itself alone: start them with mpiexec -n 2 python script.py"),
+    ],
+    ids=["another MPI", "torchrun"],
+)
+def test_a_launcher_of_which_mpi_knows_nothing(variables, message):
+    """Under torchrun each process trained on all the data, and wrote the same files."""
     job = subprocess.run(
-        [sys.executable, "-c", "import transformer_c as tc; tc.distributed.init()"], env=environment, capture_output=True, text=True
+        [sys.executable, "-c", "import transformer_c as tc; tc.distributed.init()"],
+        env={**os.environ, **variables},
+        capture_output=True,
+        text=True,
     )
-    assert job.returncode == 1
-    assert "started 2 processes, but each finds itself alone: it belongs to another MPI than mpi4py's library" in job.stderr
+    assert job.returncode == 1 and f"started 2 processes, but {message}" in job.stderr
 
 
 @pytest.mark.parametrize(
@@ -104,6 +114,8 @@ def test_the_launcher_of_another_mpi():
         ({"OMPI_COMM_WORLD_SIZE": "2"}, 2),
         ({"SLURM_STEP_NUM_TASKS": "8"}, 8),
         ({"SLURM_NTASKS": "8"}, 1),
+        ({"WORLD_SIZE": "8"}, 1),
+        ({"TORCHELASTIC_RUN_ID": "none", "WORLD_SIZE": "8"}, 8),
         ({"PMI_SIZE": "3", launchers.RANK_PROCESS: str(os.getpid())}, 3),
         ({"PMI_SIZE": "3", launchers.RANK_PROCESS: "1"}, 1),
     ],

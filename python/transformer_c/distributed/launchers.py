@@ -16,7 +16,13 @@ def started_processes(environment: Mapping[str, str] | None = None) -> int:
     """The number of processes that a launcher started this one with; 1 without a launcher, and for a program that a rank has started."""
     if (os.environ if environment is None else environment).get(RANK_PROCESS, str(os.getpid())) != str(os.getpid()):
         return 1
-    return _first_number(_COUNTS, environment) or 1
+    return _first_number(_COUNTS, environment) or torchrun_processes(environment) or 1
+
+
+def torchrun_processes(environment: Mapping[str, str] | None = None) -> int:
+    """The number of processes that PyTorch's launcher started, of which MPI knows nothing; 0 without it."""
+    is_there = "TORCHELASTIC_RUN_ID" in (os.environ if environment is None else environment)
+    return _first_number(("WORLD_SIZE",), environment) if is_there else 0
 
 
 def rank_by_launcher(environment: Mapping[str, str] | None = None) -> int:

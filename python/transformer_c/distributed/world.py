@@ -14,7 +14,7 @@ from .._arguments import one_of
 from .cores import share_cores
 from .faults import Watch, end_all, end_all_after_errors
 from .group import Group
-from .launchers import RANK_PROCESS, started_processes
+from .launchers import RANK_PROCESS, started_processes, torchrun_processes
 
 _START = "start it with: mpiexec -n 4 python script.py"
 _INSTALL = "pip install 'transformer_c[mpi]'"
@@ -41,7 +41,7 @@ def init(backend: str = "auto", *, timeout: float | None = None) -> None:
     ImportError
         When MPI is needed and mpi4py is not installed.
     RuntimeError
-        When the launcher belongs to another MPI than mpi4py's. NotImplementedError for "nccl".
+        When the launcher belongs to another MPI than mpi4py's, or is torchrun. NotImplementedError for "nccl".
 
     Examples
     --------
@@ -94,6 +94,10 @@ def _communicator(backend: str, limit: float) -> Any:
         reason = f"a launcher started {count} processes" if count > 1 else 'backend="mpi" was asked for'
         raise ImportError(f"{reason}, but MPI cannot be used here ({error}): {_INSTALL}, then {_START}") from error
     if count > 1 and MPI.COMM_WORLD.size == 1:
+        if count == torchrun_processes():
+            raise RuntimeError(
+                f"torchrun started {count} processes, but each finds itself alone: start them with mpiexec -n {count} python script.py"
+            )
         library = MPI.Get_library_version().split("\n")[0].strip()
         raise RuntimeError(
             f"the launcher started {count} processes, but each finds itself alone: it belongs to another MPI than mpi4py's library "
