@@ -104,7 +104,7 @@ def test_a_hook_of_the_program_hears_of_errors(tmp_path):
 
 
 def test_a_child_of_a_rank_ends_alone(tmp_path):
-    """By an error, or by sys.exit, after which it would end MPI as the rank does."""
+    """By an error, or by sys.exit, after which it would end MPI as the rank does; what it exchanged would be taken for the rank's."""
     script = """
         import os, sys
         tc.distributed.init()
@@ -113,7 +113,11 @@ def test_a_child_of_a_rank_ends_alone(tmp_path):
             if not child and status == 1:
                 raise RuntimeError("of the " + "child")
             elif not child:
-                sys.exit(status)
+                try:
+                    tc.distributed.all_reduce(np.ones(2))
+                except RuntimeError as error:
+                    sys.exit(status if "none of the ranks" in str(error) else 4)
+                sys.exit(5)
             assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == status
             tc.distributed.barrier()
     """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -50,6 +51,7 @@ class Group:
         self.sent = 0
         self.waiting: tuple[str, float] | None = None
         self.calls = 0
+        self._process = os.getpid()
 
     def __repr__(self) -> str:
         return f"Group(rank={self.rank}, size={self.size})"
@@ -64,7 +66,9 @@ class Group:
             self.waiting = None
 
     def _call(self, name: str, *arguments: Any, of: Any = None, **options: Any) -> Any:
-        """Calls a method of `of`, the communicator by default, that waits for the other ranks."""
+        """Calls a method of `of`, the communicator by default, that waits for the other ranks; refuses in a child of a fork."""
+        if os.getpid() != self._process:  # its messages would be taken for the rank's
+            raise RuntimeError("this process is a child of a fork, which is none of the ranks: exchange arrays in the process that forked")
         with self.waits(name):
             try:
                 return getattr(of or self.communicator, name)(*arguments, **options)
