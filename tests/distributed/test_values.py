@@ -193,6 +193,15 @@ SCRIPT = """
     extremes = np.array([3e38, np.inf if rank else -np.inf], np.float32)
     with np.errstate(all="raise"):  # of the program, which the rank that adds a part alone would follow
         assert str(d.all_reduce(extremes, "mean").tolist()) == "[inf, nan]" and d.all_reduce(np.array([6e4], "f2")).tolist() == [np.inf]
+    import threading
+    found = []
+    threads = [threading.Thread(target=lambda i=i: found.append(d.all_reduce(np.full(1000, i)))) for i in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    d.barrier()
+    assert len(found) == 4 and all((y == y[0]).all() for y in found) and sum(y[0] for y in found) == 6 * size, "parts of two calls were added"
     # What does not fit together is an error on every rank, after which they go on.
     for wrong in (np.ones(2 + rank), np.ones(2, np.float32 if rank else np.float64), tc.ones(2).to("float16" if rank else "float32")):
         for function in (d.all_reduce, d.all_gather, d.broadcast):

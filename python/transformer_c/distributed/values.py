@@ -1,4 +1,4 @@
-"""Arrays that the ranks exchange: called on all ranks, in the same order."""
+"""Arrays that the ranks exchange: called on all ranks, in the same order. Threads of a rank take turns."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .._tensor import as_tensor
 from .arrays import as_numbers
 from .group import Group
 from .sums import REDUCTIONS
-from .world import group
+from .world import group, turns
 
 
 def broadcast(x: Any, root: int = 0) -> Any:
@@ -42,12 +42,13 @@ def broadcast(x: Any, root: int = 0) -> Any:
     >>> tc.distributed.broadcast(np.arange(3))
     array([0, 1, 2])
     """
-    ranks = group()
-    given = _Given("broadcast", x, root=root)
-    descriptions = given.agree(ranks, lambda: _check_root(root, x, ranks))
-    array = given.array.copy() if x is not None else np.empty(descriptions[root].shape, descriptions[root].sent)
-    ranks.broadcast(array, int(root))
-    return given.like(array, descriptions[root])
+    with turns.lock:
+        ranks = group()
+        given = _Given("broadcast", x, root=root)
+        descriptions = given.agree(ranks, lambda: _check_root(root, x, ranks))
+        array = given.array.copy() if x is not None else np.empty(descriptions[root].shape, descriptions[root].sent)
+        ranks.broadcast(array, int(root))
+        return given.like(array, descriptions[root])
 
 
 def _check_root(root: Any, x: Any, ranks: Group) -> None:
@@ -87,15 +88,16 @@ def all_reduce(x: Any, op: str = "sum") -> Any:
     >>> tc.distributed.all_reduce(tc.tensor([1.0, 2.0]), op="mean")
     tensor([1., 2.])
     """
-    ranks, given = group(), _Given("all_reduce", x, op=op)
-    given.agree(ranks, lambda: _check_reduction(op, given.array.dtype))
-    array = given.array.astype(np.float32) if given.array.dtype == np.float16 else given.array
-    total = ranks.all_reduce(array.reshape(-1), REDUCTIONS[op])
-    with np.errstate(all="ignore"):
-        if op == "mean":
-            total /= ranks.size
-        total = total.astype(given.array.dtype, copy=False)
-    return given.like(total.reshape(array.shape))
+    with turns.lock:
+        ranks, given = group(), _Given("all_reduce", x, op=op)
+        given.agree(ranks, lambda: _check_reduction(op, given.array.dtype))
+        array = given.array.astype(np.float32) if given.array.dtype == np.float16 else given.array
+        total = ranks.all_reduce(array.reshape(-1), REDUCTIONS[op])
+        with np.errstate(all="ignore"):
+            if op == "mean":
+                total /= ranks.size
+            total = total.astype(given.array.dtype, copy=False)
+        return given.like(total.reshape(array.shape))
 
 
 def _check_reduction(op: str, dtype: np.dtype) -> None:
@@ -130,9 +132,10 @@ def all_gather(x: Any) -> Any:
     >>> tc.distributed.all_gather(np.array([1, 2])).shape
     (1, 2)
     """
-    ranks, given = group(), _Given("all_gather", x)
-    given.agree(ranks)
-    return given.like(ranks.all_gather(given.array))
+    with turns.lock:
+        ranks, given = group(), _Given("all_gather", x)
+        given.agree(ranks)
+        return given.like(ranks.all_gather(given.array))
 
 
 class _Given:

@@ -11,6 +11,7 @@ from typing import Any
 
 from .. import _core
 from .._arguments import one_of
+from .._fork_lock import ForkLock
 from .cores import share_cores
 from .faults import Watch, end_all, end_all_after_errors
 from .group import Group
@@ -18,6 +19,7 @@ from .launchers import RANK_PROCESS, started_processes, torchrun_processes
 
 _START = "start it with: mpiexec -n 4 python script.py"
 _INSTALL = "pip install 'transformer_c[mpi]'"
+turns = ForkLock(reentrant=True)  # the messages of a call belong together: threads of a program take turns
 _group: Group | None = None  # once init() was called
 _cores = 0  # this rank's share
 _limit = 0.0  # for the time that a rank waits
@@ -171,7 +173,8 @@ def overlap_wish() -> bool | None:
 
 def barrier() -> None:
     """Waits until all processes have called it."""
-    group().barrier()
+    with turns.lock:
+        group().barrier()
 
 
 def fail(message: str) -> None:
