@@ -21,7 +21,14 @@
 #define TC_PASTE4_(a, b, c, d) a##b##c##d
 #define TC_PASTE4(a, b, c, d) TC_PASTE4_(a, b, c, d)
 #define TC_INLINE static inline __attribute__((always_inline))
-#define TC_UNROLL _Pragma("GCC unroll 32")
+#define TC_PRAGMA(words) _Pragma(#words)
+#ifdef __clang__ /* of which the releases before 20 skip GCC's pragmas: the sums of a tile would be in memory */
+#define TC_UNROLL TC_PRAGMA(clang loop unroll(full))
+#define TC_UNROLL_BY(count) TC_PRAGMA(clang loop unroll_count(count))
+#else
+#define TC_UNROLL TC_PRAGMA(GCC unroll 32)
+#define TC_UNROLL_BY(count) TC_PRAGMA(GCC unroll count)
+#endif
 
 #if TC_PRECISION == 32
 typedef float real;

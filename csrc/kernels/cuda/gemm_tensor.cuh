@@ -35,8 +35,8 @@ struct tf32;    // float32 rounded to tf32
 struct tf32_x3; // float32 as the sum of two tf32, whose three larger products are added up
 
 template <class T> constexpr uint32_t pair_of_ones = 0;
-template <> constexpr uint32_t pair_of_ones<float16> = 0x3c003c00;
-template <> constexpr uint32_t pair_of_ones<bfloat16> = 0x3f803f80;
+template <> inline constexpr uint32_t pair_of_ones<float16> = 0x3c003c00;
+template <> inline constexpr uint32_t pair_of_ones<bfloat16> = 0x3f803f80;
 
 // Of a dtype or one of these. Element: what is stored; parts: how many operands of tensor cores add up to it. split() turns loaded numbers,
 // which are in the first part, into all parts. add_row_sums() adds up A's rows, before they are split; after join_row_sums() the first
