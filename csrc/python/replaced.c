@@ -179,6 +179,11 @@ static PyObject *replaced_exit(PyObject *object, PyObject *const *args, Py_ssize
     return NULL;
 }
 
+static void replaced_finalize(PyObject *object)
+{
+    if (((replaced *)object)->state == INSIDE) tcpy_leave_dropped(object, replaced_exit);
+}
+
 static PyMethodDef replaced_methods[] = {
     {"__enter__", replaced_enter, METH_NOARGS, "__enter__($self, /)\n--\n\nEnters the values; returns the result."},
     {"__exit__", TCPY_FAST(replaced_exit), "__exit__($self, /, *exception)\n--\n\nEnters what was there, then end(result)."},
@@ -187,7 +192,8 @@ static PyMethodDef replaced_methods[] = {
 
 static PyType_Slot replaced_slots[] = {
     {Py_tp_new, replaced_new},
-    {Py_tp_dealloc, tcpy_clear_and_free},
+    {Py_tp_finalize, replaced_finalize},
+    {Py_tp_dealloc, tcpy_finalize_and_free},
     {Py_tp_traverse, replaced_traverse},
     {Py_tp_clear, replaced_clear},
     {Py_tp_methods, replaced_methods},

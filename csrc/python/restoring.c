@@ -101,6 +101,11 @@ static PyObject *switched_exit(PyObject *object, PyObject *const *args, Py_ssize
     return NULL;
 }
 
+static void switched_finalize(PyObject *object)
+{
+    if (((switched *)object)->value) tcpy_leave_dropped(object, switched_exit);
+}
+
 static PyMethodDef switched_methods[] = {
     {"__enter__", switched_enter, METH_NOARGS, "__enter__($self, /)\n--\n\nset(make()), the value."},
     {"__exit__", TCPY_FAST(switched_exit), "__exit__($self, /, *exception)\n--\n\nset() to what it was, then end(value)."},
@@ -109,7 +114,8 @@ static PyMethodDef switched_methods[] = {
 
 static PyType_Slot switched_slots[] = {
     {Py_tp_new, switched_new},
-    {Py_tp_dealloc, tcpy_clear_and_free},
+    {Py_tp_finalize, switched_finalize},
+    {Py_tp_dealloc, tcpy_finalize_and_free},
     {Py_tp_traverse, switched_traverse},
     {Py_tp_clear, switched_clear},
     {Py_tp_methods, switched_methods},
@@ -200,6 +206,11 @@ static PyObject *restored_exit(PyObject *object, PyObject *const *args, Py_ssize
     return NULL;
 }
 
+static void restored_finalize(PyObject *object)
+{
+    if (((restored *)object)->values) tcpy_leave_dropped(object, restored_exit);
+}
+
 static PyMethodDef restored_methods[] = {
     {"__enter__", restored_enter, METH_NOARGS, "__enter__($self, /)\n--\n\nRemembers the attributes."},
     {"__exit__", TCPY_FAST(restored_exit), "__exit__($self, /, *exception)\n--\n\nAfter an exception, sets them to what they were."},
@@ -208,7 +219,8 @@ static PyMethodDef restored_methods[] = {
 
 static PyType_Slot restored_slots[] = {
     {Py_tp_new, restored_new},
-    {Py_tp_dealloc, tcpy_clear_and_free},
+    {Py_tp_finalize, restored_finalize},
+    {Py_tp_dealloc, tcpy_finalize_and_free},
     {Py_tp_traverse, restored_traverse},
     {Py_tp_clear, restored_clear},
     {Py_tp_methods, restored_methods},

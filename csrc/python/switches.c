@@ -3,9 +3,20 @@
 
 #include "binding.h"
 
-void tcpy_clear_and_free(PyObject *object)
+void tcpy_leave_dropped(PyObject *object, PyObject *(*exit)(PyObject *, PyObject *const *, Py_ssize_t))
+{
+    PyObject *error[3], *reason = PyExc_GeneratorExit; /* as of a generator that is dropped */
+    PyErr_Fetch(&error[0], &error[1], &error[2]);
+    PyObject *done = exit(object, &reason, 1);
+    if (!done) PyErr_WriteUnraisable(object);
+    Py_XDECREF(done);
+    PyErr_Restore(error[0], error[1], error[2]);
+}
+
+void tcpy_finalize_and_free(PyObject *object)
 {
     PyTypeObject *type = Py_TYPE(object);
+    if (PyObject_CallFinalizerFromDealloc(object) < 0) return; /* somebody holds it again */
     PyObject_GC_UnTrack(object);
     type->tp_clear(object);
     type->tp_free(object);
@@ -61,6 +72,7 @@ typedef struct switch_object {
     PyObject_HEAD long given;
     long (*enter)(long), (*leave)(long); /* the former returns what the latter is called with */
     int count, capacity;
+    bool by_hand;
     entry *entries, few[FEW];
 } switch_object;
 
@@ -93,10 +105,25 @@ static PyObject *autocasting_new(PyTypeObject *type, PyObject *args, PyObject *k
     return new_switch(type, half, enter_autocast, set_autocast);
 }
 
+/* The last entry of this thread. A generator that is left on another thread than it was entered on leaves that thread's state alone. */
+static void leave_one(switch_object *self)
+{
+    const unsigned long thread = PyThread_get_thread_ident();
+    int last = self->count - 1;
+    while (last > 0 && self->entries[last].thread != thread) last--;
+    if (self->entries[last].thread == thread)
+        self->leave(self->entries[last].before);
+    else
+        last = self->count - 1;
+    memmove(&self->entries[last], &self->entries[last + 1], sizeof(entry) * (size_t)(self->count - 1 - last));
+    self->count--;
+}
+
 static void switch_dealloc(PyObject *object)
 {
     switch_object *self = (switch_object *)object;
     PyTypeObject *type = Py_TYPE(object);
+    while (self->count > 0 && !self->by_hand) leave_one(self);
     if (self->entries != self->few) PyMem_Free(self->entries);
     type->tp_free(object);
     Py_DECREF(type);
@@ -114,25 +141,18 @@ static PyObject *switch_enter(PyObject *object, PyObject *unused)
         self->entries = larger;
         self->capacity *= 2;
     }
+    /* A `with` holds the object twice, for entering and for leaving. tc.no_grad().__enter__(), the state from here on, holds it once. */
+    if (Py_REFCNT(object) == 1) self->by_hand = true;
     self->entries[self->count++] = (entry){PyThread_get_thread_ident(), self->enter(self->given)};
     Py_RETURN_NONE;
 }
 
-/* A generator that is left on another thread than it was entered on leaves that thread's state alone. */
 static PyObject *switch_exit(PyObject *object, PyObject *const *args, Py_ssize_t count)
 {
     switch_object *self = (switch_object *)object;
-    const unsigned long thread = PyThread_get_thread_ident();
     (void)args, (void)count;
     if (self->count == 0) return PyErr_Format(PyExc_RuntimeError, "%s was left without having been entered", Py_TYPE(object)->tp_name);
-    int last = self->count - 1;
-    while (last > 0 && self->entries[last].thread != thread) last--;
-    if (self->entries[last].thread == thread)
-        self->leave(self->entries[last].before);
-    else
-        last = self->count - 1;
-    memmove(&self->entries[last], &self->entries[last + 1], sizeof(entry) * (size_t)(self->count - 1 - last));
-    self->count--;
+    leave_one(self);
     Py_RETURN_NONE;
 }
 

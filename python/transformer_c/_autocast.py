@@ -67,6 +67,8 @@ class autocast(_core.autocasting):
     ('float32', 'float32', 'float32')
     """
 
+    _half: int
+
     def __new__(
         cls, device_type: str = "cpu", dtype: Any = "bfloat16", enabled: bool = True, cache_enabled: bool | None = None
     ) -> autocast:
@@ -76,12 +78,17 @@ class autocast(_core.autocasting):
         )
         if name not in _HALVES:
             raise ValueError(f"autocast computes in bfloat16 or float16, got dtype={dtype!r}")
-        return super().__new__(cls, _HALVES.index(name) + 1 if enabled else 0)
+        half = _HALVES.index(name) + 1 if enabled else 0
+        self = super().__new__(cls, half)
+        self._half = half
+        return self
 
     def __call__(self, function: F) -> F:
+        half = self._half
+
         @functools.wraps(function)
         def wrapped(*args: Any, **kwargs: Any) -> Any:
-            with self:
+            with _core.autocasting(half):  # one for each call: see switches.h
                 return function(*args, **kwargs)
 
         return wrapped  # type: ignore[return-value]

@@ -109,7 +109,7 @@ class Graph:
             _core.empty(0, device=self._device or "cuda")  # or says why there is none
         self._check(tensors)
         if self._graph is not None:
-            with _starts.lock:
+            with _starts.held():
                 return self._start(tensors)
         if self._is_running:
             raise RuntimeError("the first two calls of a captured function run it: it may not call itself, nor two threads do it at once")

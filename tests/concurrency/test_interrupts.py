@@ -123,6 +123,53 @@ def test_interrupts_at_any_moment(name):
     assert interrupts >= INTERRUPTS and wrong == 0
 
 
+def test_what_is_dropped_while_it_is_on_switches_back():
+    """As where an interrupt comes between entering and the block, from Python 3.14 on. What __enter__() of a temporary object has set stays."""
+    entries, log, module = {"kept": 1}, [], tc.nn.Linear(2, 2)
+    weight = module.weight
+
+    def state():
+        return tc.is_grad_enabled(), _core.autocast_state(), dict(entries), list(log), module.weight is weight
+
+    before = state()
+    for make, change in (
+        (tc.no_grad, None),
+        (tc.autocast, None),
+        (lambda: _core.replaced([(entries, "kept", 2), (entries, "new", 3)]), None),
+        (lambda: _core.switched(lambda value: log.append(value) or "before", lambda: "after", lambda value: log.clear()), None),
+        (lambda: _core.restored((module,), ("weight",)), lambda: setattr(module, "weight", tc.nn.Parameter(tc.ones(2, 2)))),
+    ):
+        held = [make()]
+        held[0].__enter__()
+        if change:
+            change()
+        assert state() != before
+        held.clear()
+        assert state() == before
+    try:
+        tc.no_grad().__enter__()
+        assert not tc.is_grad_enabled()
+    finally:
+        _core.set_grad_enabled(True)
+
+
+def test_an_error_of_what_is_dropped_is_told_and_hides_no_other(monkeypatch):
+    told = []
+    monkeypatch.setattr(sys, "unraisablehook", lambda unraisable: told.append(unraisable.exc_type))
+
+    def failing(value):
+        raise ValueError
+
+    with pytest.raises(KeyError):
+        context = _core.switched(bool, int, failing)
+        context.__enter__()
+        try:
+            raise KeyError
+        finally:
+            del context
+    assert told == [ValueError]
+
+
 @pytest.mark.parametrize(
     ("error", "found"), [("KeyboardInterrupt", "KeyboardInterrupt"), ("ModuleNotFoundError", "need the package ml_dtypes")]
 )

@@ -42,7 +42,7 @@ def broadcast(x: Any, root: int = 0) -> Any:
     >>> tc.distributed.broadcast(np.arange(3))
     array([0, 1, 2])
     """
-    with turns.lock:
+    with turns.held():
         ranks = group()
         given = _Given("broadcast", x, root=root)
         descriptions = given.agree(ranks, lambda: _check_root(root, x, ranks))
@@ -88,7 +88,7 @@ def all_reduce(x: Any, op: str = "sum") -> Any:
     >>> tc.distributed.all_reduce(tc.tensor([1.0, 2.0]), op="mean")
     tensor([1., 2.])
     """
-    with turns.lock:
+    with turns.held():
         ranks, given = group(), _Given("all_reduce", x, op=op)
         given.agree(ranks, lambda: _check_reduction(op, given.array.dtype))
         array = given.array.astype(np.float32) if given.array.dtype == np.float16 else given.array
@@ -132,7 +132,7 @@ def all_gather(x: Any) -> Any:
     >>> tc.distributed.all_gather(np.array([1, 2])).shape
     (1, 2)
     """
-    with turns.lock:
+    with turns.held():
         ranks, given = group(), _Given("all_gather", x)
         given.agree(ranks)
         return given.like(ranks.all_gather(given.array))

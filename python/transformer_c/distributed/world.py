@@ -173,7 +173,7 @@ def overlap_wish() -> bool | None:
 
 def barrier() -> None:
     """Waits until all processes have called it."""
-    with turns.lock:
+    with turns.held():
         group().barrier()
 
 

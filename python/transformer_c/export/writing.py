@@ -32,7 +32,7 @@ _LARGEST = 1_900_000_000  # bytes; a protobuf has at most 2 GB
 
 def write(module: Module, example: Any, path: str | os.PathLike, dynamic_axes: Any) -> None:
     """See ``export_onnx``."""
-    with _one_at_a_time.lock, evaluating(module):
+    with _one_at_a_time.held(), evaluating(module):
         runner = Runner(module, example)
         runner.run()  # some modules keep what their first call makes
         first = runner.run()
