@@ -103,8 +103,8 @@ TC_INLINE void pack_row_runs(real *out, int64_t K, const int lanes, const real *
         const int run = K - k >= TC_LANES && is_whole_run(rows + k) ? TC_LANES : run_of(rows + k, v_left(K, k));
         const int64_t first = k + run - TC_LANES;
         if (first < start) { /* too short */
-            for (const int64_t end = k + run; k < end; k++)
-                TC_UNROLL_BY(1) for (int i = 0; i < TC_LANES; i++) out[k * PANEL + i] = b[rows[k] + column[i]];
+            for (const int64_t end = k + run; k < end; k++) TC_UNROLL_BY(1)
+            for (int i = 0; i < TC_LANES; i++) out[k * PANEL + i] = b[rows[k] + column[i]];
             continue;
         }
         vreal block[TC_LANES];

@@ -66,7 +66,8 @@ TC_INLINE void tile_of_stored(const int rows, const int vectors, const tc_stored
     const bool is_long = rows > TC_TILE_SHORT_ROWS || (TC_TILE_ROWS == 4 && stored == TC_STORED_FLOAT16);
     const int64_t size = stored_size(stored), step = w->b_row * size, vector = w->b_vector * size, pair = w->b_pair * size;
     if (lanes == TC_LANES && !is_long) {
-        TC_UNROLL_BY(4) for (int64_t k = 0; k < K; k++, b += step, a += a_col)
+        TC_UNROLL_BY(4)
+        for (int64_t k = 0; k < K; k++, b += step, a += a_col)
             tile_step_stored(rows, vectors, stored, c, a, a_row, b, vector, pair, TC_LANES);
     } else if (lanes == TC_LANES) {
         for (int64_t k = 0; k < K; k++, b += step, a += a_col)
@@ -109,8 +110,8 @@ TC_INLINE void tile_of_pairs(const int rows, const int vectors, tc_tile c, int64
 {
     vwords upper = {0};
     upper = ~upper << 16;
-    TC_UNROLL_BY(2) for (int64_t k = 0; k + 1 < K; k += 2, b += PANEL)
-    {
+    TC_UNROLL_BY(2)
+    for (int64_t k = 0; k + 1 < K; k += 2, b += PANEL) {
         tile_of_halves(rows, vectors, NULL, c, a, a_row, b, w);
         a += a_col;
         FEW_REGISTERS(a, b, upper);
@@ -314,16 +315,16 @@ TC_INLINE void two_tiles(const b_kind kind, const tile_work *w)
         const real *x = a;
         const char *p = b;
         int64_t k = rows;
-        TC_UNROLL_BY(2) for (; kind == B_PAIRS && k >= 2; k -= 2, x += 2, p += 2 * row)
-        {
+        TC_UNROLL_BY(2)
+        for (; kind == B_PAIRS && k >= 2; k -= 2, x += 2, p += 2 * row) {
             two_of_halves(NULL, c, d, x, p, apart, w);
             FEW_REGISTERS(x, p, upper);
             two_of_halves(&upper, c, d, x + 1, p, apart, w);
             FEW_REGISTERS(x, p, upper);
         }
         if (kind == B_PAIRS && k) two_of_halves(NULL, c, d, x, p, apart, w);
-        TC_UNROLL_BY(2) for (; kind == B_FLOAT16 && k; k--, x++, p += row)
-        {
+        TC_UNROLL_BY(2)
+        for (; kind == B_FLOAT16 && k; k--, x++, p += row) {
             tile_step_stored(1, 4, TC_STORED_FLOAT16, c, x, 0, p, w->b_vector * 2, w->b_pair * 2, TC_LANES);
             FEW_REGISTERS(x, p, upper);
             tile_step_stored(1, 4, TC_STORED_FLOAT16, d, x, 0, p + apart, w->b_vector * 2, w->b_pair * 2, TC_LANES);

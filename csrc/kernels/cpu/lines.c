@@ -181,7 +181,8 @@ static void run_across_lanes(const tc_cumsum_args *a, const real *x, real *y)
         real sums[TC_LANES * TC_LANES] __attribute__((aligned(64)));
         transpose_square(sums, TC_LANES, x + first, n, width, TC_LANES);
         real *column = sums + (a->reverse ? width - 1 : 0) * TC_LANES;
-        TC_UNROLL_BY(1) for (int k = 0; k < width; k++, column += step) TC_UNROLL
+        TC_UNROLL_BY(1)
+        for (int k = 0; k < width; k++, column += step) TC_UNROLL
         for (int i = 0; i < TC_LANES; i += TC_WIDE_LANES) {
             total[i / TC_WIDE_LANES] += v_wide_load(column + i);
             v_wide_store(column + i, total[i / TC_WIDE_LANES]);

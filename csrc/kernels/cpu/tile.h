@@ -143,7 +143,8 @@ TC_INLINE void tile_multiply_add(const int rows, const int vectors, tc_tile c, i
 {
 #ifdef V_FMA_TAKES_A_LANE
     if (lanes == TC_LANES && __builtin_constant_p(a_row) && a_row == 1) {
-        TC_UNROLL_BY(4) for (int64_t k = 0; k < K; k++) tile_step_down(rows, vectors, c, a + k * a_col, b + k * b_row, b_vector);
+        TC_UNROLL_BY(4)
+        for (int64_t k = 0; k < K; k++) tile_step_down(rows, vectors, c, a + k * a_col, b + k * b_row, b_vector);
         return;
     }
     if (lanes == TC_LANES && __builtin_constant_p(a_col) && a_col == 1) {
@@ -152,11 +153,11 @@ TC_INLINE void tile_multiply_add(const int rows, const int vectors, tc_tile c, i
     }
 #endif
     if (lanes == TC_LANES && rows > TC_TILE_SHORT_ROWS) {
-        TC_UNROLL_BY(2) for (int64_t k = 0; k < K; k++)
-            tile_step(rows, vectors, c, a + k * a_col, a_row, b + k * b_row, b_vector, true, lanes);
+        TC_UNROLL_BY(2)
+        for (int64_t k = 0; k < K; k++) tile_step(rows, vectors, c, a + k * a_col, a_row, b + k * b_row, b_vector, true, lanes);
     } else if (lanes == TC_LANES) {
-        TC_UNROLL_BY(4) for (int64_t k = 0; k < K; k++)
-            tile_step(rows, vectors, c, a + k * a_col, a_row, b + k * b_row, b_vector, true, lanes);
+        TC_UNROLL_BY(4)
+        for (int64_t k = 0; k < K; k++) tile_step(rows, vectors, c, a + k * a_col, a_row, b + k * b_row, b_vector, true, lanes);
     } else {
         for (int64_t k = 0; k < K; k++) tile_step(rows, vectors, c, a + k * a_col, a_row, b + k * b_row, b_vector, false, lanes);
     }
