@@ -372,6 +372,15 @@ def test_einsum_is_numpys_each_time(equation, shapes):
         assert gradcheck(lambda *x: tc.einsum(equation, *x), arrays) if 0 not in arrays[0].shape and repeat == 1 else True
 
 
+def test_einsum_promotes_where_it_sums_nothing():
+    """The angles of rotary embeddings, of whole positions; sums of products take one dtype, as matmul does."""
+    angles = tc.einsum("i, j -> i j", tc.arange(3), tc.tensor([0.5, 1.0]))
+    assert angles.dtype == np.float32 and angles.tolist() == [[0.0, 0.0], [0.5, 1.0], [1.0, 2.0]]
+    assert tc.einsum("ij,j->ij", tc.eye(2).bool(), tc.ones(2, dtype="float64")).dtype == np.float64
+    with pytest.raises(TypeError, match="one dtype, not int64, float32"):
+        tc.einsum("i,i->", tc.arange(2), tc.ones(2))
+
+
 def test_einsum_names_the_axis():
     with pytest.raises(ValueError, match=r"the axis 'j' has lengths 3 and 4 \(shapes \(2, 3\), \(4, 5\)\)"):
         tc.einsum("ij,jk->ik", np.ones((2, 3)), np.ones((4, 5)))

@@ -246,9 +246,9 @@ def _plan(equation: str, shapes: tuple[tuple[int, ...], ...]) -> _Plan:
 
 def _einsum(equation: str, operands: list[Tensor]) -> Tensor:
     plan = _plan(equation, tuple([x.shape for x in operands]))
-    if len({x._dtype_name for x in operands}) > 1:
+    if len({x._dtype_name for x in operands}) > 1 and any(contracts for *_, contracts, _ in plan.pairs):  # products alone promote
         names = ", ".join(x._dtype_name for x in operands)
-        raise TypeError(f"einsum() takes operands of one dtype, not {names}; convert them with .to()")
+        raise TypeError(f"einsum() sums products of operands of one dtype, not {names}; convert them with .to()")
     for place, axes in plan.diagonals:
         operands[place] = _diagonal(operands[place], axes)
     for (low, high), first, second, contracts, shape in plan.pairs:
