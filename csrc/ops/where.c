@@ -1,9 +1,11 @@
 /* where.c: the choice between two tensors or numbers, element by element.
  *
  * Saved for the backward: the condition. */
+#include <math.h>
 #include <string.h>
 
 #include "../core/broadcast.h"
+#include "../core/copy.h"
 #include "../core/elementwise.h"
 #include "../core/reduction.h"
 #include "op.h"
@@ -134,7 +136,8 @@ tc_status tc_masked_fill(tc_tensor **out, tc_tensor *x, tc_tensor *mask, const t
         return tc_fail(err, TC_ERROR_VALUE,
                        "value has shape %s; masked_fill takes a number or a Tensor without axes: tc.where takes others",
                        tc_tensor_text(a, value->tensor));
-    if (tc_dtype_is_float(given) && !tc_dtype_is_float(x->dtype))
+    const bool whole = !value->tensor && isfinite(value->scalar.real) && value->scalar.real == trunc(value->scalar.real);
+    if (tc_dtype_is_float(given) && !tc_dtype_is_float(x->dtype) && !whole)
         return value->tensor
                    ? tc_fail(err, TC_ERROR_TYPE, "value of %s cannot be written to a tensor of %s; convert the tensor with .float()",
                              tc_dtype_name(given), tc_dtype_name(x->dtype))
@@ -145,7 +148,10 @@ tc_status tc_masked_fill(tc_tensor **out, tc_tensor *x, tc_tensor *mask, const t
         TC_TRY(tc_to_device(&one, cast, x->storage->device, err));
         filled.tensor = one;
     } else if (x->dtype == TC_BOOL) {
-        filled.scalar = tc_scalar_bool(value->scalar.integer != 0);
+        filled.scalar = tc_scalar_bool(value->scalar.real != 0);
+    } else if (!tc_dtype_is_float(x->dtype) && tc_dtype_is_float(given)) {
+        TC_TRY(tc_check_number_fits(value->scalar, x->dtype, err));
+        filled.scalar = tc_scalar_integer((int64_t)value->scalar.real);
     }
     return tc_where(out, mask, &filled, &(tc_argument){.tensor = x}, err);
 }

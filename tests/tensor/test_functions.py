@@ -283,6 +283,15 @@ def test_forms_of_methods():
         x.masked_fill(x > 1, tc.ones(1))
     with pytest.raises(TypeError, match="value of float32 cannot be written to a tensor of int64"):
         tc.tensor([1]).masked_fill(tc.tensor([True]), tc.tensor(1.5))
+    for dtype, one in (("int64", 1), ("uint8", 1), ("bool", True)):
+        zeros, place = tc.zeros(2, dtype=dtype), tc.tensor([False, True])
+        for call in (lambda value: zeros.masked_fill(place, value), lambda value: zeros.scatter(0, tc.tensor([1]), value)):
+            assert call(1.0).tolist() == [0, one] and call(1.0).dtype == zeros.dtype
+            for value in (0.5, INF, NAN):
+                with pytest.raises(TypeError, match=f"value {value} cannot be written to a tensor of {dtype}"):
+                    call(value)
+    with pytest.raises(ValueError, match="does not fit uint8"):
+        tc.zeros(2, dtype="uint8").masked_fill(tc.tensor([False, True]), 256.0)
     assert tc.tensor([1, 2]).softmax(0, dtype="float64").dtype == np.float64
     y = tc.tensor(X)
     assert y.clamp_(0, 1) is y and y.max().item() == 1 and y.masked_fill_(y == 1, 5.0).max().item() == 5

@@ -67,7 +67,7 @@ def _filled(value: Any, input: Tensor, index: Any) -> Tensor:
         if value.ndim:
             raise ValueError(f"value has shape {value.shape}; it must be a number or a Tensor without axes: src= takes others")
     else:
-        if isinstance(value, (float, np.floating)) and not is_floating(input):
+        if isinstance(value, (float, np.floating)) and not value.is_integer() and not is_floating(input):
             raise TypeError(f"value {value} cannot be written to a tensor of {input._dtype_name}; convert the tensor with .float()")
         value = _core.full((), value, input._dtype_name, input.device)
     return value.expand(index.shape)
