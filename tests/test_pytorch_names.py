@@ -111,6 +111,9 @@ def test_switches_have_no_effect(monkeypatch):
         for value in (True, False):
             monkeypatch.setattr(holder, name, value)
             assert getattr(holder, name) is value and step() == before
+    assert tc.backends.cuda.enable_flash_sdp(False) is None
+    with tc.backends.cuda.sdp_kernel(enable_flash=True, enable_math=False):
+        assert step() == before
     assert importlib.import_module("transformer_c.backends.cudnn") is tc.backends.cudnn
     assert not tc.backends.mps.is_available() and not tc.backends.cudnn.is_built()
     with pytest.raises(AttributeError, match="'xla'; it has cuda, cudnn"):

@@ -13,6 +13,7 @@ Examples
 from __future__ import annotations
 
 import sys
+from contextlib import nullcontext
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
@@ -35,7 +36,13 @@ class Backend(ModuleType):
 
 
 cudnn = Backend("cudnn", deterministic=True, benchmark=False, enabled=False, allow_tf32=False)
-cuda = Backend("cuda", matmul=Backend("cuda.matmul", allow_tf32=False), preferred_linalg_library=lambda *unused: None)
+cuda = Backend(
+    "cuda",
+    matmul=Backend("cuda.matmul", allow_tf32=False),
+    preferred_linalg_library=lambda *unused: None,
+    sdp_kernel=lambda *unused, **options: nullcontext(),
+    **{f"enable_{kernel}_sdp": lambda enabled: None for kernel in ("cudnn", "flash", "math", "mem_efficient")},
+)
 mkl, mkldnn, mps, openmp, opt_einsum = (Backend(name) for name in ("mkl", "mkldnn", "mps", "openmp", "opt_einsum"))
 
 
