@@ -10,6 +10,7 @@ import transformer_c as tc
 from golden import load
 from interrupting import interrupted, takes_signals
 from transformer_c import nn
+from transformer_c.nn import functional as F
 
 
 class Scale(nn.Module):
@@ -457,6 +458,24 @@ def test_an_embedding_takes_pytorchs_arguments_in_their_order():
     table = nn.Embedding(3, 2, 0, None, 2.0, False, True)
     assert table.padding_idx == 0 and table(np.array([0])).tolist() == [[0.0, 0.0]]
     assert nn.Embedding(3, 2, max_norm=None, sparse=False, dtype="float64").weight.dtype == np.float64
+
+
+def test_a_layer_is_called_with_other_weights():
+    """As adapters of low rank do it, which subclass the layer."""
+
+    class Table(nn.Embedding):
+        def forward(self, x):
+            return F.embedding(x, self.weight.T, self.padding_idx, self.max_norm, self.norm_type, self.scale_grad_by_freq, self.sparse)
+
+    class Kernel(nn.Conv1d):
+        def forward(self, x):
+            return self._conv_forward(x, self.weight * 2, None)
+
+    table, kernel, x = Table(3, 2), Kernel(2, 4, 3, padding=1, padding_mode="reflect"), tc.randn(1, 2, 5)
+    assert tc.equal(table(tc.tensor([1])), table.weight[:, 1][None])
+    np.testing.assert_allclose(kernel(x).detach(), 2 * (nn.Conv1d.forward(kernel, x) - kernel.bias[:, None]).detach(), rtol=1e-5, atol=1e-6)
+    with pytest.raises(ValueError, match=r"embedding\(max_norm=1\.0\) is not possible"):
+        F.embedding(tc.tensor([1]), table.weight, max_norm=1.0)
 
 
 @pytest.mark.parametrize("value", ["abc", np.array(["a", "b", "c"]), np.array([1, 2, 3], dtype=object)])

@@ -7,7 +7,22 @@ from .. import _core
 __all__ = ["embedding", "global_max_pool1d", "one_hot"]
 
 
-def embedding(input, weight, padding_idx: int | None = None):
+def refuse_rescaling(name: str, max_norm: float | None, scale_grad_by_freq: bool) -> None:
+    """Raises ValueError unless both are PyTorch's defaults."""
+    if max_norm is not None or scale_grad_by_freq:
+        given = "scale_grad_by_freq=True" if max_norm is None else f"max_norm={max_norm}"
+        raise ValueError(f"{name}({given}) is not possible: rows and gradients are not rescaled here; change weight or weight.grad")
+
+
+def embedding(
+    input,
+    weight,
+    padding_idx: int | None = None,
+    max_norm: None = None,
+    norm_type: float = 2.0,
+    scale_grad_by_freq: bool = False,
+    sparse: bool = False,
+):
     """Rows of a table.
 
     Parameters
@@ -16,6 +31,10 @@ def embedding(input, weight, padding_idx: int | None = None):
     weight : array_like, shape (num_embeddings, embedding_dim)
     padding_idx : int, optional
         A row that gets no gradient.
+    max_norm, norm_type, scale_grad_by_freq : optional
+        Only PyTorch's defaults: rows and gradients are not rescaled.
+    sparse : bool
+        Accepted; gradients are dense.
 
     Returns
     -------
@@ -33,6 +52,7 @@ def embedding(input, weight, padding_idx: int | None = None):
     array([[5.],
            [5.]])
     """
+    refuse_rescaling("embedding", max_norm, scale_grad_by_freq)
     return _core.embedding(input, weight, padding_idx=padding_idx)
 
 

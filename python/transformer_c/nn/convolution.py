@@ -81,11 +81,15 @@ class _Convolution(Module):
 
     def forward(self, input: Tensor) -> Tensor:
         """Maps (B, in_channels, ...), or one sample without B, to (B, out_channels, ...)."""
-        x = cast_input(input, self.weight, type(self).__name__)
+        return self._conv_forward(input, self.weight, self.bias)
+
+    def _conv_forward(self, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        """With other weights, for subclasses, as in PyTorch."""
+        x = cast_input(input, weight, type(self).__name__)
         zeros = self.padding_mode == "zeros"
         if not zeros:
             x = F.pad(x, self._sides(), mode=self.padding_mode)
-        return convolve(self._axes, x, self.weight, self.bias, self.stride, self.padding if zeros else 0, self.dilation, self.groups)
+        return convolve(self._axes, x, weight, bias, self.stride, self.padding if zeros else 0, self.dilation, self.groups)
 
     def extra_repr(self) -> str:
         text = f"{self.in_channels}, {self.out_channels}, kernel_size={self.kernel_size}, stride={self.stride}"

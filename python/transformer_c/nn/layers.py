@@ -15,6 +15,7 @@ from .._names import explained
 from .._promotion import cast_input
 from .._recording import no_grad
 from .._tensor import as_tensor, empty, ones, zeros
+from ..functional.lookup import refuse_rescaling
 from . import init
 from .module import Module
 from .module_hooks import Hooked
@@ -444,9 +445,8 @@ class Embedding(Module):
         dtype=None,
     ) -> None:
         super().__init__()
-        if max_norm is not None or scale_grad_by_freq:
-            given = "scale_grad_by_freq=True" if max_norm is None else f"max_norm={max_norm}"
-            raise ValueError(f"Embedding({given}) is not possible: rows and gradients are not rescaled here; change weight or weight.grad")
+        refuse_rescaling("Embedding", max_norm, scale_grad_by_freq)
+        self.max_norm, self.norm_type, self.scale_grad_by_freq, self.sparse = max_norm, norm_type, scale_grad_by_freq, sparse
         num_embeddings, embedding_dim = all_of((count, "num_embeddings", num_embeddings), (count, "embedding_dim", embedding_dim, 0))
         if padding_idx is not None:
             padding_idx = integer("padding_idx", padding_idx)
