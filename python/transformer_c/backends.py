@@ -14,19 +14,18 @@ from __future__ import annotations
 
 import sys
 from contextlib import nullcontext
-from types import ModuleType
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from ._names import hooks
 
 
-class Backend(ModuleType):
-    """Switches without effect; a module, for ``import torch.backends.cudnn as cudnn``."""
+class Backend(SimpleNamespace):
+    """Switches without effect; imported as a module, too: ``import torch.backends.cudnn as cudnn``."""
 
     def __init__(self, name: str, **switches: Any) -> None:
-        super().__init__(f"{__name__}.{name}")
-        vars(self).update(switches)
-        sys.modules[self.__name__] = self
+        super().__init__(**switches)
+        sys.modules[f"{__name__}.{name}"] = self  # type: ignore[assignment]
 
     def is_available(self) -> bool:
         """False: nothing here uses it."""
