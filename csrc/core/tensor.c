@@ -404,7 +404,9 @@ tc_status tc_tensor_check_data(const tc_tensor *tensor, const tc_tensor *source,
     if (tensor->storage->is_cast) return tc_fail_cast(err);
     if (tensor->node) return tc_fail(err, TC_ERROR_STATE, "the data of a result cannot be replaced, only that of a leaf; use detach()");
     if (!tc_tensor_same_shape(tensor, source))
-        return tc_fail(err, TC_ERROR_VALUE, "the new data has shape %s but the tensor has %s; they must be equal",
+        return tc_fail(err, TC_ERROR_VALUE,
+                       "the new data has shape %s but the tensor has %s; they must be equal: for another shape assign a new one, "
+                       "module.weight = nn.Parameter(data)",
                        tc_tensor_text(a, source), tc_tensor_text(b, tensor));
     if (tensor->requires_grad && !tc_dtype_is_float(source->dtype))
         return tc_fail(err, TC_ERROR_TYPE, "the new data is %s but the tensor requires a gradient, which only floating tensors have",
