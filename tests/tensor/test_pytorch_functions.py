@@ -13,6 +13,8 @@ BROKEN = np.array([[1.0, np.nan], [np.inf, -np.inf]])
 SAME = {
     "mm": ((X, X.T), np.matmul),
     "bmm": ((np.stack([X, -X]), np.stack([X.T, X.T])), np.matmul),
+    "addmm": ((V, X[:, :3], X[:, :3]), lambda v, x, y: v + x @ y),
+    "baddbmm": ((V[:, None], np.stack([X, -X]), np.stack([X.T, X.T])), lambda v, x, y: v + x @ y),
     "concat": (([X, X], 1), lambda a, axis: np.concatenate(a, axis)),
     "hstack": (([X, X],), np.hstack),
     "vstack": (([V, V],), np.vstack),
@@ -57,6 +59,8 @@ def test_arrays_and_tensors_give_numpys_values(name):
 
 GRADIENTS = {
     "mm": lambda x: tc.mm(x, x.t()),
+    "addmm": lambda x: tc.addmm(x[:, 0], x, x.t(), beta=0.5, alpha=-2),
+    "baddbmm": lambda x: tc.baddbmm(x[None], x[None, :, :3], x[None, 1:].tile(1, 2, 1)[:, :3], alpha=3),
     "hstack": lambda x: tc.hstack([x, 2 * x]),
     "vstack": lambda x: tc.vstack([x[0], x]),
     "movedim": lambda x: tc.movedim(x, 0, 1) * tc.tensor(X.T),
@@ -370,6 +374,27 @@ def test_einsum_is_numpys_each_time(equation, shapes):
             continue
         np.testing.assert_allclose(tc.einsum(equation, *arrays), np.einsum(equation, *arrays), rtol=1e-12, atol=1e-12)
         assert gradcheck(lambda *x: tc.einsum(equation, *x), arrays) if 0 not in arrays[0].shape and repeat == 1 else True
+
+
+def test_products_are_added():
+    broken = tc.full((2, 2), np.nan)
+    assert tc.addmm(broken, tc.eye(2), tc.eye(2), beta=0).tolist() == [[1.0, 0.0], [0.0, 1.0]]
+    assert (
+        broken.addmm(tc.eye(2), tc.eye(2)).isnan().all() and tc.addmm(np.int64(1), np.eye(2, dtype=int), np.eye(2, dtype=int)).dtype == int
+    )
+    for call, error, message in (
+        (lambda: tc.addmm(tc.ones(3), tc.eye(2), tc.eye(2)), ValueError, "3"),
+        (lambda: tc.addmm(tc.ones(4, 2, 2), tc.eye(2), tc.eye(2)), ValueError, "4, 2, 2"),
+        (lambda: tc.addmm(tc.ones(2, dtype="float64"), tc.eye(2), tc.eye(2)), TypeError, "input is float64 but the products are float32"),
+        (
+            lambda: tc.addmm(np.arange(2), np.eye(2, dtype=int), np.eye(2, dtype=int), alpha=0.5),
+            TypeError,
+            "alpha 0.5 cannot be written to a tensor",
+        ),
+        (lambda: tc.baddbmm(tc.ones(2), tc.eye(2), tc.eye(2)), ValueError, r"shape \(2, 2\); baddbmm"),
+    ):
+        with pytest.raises(error, match=message):
+            call()
 
 
 def test_einsum_promotes_where_it_sums_nothing():

@@ -10,7 +10,7 @@ import numpy as np
 
 from .. import _core
 from .._core import Tensor
-from .._promotion import promote
+from .._promotion import is_floating, promote
 from ._calls import takes_arrays, with_tensors
 
 _LABELS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
@@ -84,6 +84,46 @@ def bmm(input: Any, mat2: Any) -> Any:
     (4, 2, 5)
     """
     return _matrices("bmm", 3, input, mat2)
+
+
+def _plus(input: Tensor, product: Tensor, beta: float, alpha: float) -> Tensor:
+    """beta * input + alpha * product, of the shape and dtype of the product; a `beta` of 0 leaves out input, NaN and all."""
+    for name, factor in (("beta", beta), ("alpha", alpha)):
+        if isinstance(factor, float) and not is_floating(product):
+            raise TypeError(f"{name} {factor} cannot be written to a tensor of {product._dtype_name}; convert the tensors with .float()")
+    product = product if alpha == 1 else _core.mul(product, alpha)
+    if input.dtype != product.dtype:
+        raise TypeError(f"input is {input._dtype_name} but the products are {product._dtype_name}; convert one with .to()")
+    input = input.expand(product.shape)
+    return product if beta == 0 else _core.add(input if beta == 1 else _core.mul(input, beta), product)
+
+
+@takes_arrays("input", "mat1", "mat2")
+def addmm(input: Any, mat1: Any, mat2: Any, *, beta: float = 1, alpha: float = 1) -> Any:
+    """``beta * input + alpha * (mat1 @ mat2)`` of two matrices; `input` broadcasts to the product.
+
+    Examples
+    --------
+    >>> import transformer_c as tc
+    >>> tc.addmm(tc.tensor([10.0, 20.0]), tc.ones(1, 3), tc.ones(3, 2))
+    tensor([[13., 23.]])
+    """
+    return _plus(input, _matrices("addmm", 2, _core.as_argument(mat1, input), mat2), beta, alpha)
+
+
+@takes_arrays("input", "batch1", "batch2")
+def baddbmm(input: Any, batch1: Any, batch2: Any, *, beta: float = 1, alpha: float = 1) -> Any:
+    """``addmm`` for arrays (B, M, K) and (B, K, N).
+
+    Examples
+    --------
+    >>> import transformer_c as tc
+    >>> bias, q, k = tc.zeros(4, 5, 5), tc.ones(4, 5, 16), tc.ones(4, 5, 16)
+    >>> scores = tc.baddbmm(bias, q, k.transpose(1, 2), alpha=0.25)
+    >>> scores.shape
+    (4, 5, 5)
+    """
+    return _plus(input, _matrices("baddbmm", 3, _core.as_argument(batch1, input), batch2), beta, alpha)
 
 
 def _labels(equation: str, shapes: tuple[tuple[int, ...], ...]) -> tuple[list[str], str]:
@@ -259,6 +299,8 @@ def _einsum(equation: str, operands: list[Tensor]) -> Tensor:
 
 
 __all__ = [
+    "addmm",
+    "baddbmm",
     "bmm",
     "einsum",
     "mm",
