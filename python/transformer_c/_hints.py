@@ -49,6 +49,7 @@ _TENSOR = {
     "untyped_storage": "t.numpy(), a view of the memory",
     "storage": "t.numpy(), a view of the memory",
     "erfc": "1 - t.erf()",
+    **dict.fromkeys(("erfinv", "erfinv_"), "tc.nn.init.trunc_normal_(t, mean, std), if the numbers are to be normal within bounds"),
     "expm1": "t.exp() - 1",
     "exp2": "2**t",
     "frac": "t - t.trunc()",

@@ -91,6 +91,10 @@ else:
         "ParameterDict": "an attribute for each nn.Parameter, or nn.ParameterList",
         "Buffer": "self.register_buffer(name, tensor)",
         **dict.fromkeys(("ZeroPad1d", "ZeroPad2d", "ConstantPad1d", "ConstantPad2d"), "functional.pad"),
+        **dict.fromkeys(("ReflectionPad1d", "ReflectionPad2d"), "functional.pad(t, padding, mode='reflect')"),
+        **dict.fromkeys(("ReplicationPad1d", "ReplicationPad2d"), "functional.pad(t, padding, mode='replicate')"),
+        "AdaptiveAvgPool2d": "t.mean((-2, -1), keepdim=True), for one number of each channel",
+        "Unfold": "t.unfold(dim, size, step), for each axis, or nn.Conv2d of patches",
         **dict.fromkeys(("Upsample", "UpsamplingNearest2d"), "t.repeat_interleave(n, dim), for a whole factor"),
     }
     __getattr__, __dir__ = hooks(__name__, {"attention_maps": "maps", "utils": ""}, instead)
