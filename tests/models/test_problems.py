@@ -181,6 +181,7 @@ def test_names_of_columns():
         ({}, [[1, 0], [0, 1], [1]], ValueError, "labels number 2 are 1 values, but number 0 are 2"),
         ({}, [["joy"], [], ["fear"]], TypeError, "scikit-learn's MultiLabelBinarizer"),
         ({}, [{"joy"}, {"fear"}, {"joy"}], TypeError, "scikit-learn's MultiLabelBinarizer"),
+        ({}, [{2, 5}, {0, 3}, {1, 2}], TypeError, "scikit-learn's MultiLabelBinarizer"),  # which were numbers to be predicted
         ({}, [[1, None], [0, 1], [0, 0]], TypeError, "labels number 0"),
         ({}, np.ones((3, 1)), ValueError, r"shape \(3, 1\); one label of each text is y\[:, 0\]"),
         ({}, np.ones((3, 0)), ValueError, r"the shape \(3, 0\)"),

@@ -64,7 +64,7 @@ def _is_number(value: Any) -> bool:
 def _is_numeric(row: Any) -> bool:
     if isinstance(row, np.ndarray) and row.dtype.kind != "O":
         return row.dtype.kind in "biuf"
-    return all(_is_number(value) or isinstance(value, (bool, np.bool_)) for value in row)
+    return not isinstance(row, (set, frozenset)) and all(_is_number(value) or isinstance(value, (bool, np.bool_)) for value in row)
 
 
 def _columns(frame: Any) -> list[str] | None:
@@ -101,7 +101,7 @@ def _table(rows: list[Any], names: list[str] | None, problem: Problem | None) ->
             )
         if len(row) != len(rows[0]):
             raise ValueError(f"labels number {i} are {len(row)} values, but number 0 are {len(rows[0])}; expected as many for each text")
-    table = np.array([np.asarray(list(row) if isinstance(row, (set, frozenset)) else row) for row in rows], np.float64)
+    table = np.array([np.asarray(row) for row in rows], np.float64)
     if table.ndim != 2 or not table.shape[1]:
         raise ValueError(f"y must have one label of each text or a column of each label, got the shape {table.shape}")
     binary = bool(((table == 0) | (table == 1)).all())
