@@ -14,7 +14,16 @@ pytest.importorskip("sentence_transformers")
 pytest.importorskip("tokenizers")
 
 TEXTS = ["abc", "z" * 18, "transformers", "a", "0123456789"]
-POOLINGS = [("cls",), ("max",), ("mean",), ("mean_sqrt_len_tokens",), ("weightedmean",), ("lasttoken",), ("cls", "max", "mean")]
+POOLINGS = [
+    ("cls",),
+    ("max",),
+    ("mean",),
+    ("mean_sqrt_len_tokens",),
+    ("weightedmean",),
+    ("lasttoken",),
+    ("cls", "max", "mean"),
+    ("lasttoken", "cls"),
+]
 
 
 @pytest.fixture(autouse=True)

@@ -131,11 +131,9 @@ def read_pooling(folder: str) -> tuple[tuple[str, ...], bool]:
 
 
 def pooling_config(poolings: tuple[str, ...], width: int, include_prompt: bool) -> dict[str, Any]:
-    """The contents of 1_Pooling/config.json, as all versions read it."""
+    """The contents of 1_Pooling/config.json, as all versions read it, or from 6 on where the order is not that of those before."""
     if tuple(name for name in POOLINGS if name in poolings) != poolings:
-        raise ValueError(
-            f"a model with the poolings {', '.join(poolings)} cannot be saved: in files each is there once, and they are joined in the order {_known()}"
-        )
+        return {"embedding_dimension": width, "pooling_mode": list(poolings), "include_prompt": include_prompt}
     modes = {row.key: row.name in poolings for row in POOLINGS.values()}
     return {"word_embedding_dimension": width, **modes, "include_prompt": include_prompt}
 
