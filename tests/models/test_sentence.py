@@ -324,6 +324,20 @@ def test_other_folders(tmp_path):
     assert np.array_equal(encoder.encode("ABC"), encoder.encode("abc", prompt="q:"))
 
 
+def test_a_folder_says_how_many_numbers_are_kept(tmp_path):
+    pytest.importorskip("tokenizers")
+    read = tc.models.SentenceEncoder.from_pretrained
+    whole = read(sentence_folder(tmp_path)).encode(["abc", "z"])
+    (tmp_path / "config_sentence_transformers.json").write_text('{"truncate_dim": 5}')
+    encoder = read(tmp_path)
+    encoder.save(tmp_path / "saved")
+    for each in (encoder, read(tmp_path / "saved")):
+        assert np.array_equal(each.encode(["abc", "z"]), whole[:, :5]) and each.encode([]).shape == (0, 5)
+        np.testing.assert_allclose(np.linalg.norm(each.encode(["abc", "z"], normalize_embeddings=True), axis=1), 1, rtol=1e-6)
+    (tmp_path / "config_sentence_transformers.json").write_text('{"truncate_dim": 50}')
+    assert np.array_equal(read(tmp_path).encode(["abc", "z"]), whole)
+
+
 def test_folders_with_dense_layers(tmp_path, model):
     pytest.importorskip("tokenizers")
     encoder = tc.models.SentenceEncoder.from_pretrained(sentence_folder(tmp_path / "source"))
@@ -377,11 +391,13 @@ WRONG = {
         ({"max_seq_length": 0}, "number of tokens"),
         ({"max_seq_length": "9"}, "number of tokens"),
         ({"do_lower_case": 1}, "true or false"),
+        ({"query_length": 8}, "query_length = 8; only None is supported"),
     ],
     "config_sentence_transformers": [
         ({"prompts": ["a"]}, "prompts"),
         ({"default_prompt_name": "x"}, "which its prompts lack"),
         ({"similarity_fn_name": "jaccard"}, "similarity_fn_name = 'jaccard'"),
+        ({"truncate_dim": 0}, "truncate_dim = 0; expected null or a number of at least 1"),
     ],
     "tokenizer": [(None, "has no tokenizer.json"), ({}, "not a tokenizer that can be read"), ({"model": 3}, "not a tokenizer")],
     "config": [({"model_type": "t5"}, "expected one of")],

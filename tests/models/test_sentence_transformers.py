@@ -56,6 +56,18 @@ def test_poolings(encoder, tmp_path, poolings, normalize):
     np.testing.assert_allclose(made.encode(TEXTS), expected, rtol=0, atol=1e-5 * max(1, np.abs(expected).max()))
 
 
+@pytest.mark.parametrize("normalize", [False, True])
+def test_the_numbers_that_are_kept(encoder, tmp_path, normalize):
+    made = tc.models.SentenceEncoder(encoder.model, encoder.tokenizer, normalize=normalize, truncate_dim=5)
+    made.save(tmp_path / "saved")
+    other = theirs(tmp_path / "saved")
+    if other.truncate_dim is None:  # of versions that do not read it
+        other.truncate_dim = 5
+    for again in (False, True):
+        expected = other.encode(TEXTS, normalize_embeddings=again)
+        np.testing.assert_allclose(made.encode(TEXTS, normalize_embeddings=again), expected, rtol=0, atol=1e-5)
+
+
 def test_dense(encoder, tmp_path):
     made = tc.models.SentenceEncoder(encoder.model, encoder.tokenizer, ("cls", "max"), True, dense=dense_layers())
     made.save(tmp_path / "saved")

@@ -88,6 +88,13 @@ def flag(path: str, values: Mapping[str, Any], name: str, default: bool) -> bool
     return default if value is None else value
 
 
+def only(path: str, values: Mapping[str, Any], supported: Mapping[str, Any]) -> None:
+    """Refuses other values in the mapping of a JSON file than null and the one that is supported, each by its name."""
+    for name, value in supported.items():
+        if values.get(name) not in (value, None):
+            raise CheckpointError(f"{path!r} has {name} = {values[name]!r:.80}; only {value!r} is supported")
+
+
 def path_of(folder: Any) -> str:
     """The path that a user gave."""
     if not isinstance(folder, (str, bytes, os.PathLike)):

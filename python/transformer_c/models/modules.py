@@ -14,7 +14,7 @@ from .._core import Tensor, set_data
 from .._tensor import as_tensor
 from ..checkpoint import CheckpointError
 from ..nn.fusion import activated
-from .folder import has, mapping, naming, read_json, read_weights
+from .folder import has, mapping, naming, only, read_json, read_weights
 from .layers import ACTIVATIONS
 
 _PARTS = ("Transformer", "Pooling", "Dense", "Normalize")
@@ -71,9 +71,7 @@ def read_dense(folder: str, mmap: bool = True) -> Dense:
     said = values.get("activation_function", "torch.nn.modules.activation.Tanh")
     if not isinstance(said, str) or said not in _CLASSES:
         raise CheckpointError(f"{path!r} has activation_function = {said!r:.80}; supported are {', '.join(_CLASSES)}")
-    for name, only in (("module_input_name", "sentence_embedding"), ("module_output_name", "sentence_embedding"), ("use_residual", False)):
-        if values.get(name, only) not in (only, None):
-            raise CheckpointError(f"{path!r} has {name} = {values[name]!r:.80}; only {only!r} is supported")
+    only(path, values, {"module_input_name": "sentence_embedding", "module_output_name": "sentence_embedding", "use_residual": False})
     with naming(folder):
         state = read_weights(folder, mmap)
         bias = values.get("bias", True)

@@ -14,7 +14,7 @@ from .._names import Explaining, explained
 from ..checkpoint import CheckpointError
 from . import contrastive
 from .fitting import OTHER_NAMES, Options
-from .folder import find, flag, mapping, write_arrays, write_json
+from .folder import find, flag, mapping, only, write_arrays, write_json
 from .layers import TextEncoder
 from .loading import load, save
 from .modules import Dense, read_dense, read_modules
@@ -35,6 +35,11 @@ from .texts import (
 )
 from .tokenizing import Tokenizer, longest, sentence_config
 
+# Of sentence_bert_config.json, besides the greatest length: the only values with which the states of all tokens are pooled, and no others.
+_OF_ENCODERS: dict[str, Any] = {
+    "transformer_task": "feature-extraction", "module_output_name": "token_embeddings", "processing_kwargs": {}, "query_length": None,
+    "document_length": None, "query_expansion": None,
+}  # fmt: skip
 SIMILARITIES = ("cosine", "dot", "euclidean", "manhattan")
 
 
@@ -65,10 +70,12 @@ class SentenceEncoder(Explaining):
         Whether texts are made lower-case before the tokenizer.
     dense : sequence of Dense
         Layers for the pooled vectors, before they are normalised. They stay on the CPU.
+    truncate_dim : int, optional
+        How many numbers of a vector are kept, the first ones, after it has been normalised.
 
     Attributes
     ----------
-    model, tokenizer, pooling, normalize, prompts, default_prompt, include_prompt, similarity_function, lowercase, dense
+    model, tokenizer, pooling, normalize, prompts, default_prompt, include_prompt, similarity_function, lowercase, dense, truncate_dim
         As above. ``encoder.model.to("cuda")`` moves the model.
     history : list of dict
         The ``loss`` of each epoch of the last ``fit``.
@@ -118,6 +125,7 @@ class SentenceEncoder(Explaining):
         similarity_function: str = "cosine",
         lowercase: bool = False,
         dense: Sequence[Dense] = (),
+        truncate_dim: int | None = None,
     ) -> None:
         made_of("SentenceEncoder", model, tokenizer, TextEncoder, "tc.models.load")
         self.model, self.tokenizer, self.default_prompt, self.similarity_function = model, tokenizer, default_prompt, similarity_function
@@ -133,7 +141,8 @@ class SentenceEncoder(Explaining):
             if layer.linear.in_features != width:
                 raise ValueError(f"a layer of dense takes vectors of {layer.linear.in_features} numbers, but it is given {width}")
             width = layer.linear.out_features
-        self._width = width
+        self.truncate_dim = None if truncate_dim is None else count("truncate_dim", truncate_dim)
+        self._width = min(width, self.truncate_dim or width)
         self.history: list[dict[str, float]] = []
 
     @classmethod
@@ -184,12 +193,14 @@ class SentenceEncoder(Explaining):
             found = names_of(pooling)
         if not isinstance(normalize, (bool, np.bool_, type(None))):
             raise TypeError(f"normalize must be True, False or None, got {normalize!r:.80} ({type(normalize).__name__})")
-        prompts, default, function = _read_options(path)
+        prompts, default, function, kept = _read_options(path)
         model = load(inner, dtype=dtype, mmap=mmap)
         if not isinstance(model, TextEncoder):
             raise CheckpointError(f"{path!r} has a model of {type(model).__name__}, which encodes no texts")
         limit = None if max_length is None else count("max_length", max_length)
         tokenizer, options = Tokenizer(inner, longest(inner, limit, model.longest)), sentence_config(inner)
+        if "Pooling" in places:
+            only(options, mapping(options), _OF_ENCODERS)
         try:
             return cls(
                 model,
@@ -202,6 +213,7 @@ class SentenceEncoder(Explaining):
                 similarity_function=function,
                 lowercase=flag(options, mapping(options), "do_lower_case", False),
                 dense=dense,
+                truncate_dim=kept,
             )
         except ValueError as error:  # layers of other widths
             raise CheckpointError(f"{path!r} cannot be loaded: {error}") from None
@@ -272,7 +284,10 @@ class SentenceEncoder(Explaining):
                     vectors = np.asarray(layer(vectors.astype(layer.linear.weight.dtype)))
                 for i, vector in zip(batch, vectors, strict=True):
                     finite(vector, i, self.model)
-                result[batch] = _of_length_one(vectors) if self.normalize or normalize_embeddings else vectors
+                vectors = _of_length_one(vectors) if self.normalize else vectors
+                is_one = self.normalize and vectors.shape[1] == self._width
+                kept = vectors[:, : self._width]
+                result[batch] = _of_length_one(kept) if normalize_embeddings and not is_one else kept
                 bar.update(len(batch))
         return result
 
@@ -413,6 +428,7 @@ class SentenceEncoder(Explaining):
                 "prompts": self.prompts,
                 "default_prompt_name": self.default_prompt,
                 "similarity_fn_name": self.similarity_function,
+                **({} if self.truncate_dim is None else {"truncate_dim": self.truncate_dim}),
             },
             "sentence_bert_config.json": {"do_lower_case": self.lowercase},
         }
@@ -458,8 +474,8 @@ class SentenceEncoder(Explaining):
         return np.stack([of_text(self.pooling, state[:length], skipped) for state, length in zip(states, lengths, strict=True)])
 
 
-def _read_options(folder: str) -> tuple[dict[str, str], str | None, str]:
-    """(prompts by name, the name of the default one, the similarity) of config_sentence_transformers.json."""
+def _read_options(folder: str) -> tuple[dict[str, str], str | None, str, int | None]:
+    """(prompts by name, the name of the default one, the similarity, the numbers that are kept) of config_sentence_transformers.json."""
     config = mapping(os.path.join(folder, "config_sentence_transformers.json"))
     prompts = config.get("prompts") or {}
     if not isinstance(prompts, dict) or not all(isinstance(text, str) for text in prompts.values()):
@@ -469,7 +485,10 @@ def _read_options(folder: str) -> tuple[dict[str, str], str | None, str]:
         raise CheckpointError(f"config_sentence_transformers.json has default_prompt_name = {default!r:.80}, which its prompts lack")
     if function not in SIMILARITIES:
         raise CheckpointError(f"config_sentence_transformers.json has similarity_fn_name = {function!r:.80}; there are {SIMILARITIES}")
-    return prompts, default, function
+    kept = config.get("truncate_dim")
+    if kept is not None and (type(kept) is not int or kept < 1):
+        raise CheckpointError(f"config_sentence_transformers.json has truncate_dim = {kept!r:.80}; expected null or a number of at least 1")
+    return prompts, default, function, kept
 
 
 def _checked_prompts(prompts: Any, default: Any) -> dict[str, str]:
