@@ -85,6 +85,11 @@ def test_folders_that_are_refused(folder):
         ("config_sentence_transformers", {"activation_fn": "os.system"}, r"activation_fn = 'os\.system'; supported are torch"),
         ("config_sentence_transformers", {"activation_fn": "torch.nn.modules.activation.Tanh"}, "supported are"),
         ("config_sentence_transformers", {"default_prompt_name": "q"}, "prompts of pairs"),
+        (
+            "sentence_bert_config",
+            {"processing_kwargs": {"text": {"truncation": "only_second"}}},
+            "processing_kwargs = .* only {} is supported",
+        ),
         ("config", {**config, "sbert_ce_default_activation_function": 3}, "sbert_ce_default_activation_function = 3"),
         ("modules", [{"type": "a.Transformer", "path": ""}, {"type": "a.Pooling", "path": "p"}], "SentenceEncoder reads them"),
         ("config", {**config, "model_type": "t5"}, "expected one of"),
