@@ -49,9 +49,10 @@ def gradcheck(
     asked = [isinstance(i, Tensor) and i.requires_grad for i in given]
     prepared = []
     for value, wanted in zip(given, asked, strict=True):
-        array = np.asarray(value.detach().numpy() if isinstance(value, Tensor) else value)
+        array = _array(value) if isinstance(value, Tensor) else np.asarray(value)
         differentiate = array.dtype.kind == "f" and (wanted or not any(asked))
-        prepared.append(tensor(array.astype(np.float64), requires_grad=True) if differentiate else value)
+        device = value.device if isinstance(value, Tensor) else None
+        prepared.append(tensor(array.astype(np.float64), device=device, requires_grad=True) if differentiate else value)
     wanted = [i for i, p in enumerate(prepared) if isinstance(p, Tensor) and p.requires_grad]
     if not wanted:
         raise ValueError("gradcheck needs at least one floating input")
@@ -62,6 +63,10 @@ def gradcheck(
             raise
         return False
     return True
+
+
+def _array(x: Tensor) -> np.ndarray:
+    return x.detach().cpu().numpy()
 
 
 def _outputs(f: Callable[..., Any], inputs: Sequence[Any]) -> list[Tensor]:
@@ -83,17 +88,17 @@ def _check(f, inputs, wanted, eps, atol, rtol) -> None:
             output = _outputs(f, inputs)[k]
             if not output.requires_grad:
                 raise GradcheckError(f"output {k} recorded nothing")
-            output.backward(gradient=tensor(direction.reshape(shape)))
+            output.backward(gradient=tensor(direction.reshape(shape), device=output.device))
             for i in wanted:
                 grad = inputs[i].grad
-                analytic = np.zeros(inputs[i].shape) if grad is None else np.asarray(grad)
+                analytic = np.zeros(inputs[i].shape) if grad is None else _array(grad)
                 expected = (numerical[i] @ direction).reshape(inputs[i].shape)
                 _compare(analytic, expected, i, k, atol, rtol)
 
 
 def _numerical(f, inputs, i: int, k: int, eps: float) -> np.ndarray:
     """Rows: elements of input i; columns: elements of output k."""
-    base = np.array(inputs[i].detach().numpy())
+    base = _array(inputs[i])
     rows = []
     with no_grad():
         for index in np.ndindex(*base.shape):
@@ -101,8 +106,8 @@ def _numerical(f, inputs, i: int, k: int, eps: float) -> np.ndarray:
             for sign in (1, -1):
                 moved = base.copy()
                 moved[index] += sign * eps
-                changed = [tensor(moved) if j == i else v for j, v in enumerate(inputs)]
-                sides.append(np.array(_outputs(f, changed)[k].numpy()).reshape(-1))
+                changed = [tensor(moved, device=v.device) if j == i else v for j, v in enumerate(inputs)]
+                sides.append(_array(_outputs(f, changed)[k]).reshape(-1).copy())
             rows.append((sides[0] - sides[1]) / (2 * eps))
     return np.array(rows).reshape(base.size, -1)
 
