@@ -49,7 +49,12 @@ def rebuild(
     cls: type[Tensor], values: np.ndarray, dtype: str, device: str, requires_grad: bool, attributes: dict[str, Any] | None
 ) -> Tensor:
     """Called when a pickled Tensor is loaded."""
-    return _restore(cls._over(Tensor(values, dtype, device), requires_grad), attributes)
+    try:
+        x = Tensor(values, dtype, device)
+    except RuntimeError as error:  # without that GPU
+        hint = "call .cpu() before pickling, or tc.save(), whose files are of no device"
+        raise RuntimeError(f"the pickle has a Tensor of {device}, which cannot be made here; {hint} ({error})") from error
+    return _restore(cls._over(x, requires_grad), attributes)
 
 
 def reduce(x: Tensor, protocol: int) -> tuple[Any, ...]:

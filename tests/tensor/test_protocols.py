@@ -135,6 +135,15 @@ def test_pickle(dtype, protocol):
         assert pickle.loads(pickle.dumps(t.detach().requires_grad_(), protocol)).requires_grad
 
 
+def test_pickle_of_a_gpu_that_is_not_here():
+    rebuild, (*before, device, requires_grad, attributes) = tc.tensor([1.0]).__reduce_ex__(4)
+    assert device == "cpu" and rebuild(*before, device, requires_grad, attributes).tolist() == [1]
+    with pytest.raises(
+        RuntimeError, match=r"the pickle has a Tensor of cuda:99, which .*; call \.cpu\(\) before pickling, or tc\.save\(\)"
+    ):
+        rebuild(*before, "cuda:99", requires_grad, attributes)
+
+
 def test_pickle_of_a_parameter():
     p = Parameter([1.0, 2.0])
     back = pickle.loads(pickle.dumps(p))
