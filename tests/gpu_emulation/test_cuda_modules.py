@@ -254,3 +254,17 @@ def test_gradcheck(emulated_gpu, rng):
     x = tc.tensor(rng.standard_normal((4, 3)), device=emulated_gpu, requires_grad=True)
     assert tc.testing.gradcheck(lambda x: tc.F.gelu(layer(x)), x)
     assert not tc.testing.gradcheck(lambda x: (x * x.detach()).sum(), x, raise_exception=False)
+
+
+def test_a_module_moves_as_a_whole(emulated_gpu):
+    """Where there is no memory for the last of its values, the others are where they were."""
+    model = tc.nn.Sequential(tc.nn.Linear(3, 2), tc.nn.Linear(2, 2))
+    model[1].weight = model[0].bias = tc.nn.Parameter(tc.zeros(2, 2))  # shared
+    model[1].register_buffer("large", tc.zeros(1).expand(tc.cuda.memory_stats(emulated_gpu)["total"]))
+    with pytest.raises(MemoryError, match="out of memory on"):
+        model.to(emulated_gpu, tc.float16)
+    assert all(value.device == "cpu" and value.dtype == tc.float32 for value in model.state_dict().values())
+    del model[1].large
+    model.to(emulated_gpu, tc.float16)
+    assert all(value.device == emulated_gpu and value.dtype == tc.float16 for value in model.state_dict().values())
+    assert model[1].weight is model[0].bias

@@ -611,11 +611,16 @@ class Module:
         kind = None if dtype is None else tensor([0.0]).to(dtype).dtype
         if kind is not None and kind.kind not in "fV":
             raise TypeError(f"a module has floating parameters and buffers, which to() casts to a floating dtype, not to {kind.name}")
+        moved = []
         for module in self.modules():
-            for registry in (module._parameters, module._buffers):
-                for value in registry.values():
-                    if value is not None:
-                        _convert_in_place(value, dtype, device)
+            for value in (*module._parameters.values(), *module._buffers.values()):
+                changed = None if value is None else _converted(value, dtype, device)
+                if changed is not None and changed.device != value.device:
+                    moved.append((value, changed))  # all of them, or none where the memory ends
+                elif changed is not None and changed.dtype != value.dtype:
+                    _core.set_data(value, changed)  # one by one: both are in the same memory
+        for value, changed in moved:
+            _core.set_data(value, changed)
         return self
 
     def float(self: M) -> M:
@@ -722,15 +727,12 @@ def _loadable(key: str, value: Any) -> Tensor:
         raise type(error)(f"the value of {key!r} in the state dict cannot be loaded: {error}") from None
 
 
-def _convert_in_place(value: Tensor, dtype: Any, device: Any) -> None:
-    """Casts (floating values only) and moves the contents of `value`, keeping the object."""
+def _converted(value: Tensor, dtype: Any, device: Any) -> Tensor:
+    """The contents of `value`, cast (floating values only) and moved; in the same memory where neither changes anything."""
     changed = value.detach()
     if dtype is not None and value.dtype.kind in "fV":
         changed = changed.to(dtype)
-    if device is not None:
-        changed = changed.to(device)
-    if changed.dtype != value.dtype or changed.device != value.device:
-        _core.set_data(value, changed)
+    return changed if device is None else changed.to(device)
 
 
 __all__ = ["IncompatibleKeys", "Module"]
