@@ -66,11 +66,11 @@ def public_names(module: types.ModuleType) -> list[str]:
 
 
 def public_modules() -> dict[str, types.ModuleType]:
-    """Each public module by its first name ("tc.nn"): the package, the modules among its names and among theirs, but no objects that are used as one."""
+    """Each public module by its first name ("tc.nn"): the package, the modules among its names and among theirs."""
     found: dict[str, types.ModuleType] = {}
 
     def visit(name: str, module: types.ModuleType) -> None:
-        if type(module) is not types.ModuleType or not module.__name__.startswith("transformer_c") or module in found.values():
+        if not module.__name__.startswith("transformer_c") or module in found.values():
             return
         found[name] = module
         inner = [n for n in public_names(module) if isinstance(getattr(module, n), types.ModuleType)]
