@@ -293,7 +293,7 @@ def test_clip_keeps_small_gradients_and_reports_nan():
     p.grad = tc.tensor(np.array([np.nan, 4.0], np.float32))
     with pytest.raises(RuntimeError, match="nan"):
         tc.optim.clip_grad_norm_([p], 1.0, error_if_nonfinite=True)
-    assert np.isnan(float(tc.optim.clip_grad_norm_([p], 1.0)))
+    assert np.isnan(float(tc.optim.clip_grad_norm_([p], 1.0))) and tc.isnan(p.grad).all()
     p.grad = tc.tensor([np.inf, 4.0])
     with pytest.raises(RuntimeError, match="inf"):
         tc.optim.clip_grad_norm_([p], 1.0, error_if_nonfinite=True)
@@ -308,6 +308,26 @@ def test_the_largest_gradient_of_several_dtypes_is_nan_when_one_is():
         p, q = tc.nn.Parameter([1.0]), tc.nn.Parameter(np.ones(1))
         p.grad, q.grad = tc.ones(1), tc.full((1,), np.nan, dtype="float64")
         assert np.isnan(float(tc.optim.clip_grad_norm_([p, q][order], 1.0, norm_type=np.inf)))
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_gradients_in_halves_are_clipped(dtype):
+    p = tc.nn.Parameter(tc.zeros(2, dtype=dtype))
+    p.grad = held = tc.tensor([-3.0, 4.0], dtype=dtype)
+    assert float(tc.optim.clip_grad_norm_([p], 2.5)) == 5.0 and held.tolist() == [-1.5, 2.0]
+    tc.optim.clip_grad_value_([p], 1.75)
+    assert p.grad is held and held.tolist() == [-1.5, 1.75]
+
+
+def test_what_a_step_or_clipping_writes_to_was_saved():
+    p = tc.nn.Parameter([3.0, 4.0])
+    optimizer = tc.optim.SGD([p], lr=1.0)
+    (p * p).sum().backward()
+    for write, saved in ((optimizer.step, p), (lambda: tc.optim.clip_grad_norm_([p], 1.0), p.grad)):
+        y = (p * saved).sum()
+        write()
+        with pytest.raises(RuntimeError, match="written in place after it was saved"):
+            y.backward()
 
 
 def test_clip_grad_value():
