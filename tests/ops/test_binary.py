@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from tolerance import assert_close
-from transformer_c import Tensor, _core
+from transformer_c import Tensor, _core, as_tensor
 from transformer_c.testing import reference
 
 VALUES = {"add": np.add, "sub": np.subtract, "mul": np.multiply, "div": np.divide, "pow": np.power, "maximum": np.maximum, "minimum": np.minimum,
@@ -143,6 +143,33 @@ def test_strides(isa, rng):
         np.testing.assert_array_equal(_core.mul(x, np.ascontiguousarray(y)), x * y)
     np.testing.assert_array_equal(_core.sub(a.T, b.reshape(50, 60)), a.T - b.reshape(50, 60))
     np.testing.assert_array_equal(_core.add(np.broadcast_to(a[0], (9, 50)), a[:9]), a[0] + a[:9])
+
+
+LAYOUTS = {  # of whole numbers, (4, n)
+    "dense": lambda x: x,
+    "rows with gaps": lambda x: np.pad(x, ((0, 0), (1, 2)))[:, 1:-2],
+    "every other row": lambda x: np.repeat(x, 2, 0)[::2],
+    "every other column": lambda x: np.repeat(x, 2, 1)[:, ::2],
+    "backwards": lambda x: x[:, ::-1].copy()[:, ::-1],
+    "transposed": lambda x: x.T.copy().T,
+    "one row": lambda x: np.broadcast_to(x[:1], x.shape),
+    "one column": lambda x: np.broadcast_to(x[:, :1], x.shape),
+    "windows": lambda x: np.lib.stride_tricks.sliding_window_view(np.append(x[0], x[1, :3]), x.shape[1]),
+    "int32": lambda x: x.astype(np.int32),
+    "halves with gaps": lambda x: np.pad(x.astype(np.float16), ((0, 0), (1, 2)))[:, 1:-2],
+}
+
+
+@pytest.mark.parametrize("n", [5, 31, 32, 33, 511, 513, 1100, 8193])  # around a long run, a chunk and a block
+def test_operands_of_all_layouts_together(n, isa, rng):
+    for a in LAYOUTS:
+        for b in LAYOUTS:
+            x, y = (LAYOUTS[layout](rng.integers(-9, 9, (4, n)).astype(np.float32)) for layout in (a, b))
+            np.testing.assert_array_equal(_core.add(Tensor(x) if n % 2 else x, y), x.astype(np.float32) + y, err_msg=f"{a}, {b}")
+            out = LAYOUTS[a](np.zeros((4, n), np.float32))
+            if out.flags.writeable and out.dtype == np.float32:
+                as_tensor(out).__iadd__(as_tensor(y))
+                np.testing.assert_array_equal(out, y.astype(np.float32), err_msg=f"{b}, into {a}")
 
 
 def test_same_bits_for_any_threads(threads, rng):

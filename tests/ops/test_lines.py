@@ -116,6 +116,14 @@ def test_gradients(isa, dtype, rng):
         t.scatter(0, PLACES, s, reduce="multiply").sum().backward()
 
 
+def test_places_of_neighbouring_lines_are_visited_once(threads, rng):
+    """Where several threads share the lines of an inner axis."""
+    x, index = np.zeros((4, 50_001), np.float32), rng.integers(0, 4, (3, 50_001))
+    expected = np.zeros_like(x)
+    np.add.at(expected, (index, np.arange(50_001)), 1)
+    np.testing.assert_array_equal(_core.scatter(x, 0, index, np.ones(index.shape, np.float32), "add"), expected)
+
+
 def test_strides_and_threads(isa, threads, rng):
     base = rng.standard_normal((60, 50, 40)).astype(np.float32)
     index = rng.integers(0, 40, (50, 60, 90))

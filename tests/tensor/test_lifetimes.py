@@ -49,6 +49,100 @@ def test_a_backward_leaves_the_gradient_alone():
     assert in_use() == before
 
 
+def refused(call, *errors):
+    with pytest.raises(errors or (ValueError, IndexError, TypeError, RuntimeError)):
+        call()
+
+
+def renewed_views(w):
+    y = w * 1.0
+    v = y[0]
+    for _ in range(3):
+        y *= 2.0
+        assert v.requires_grad
+        v += 1.0
+        y[1] = v * 2.0
+    (y.sum() + v.sum()).backward()
+
+
+def hooks_and_kept_gradients(w):
+    y = w * 2.0
+    y.retain_grad()
+    handle = y.register_hook(lambda g: g * 2.0)
+    w.register_hook(lambda g: None).remove()
+    y.sum().backward(retain_graph=True)
+    handle.remove()
+    y.mul_(2.0)
+    y.sum().backward()
+
+
+def failing_backwards(w):
+    y = w * w
+    y.register_hook(lambda g: 1 / 0)
+    refused(lambda: (y.sum() + (w * 3.0).sum()).backward(), ZeroDivisionError)
+    frozen = tc.ones(3, requires_grad=True)
+    z = (frozen * 2.0).sum() + w.sum()
+    frozen.requires_grad = False
+    z.backward()
+    refused(lambda: tc.ones(2).backward())
+    refused(lambda: w.backward())
+    refused(z.backward)
+
+
+def gradients_given(w):
+    w.grad = np.ones(w.shape, np.float32)
+    w.grad = tc.ones_like(w)
+    refused(lambda: setattr(w, "grad", np.ones(3, np.float32)))
+    refused(lambda: setattr(w, "grad", w))
+    p = tc.ones(4, requires_grad=True)
+    p.grad = p.detach()[:] * 1.0
+    p.data = tc.ones(4, dtype="float64")
+    q = tc.ones(4, requires_grad=True)
+    optimizer = tc.optim.SGD([q], lr=0.1)
+    optimizer.flat_gradients()
+    (q * q).sum().backward()
+
+
+def tensors_of_numbers(w):
+    tc.tensor([[1, 2], [3, 4]]), tc.tensor(3.0), tc.as_tensor([1.0, 2.0]), tc.Tensor([1.0], requires_grad=True)
+    w.detach() + [[1.0] * 4] * 5, tc.stack([[1.0], [2.0]]), tc.cat([w, [[1.0] * 4]])
+    for bad in ("a", [1, "a"], [[1], [1, 2]], None, [2**70]):
+        refused(lambda bad=bad: tc.tensor(bad), ValueError, TypeError, OverflowError)
+        refused(lambda bad=bad: w + bad, ValueError, TypeError, OverflowError)
+
+
+GIVEN_BACK = {
+    "reading": lambda w: [w[i] for i in (0, [0, 1], np.array([1, -1]), tc.tensor([2]), w.detach() > 0, (None, ..., True), slice(1, 3))],
+    "reading nowhere": lambda w: [refused(lambda i=i: w[i]) for i in (9, [0, 9], ([0], 9), ([0], "a"), np.ones(2, bool), (0, 0, 0), 1.5)],
+    "writing": lambda w: [(w * 1.0).__setitem__(i, v) for i in (0, [0, 1], ([0, 0], [1, 1])) for v in (1.0, [2.0], np.ones(1), w[0, :1])],
+    "writing nowhere": lambda w: [refused(lambda i=i: (w * 1.0).__setitem__(i, [1.0, 2.0, 3.0])) for i in (0, 9, [0, 9], "a", ([0], 9))],
+    "questions": lambda w: (1.0 in w, list(w), w.tolist(), w.sum().item(), np.asarray(w.detach()), bool(w.detach().any()), len(w)),
+    "renewed views": renewed_views,
+    "hooks and kept gradients": hooks_and_kept_gradients,
+    "failing backwards": failing_backwards,
+    "gradients given": gradients_given,
+    "tensors of numbers": tensors_of_numbers,
+    "a gradient of several": lambda w: (w * w + w.exp() * w.sum(0) + w[1] + w.T.reshape(5, 4)).sum().backward(),
+    "a graph kept": lambda w: [y.backward(retain_graph=True) for y in [(w * w).sum()] * 3],
+    "pieces": lambda w: sum(p.sum() for p in (*w.unbind(), *w.split(2), *w.chunk(3, 1))).backward(),
+}
+
+
+@pytest.mark.parametrize("name", GIVEN_BACK)
+def test_all_memory_is_given_back(name):
+    w = tc.ones(5, 4, requires_grad=True)
+
+    def use():
+        GIVEN_BACK[name](w)
+        w.grad = None
+
+    use()
+    before = in_use()
+    for _ in range(3):
+        use()
+    assert in_use() == before
+
+
 def test_a_deep_graph_is_freed_without_a_deep_stack():
     x = y = tc.ones(1, requires_grad=True)
     for _ in range(200_000):
