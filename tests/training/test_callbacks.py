@@ -248,6 +248,7 @@ def files(folder):
         (dict(filename="{epoch}", auto_insert_metric_name=False), ["7"], "7"),
         (dict(filename="{epoch}", save_top_k=-1, every_n_epochs=3), ["epoch=2", "epoch=5"], "epoch=5"),
         (dict(every_n_train_steps=5), ["epoch=4-step=5"], "epoch=4-step=5"),
+        (dict(monitor="val_loss", filename="best"), ["best"], "best"),
     ],
 )
 def test_files_of_model_checkpoint(tmp_path, options, expected, best):
@@ -260,6 +261,16 @@ def test_files_of_model_checkpoint(tmp_path, options, expected, best):
     if best:
         Scripted.load_from_checkpoint(keep.best_model_path)
         assert keep.best_model_score == ({"min": 0.5, "max": 6.0}[keep.mode] if keep.monitor else None)
+
+
+def test_a_value_between_the_kept_ones_and_nan(tmp_path):
+    class Some(Scripted):
+        values = (math.nan, 3.0, 2.0, 2.5, math.nan, 2.25)
+
+    trainer(6, callbacks=[ModelCheckpoint(tmp_path, "{epoch}", monitor="val_loss", mode="max", save_top_k=2)]).fit(
+        Some(), batches(2), batches(1)
+    )
+    assert files(tmp_path) == ["epoch=1.safetensors", "epoch=3.safetensors"]
 
 
 def test_model_checkpoint_in_the_trainers_folder(tmp_path):
@@ -331,6 +342,7 @@ def test_a_file_of_somebody_else_deletes_nothing(tmp_path):
         (None, True, "pretrained", False),
         ("best", True, "best-v1", True),
         ("best", True, "best2", False),
+        ("best", True, "best.safetensors", False),
         ("{epoch:03d}", False, "001", True),
         ("{epoch:03d}", False, "mine", False),
         ("e{epoch}-{val/loss:.2e}.x", True, "eepoch=1-val/loss=-1.00e-05.x", True),
@@ -401,6 +413,8 @@ def test_what_model_checkpoint_refuses(tmp_path):
         (dict(patience=2), 6),
         (dict(patience=3), 8),
         (dict(patience=2, min_delta=1.2), 3),
+        (dict(patience=2, min_delta=-1.2), 3),
+        (dict(patience=0), 3),
         (dict(mode="max", patience=3), 4),
         (dict(stopping_threshold=1.5), 4),
         (dict(divergence_threshold=3.5), 6),
