@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import transformer_c as tc
 from small_runs import Small, bits, seed_everything, small_data
+from transformer_c.trainer.saving import RunFiles
 from transformer_c.trainer.steps import configured
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*there are no validation data")
@@ -245,13 +246,24 @@ def test_hooks_of_steps():
     assert log == ["before backward", "after backward", 0, "before backward", "after backward", True, 1]
 
 
-def test_logs_and_files_of_every_so_many_steps(tmp_path):
+def test_logs_and_files_of_every_so_many_steps(tmp_path, monkeypatch):
     """Where a batch takes two steps, or half a one."""
+    last = []
+    monkeypatch.setattr(RunFiles, "write_last", lambda self: last.append(self._run.step))
     for kind, every, files, rows in ((Two, 3, [4, 6, 10], 3), (Accumulating, 2, [2], 1)):
         keep = tc.callbacks.ModelCheckpoint(tmp_path / kind.__name__, "{step}", save_top_k=-1, every_n_train_steps=every)
         logger = tc.loggers.CSVLogger(tmp_path, name=None, version=kind.__name__)
-        run = trainer(callbacks=[keep, tc.callbacks.LearningRateMonitor("step")], logger=logger, log_every_n_steps=every)
+        monitor = tc.callbacks.LearningRateMonitor("step")
+        run = trainer(
+            callbacks=[keep, monitor],
+            logger=logger,
+            log_every_n_steps=every,
+            checkpoint_dir=tmp_path / "last",
+            checkpoint_every_n_steps=every,
+        )
+        last.clear()
         run.fit(made(kind), BATCHES)
+        assert last == [*files, run.global_step]  # and after the epoch
         assert sorted(keep.best_k_models) == sorted(str(tmp_path / kind.__name__ / f"step={step}.safetensors") for step in files)
         assert (tmp_path / kind.__name__ / "metrics.csv").read_text().count("\n") == 2 + rows
 
