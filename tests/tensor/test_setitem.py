@@ -63,6 +63,20 @@ def test_leading_axes_of_length_one_are_dropped():
     assert v.grad.shape == (1, 1, 3) and v.grad.numpy().all()
 
 
+def test_a_number_that_does_not_fit_is_not_written():
+    x = tc.tensor([1, 2], dtype="uint8")
+    for write in (
+        lambda: x.__setitem__(0, 300),
+        lambda: x.__setitem__([0, 1], -1),
+        lambda: x.fill_(256),
+        lambda: x[1:].copy_(np.float32(1e9)),
+    ):
+        with pytest.raises(ValueError, match="does not fit uint8, whose numbers are 0 to 255"):
+            write()
+    x[0] = np.array([300])  # an array is cast as NumPy casts it
+    assert x.tolist() == [44, 2]
+
+
 def test_overlapping_memory_is_read_first():
     a = np.arange(6.0)
     x = tc.as_tensor(a)
@@ -121,6 +135,11 @@ def parts_written_in_place(library):
     zeros[0] += 1
     zeros[0, 1:] += a[1:] * y[0]
     zeros[:, 0] -= a[0]
+    whole = y * 1
+    loose = whole.detach()
+    whole[0] = a[0] * 3
+    loose[1] *= a[1]  # which the history of the whole does not know
+    (loose.sum() + whole.sum()).backward(retain_graph=True)
     (zeros * zeros).sum().backward(retain_graph=True)
     (y * y).sum().backward()
     return y.tolist(), zeros.tolist(), a.grad.tolist()
