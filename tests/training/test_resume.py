@@ -718,6 +718,16 @@ def test_another_monitor_is_refused(tmp_path):
     run(tmp_path, epochs=2)
     with pytest.raises(ValueError, match="by monitor='val_loss' and mode='min', not 'train_loss' and 'min'"):
         run(tmp_path, monitor="train_loss")
+    with pytest.raises(ValueError, match="by monitor='val_loss' and mode='min', not 'val_loss' and 'max'"):
+        run(tmp_path, mode="max")
+
+
+def test_a_run_goes_on_with_more_data_from_the_end_of_an_epoch(tmp_path):
+    train, val = small_data()
+    for epochs, data in ((1, list(train)), (2, [*train, *train])):
+        started = tc.Trainer(epochs, progress=False, checkpoint_dir=tmp_path)
+        started.fit(Small(), data, val, resume="last")
+    assert started.global_step == 3 * len(list(train))
 
 
 def test_weights_alone_are_no_run(tmp_path):

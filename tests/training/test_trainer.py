@@ -1157,6 +1157,42 @@ def test_a_metric_of_training_and_tests():
         assert run.validate(model, batches(2), verbose=False) == [{"val_acc": 0}]
 
 
+def test_a_metric_begins_anew_in_each_epoch():
+    class Alternating(Shared):
+        def training_step(self, batch, batch_idx):
+            return self.step(batch, self.acc, "train_acc", self.trainer.current_epoch % 2)
+
+    run = trainer(3)
+    run.fit(Alternating(), batches(2, 2), batches(1))
+    assert run.history["train_acc"] == [0, 1, 0]
+
+
+def test_weights_of_values_that_are_logged():
+    """The mean of nothing is NaN; a batch without axes counts once."""
+
+    class Numbers(Small):
+        def training_step(self, batch, batch_idx):
+            self.log("nothing", 5.0, batch_size=0)
+            self.log("y", batch)
+            return self.net(tc.ones(1, 3)).mean()
+
+    run = trainer(limit_train_batches=9)
+    run.fit(Numbers(), [np.array(1.0, np.float32), np.array(4.0, np.float32)])
+    assert np.isnan(run.history["nothing"]).all() and run.history["y"] == [2.5] and run.num_training_batches == 2
+
+
+def test_what_is_logged_at_the_end_counts_for_the_last_loader():
+    class Ending(Small):
+        def validation_step(self, batch, batch_idx, dataloader_idx):
+            self.log("y", batch[1].mean())
+
+        def on_validation_epoch_end(self):
+            self.log("end", 7.0)
+
+    loaders = [tc.data.DataLoader(tc.data.TensorDataset(*batch)) for batch in batches(1, 1)]
+    assert trainer().validate(Ending(), loaders, verbose=False) == [{"y": 0.0}, {"y": 1.0, "end": 7.0}]
+
+
 def test_no_class_reaches_into_another():
     """What trainer and loop share is their Run."""
     folder = Path(tc.trainer.__file__).parent
