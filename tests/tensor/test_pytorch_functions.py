@@ -182,6 +182,18 @@ def test_an_interpolation_begins_at_the_nearer_end(weight, rng):
         np.testing.assert_array_equal(tc.tensor(start).lerp(tc.tensor(end), given), expected)
 
 
+def test_bounds_and_replacements_at_their_limits():
+    x, low = tc.tensor([0.0, 5.0, 7.0]), tc.tensor([3.0, 3.0, 9.0], requires_grad=True)
+    assert x.clamp_(min=low) is x
+    x.sum().backward()
+    assert x.tolist() == [3.0, 5.0, 9.0] and low.grad.tolist() == [1.0, 0.0, 1.0]
+    low.grad = None
+    tc.clamp(tc.zeros(3), low, 4.0).sum().backward()  # where the lower bound is the larger one, the result is the other
+    assert low.grad.tolist() == [1.0, 1.0, 0.0]
+    broken = tc.tensor([np.nan, np.inf, -np.inf])
+    assert broken.nan_to_num(None, 0.0, 0.0).tolist() == [0.0, 0.0, 0.0]
+
+
 def test_a_factor_of_zero_keeps_what_is_not_finite():
     x, inf = tc.ones(3), tc.tensor([np.inf, np.nan, 2.0])
     for found in (tc.addcmul(x, inf, x, value=0), tc.addcdiv(x, inf, x, value=0), x.add(inf, alpha=0), x.sub(inf, alpha=0)):
