@@ -90,14 +90,16 @@ def test_batches_of_other_forms():
     class Forms(Small):
         def training_step(self, batch):
             self.log("n", 1.0)
-            assert isinstance(batch["inputs"]["x"], tc.Tensor)
+            assert isinstance(batch["inputs"]["x"], tc.Tensor) and batch["mask"].dtype == "bool" and isinstance(batch["mask"], tc.Tensor)
+            assert isinstance(batch["i"], tc.Tensor) and batch["i"].dtype == "int64" and isinstance(batch["words"], np.ndarray)
             return {"loss": tc.F.mse_loss(self.net(batch["inputs"]["x"]), batch["y"])}
 
     run = trainer()
-    data = [{"note": "text", "inputs": {"x": np.ones((n, 3), np.float32)}, "y": tc.ones(n, 1)} for n in (2, 3)]
+    others = {"note": "text", "mask": np.array([True]), "i": np.arange(2), "words": np.array(["a"])}
+    data = [{**others, "inputs": {"x": np.ones((n, 3), np.float32)}, "y": tc.ones(n, 1)} for n in (2, 3)]
     run.fit(Forms(), data)
     assert run.global_step == 2
-    assert [averages.batch_size_of(b) for b in (data[1], [], 3, np.float32(1), (["a"], tc.ones(7, 2)))] == [3, 1, 1, 1, 7]
+    assert [averages.batch_size_of(b) for b in (data[1]["inputs"], [], 3, np.float32(1), (["a"], tc.ones(7, 2)))] == [3, 1, 1, 1, 7]
 
 
 def test_hooks_and_logging_in_them():

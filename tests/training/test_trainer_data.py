@@ -52,7 +52,7 @@ def made(rows=10):
 # ---- several batches per step --------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("rows", [12, 10, 9])  # whole steps; a shorter last step; a shorter last batch
+@pytest.mark.parametrize("rows", [12, 10, 9, 11])  # whole steps; a shorter last step; a shorter last batch, alone or not
 @pytest.mark.parametrize(("optimizer", "options"), [("SGD", {"lr": 0.1, "momentum": 0.9}), ("AdamW", {"lr": 0.1})])
 def test_k_batches_are_one_batch_k_times_as_large(rows, optimizer, options):
     data = tc.data.TensorDataset(*made(rows))
