@@ -196,6 +196,14 @@ def test_no_axes():
     assert x.gather(0, tc.tensor(0)).item() == 2 and x.masked_select(tc.tensor(True)).tolist() == [2]
 
 
+def test_a_repetition_is_a_copy():
+    x = tc.ones(1, 3)
+    for y in (x.repeat(1, 1), x.repeat(2, 1), x.repeat(2, 1, 2), x.tile(1), x.repeat_interleave(1, 0), x.repeat_interleave(2, 0)):
+        assert y.is_contiguous()
+        y[0] = 5.0
+    assert x.tolist() == [[1.0, 1.0, 1.0]]
+
+
 def test_a_roll_by_nothing_is_a_copy():
     x = tc.tensor(X)
     for shifts, dims in ((0, None), (4, 1), (0, 0), ((-4, 6), (1, 0)), ((), ())):
@@ -476,6 +484,12 @@ def test_index_put(rng):
         (lambda: tc.repeat_interleave(X, np.array([1, 2]), 0), ValueError, "3 of them"),
         (lambda: tc.repeat_interleave(X, 2, 0, output_size=5), ValueError, "add up to 6"),
         (lambda: tc.roll(X, (1, 2), 0), ValueError, "2 shifts but 1 dims"),
+        (lambda: tc.repeat_interleave(X, 2, 1, output_size=0), ValueError, "output_size is 0, but the repeats add up to 8"),
+        (
+            lambda: tc.repeat_interleave(X, np.ones((1, 4), int), 1),
+            ValueError,
+            r"repeats has shape \(1, 4\); expected an int, or 4 of them",
+        ),
         (lambda: tc.tile(X, 2, dims=2), TypeError, "dims is given twice"),
         (lambda: tc.tile(X, 1.5), TypeError, r"tile\(\): a number of times must be an int, got 1.5"),
         (lambda: tc.broadcast_to(X, 3, 4, size=(3, 4)), TypeError, r"size is given twice: \(3, 4\) and size=\(3, 4\)"),

@@ -32,7 +32,7 @@ SAME = {
     "trunc": ((X,), np.trunc),
     "ravel": ((X,), np.ravel),
     "unflatten": ((X, -1, (2, -1)), lambda x, dim, sizes: x.reshape(3, 2, 2)),
-    "unflatten in the middle": ((X.reshape(2, 6, 1), 1, (-1, 2)), lambda x, dim, sizes: x.reshape(2, 3, 2, 1)),
+    "unflatten in the middle": ((X.reshape(2, 6, 1), 1, (3, -1)), lambda x, dim, sizes: x.reshape(2, 3, 2, 1)),
     "broadcast_to": ((X, (2, 3, 4)), np.broadcast_to),
     "select": ((X, 1, -1), lambda x, dim, index: x[:, index]),
     "index_fill": ((X, 1, np.array([3, 0]), 7.0), lambda x, dim, index, value: np.where(np.isin(np.arange(4), index), value, x)),
@@ -187,11 +187,27 @@ def test_bounds_and_replacements_at_their_limits():
     assert x.clamp_(min=low) is x
     x.sum().backward()
     assert x.tolist() == [3.0, 5.0, 9.0] and low.grad.tolist() == [1.0, 0.0, 1.0]
-    low.grad = None
-    tc.clamp(tc.zeros(3), low, 4.0).sum().backward()  # where the lower bound is the larger one, the result is the other
-    assert low.grad.tolist() == [1.0, 1.0, 0.0]
+    for high, expected in (
+        (4.0, [1.0, 1.0, 0.0]),
+        (9.0, [1.0, 1.0, 0.0]),
+        (3.0, [0.0, 0.0, 0.0]),
+    ):  # what both bounds give is the upper one's
+        low.grad = None
+        tc.clamp(tc.zeros(3), low, high).sum().backward()
+        assert low.grad.tolist() == expected
     broken = tc.tensor([np.nan, np.inf, -np.inf])
     assert broken.nan_to_num(None, 0.0, 0.0).tolist() == [0.0, 0.0, 0.0]
+
+
+def test_what_is_close_is_so_by_the_second_number():
+    assert tc.isclose(tc.tensor([1.0, 1.11]), tc.tensor([1.11, 1.0]), rtol=0.1, atol=0.0).tolist() == [True, False]
+    assert tc.isclose(tc.tensor([100, 100]), tc.tensor([101, 120]), rtol=0.1).tolist() == [True, False]
+    assert tc.isclose(tc.tensor([100, 7]), tc.tensor([101, 7]), rtol=0, atol=0).tolist() == [False, True]
+
+
+def test_a_quotient_of_halves_is_not_rounded_up_before_it_is_cut_off():
+    quotient = tc.div(tc.tensor([1001.0, -1001.0]).half(), tc.tensor(333.75).half(), rounding_mode="trunc")
+    assert quotient.tolist() == [2.0, -2.0] and quotient.dtype == "float16"
 
 
 def test_a_factor_of_zero_keeps_what_is_not_finite():
