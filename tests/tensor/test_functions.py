@@ -196,9 +196,9 @@ def test_no_axes():
     assert x.gather(0, tc.tensor(0)).item() == 2 and x.masked_select(tc.tensor(True)).tolist() == [2]
 
 
-def test_a_repetition_is_a_copy():
+def test_a_repetition_or_a_diagonal_is_a_copy():
     x = tc.ones(1, 3)
-    for y in (x.repeat(1, 1), x.repeat(2, 1), x.repeat(2, 1, 2), x.tile(1), x.repeat_interleave(1, 0), x.repeat_interleave(2, 0)):
+    for y in (x.repeat(1, 1), x.repeat(2, 1), x.repeat(2, 1, 2), x.tile(1), x.repeat_interleave(1, 0), x.repeat_interleave(2, 0), x.diag()):
         assert y.is_contiguous()
         y[0] = 5.0
     assert x.tolist() == [[1.0, 1.0, 1.0]]
@@ -484,6 +484,7 @@ def test_index_put(rng):
         (lambda: tc.repeat_interleave(X, np.array([1, 2]), 0), ValueError, "3 of them"),
         (lambda: tc.repeat_interleave(X, 2, 0, output_size=5), ValueError, "add up to 6"),
         (lambda: tc.roll(X, (1, 2), 0), ValueError, "2 shifts but 1 dims"),
+        (lambda: tc.repeat_interleave(X, -1, 1), ValueError, "cannot repeat -1 times"),
         (lambda: tc.repeat_interleave(X, 2, 1, output_size=0), ValueError, "output_size is 0, but the repeats add up to 8"),
         (
             lambda: tc.repeat_interleave(X, np.ones((1, 4), int), 1),
