@@ -78,6 +78,18 @@ def test_what_a_logger_gets():
     assert logger.calls == [(6, {"test_loss": 0.25})] and run.logger is logger and run.loggers == [logger]
 
 
+def test_a_value_of_some_steps_is_logged_at_those():
+    class Rarely(Small):
+        def training_step(self, batch, batch_idx):
+            if batch_idx != 1:
+                self.log("y", batch[1].mean(), on_step=True, on_epoch=False)
+            return self.loss(batch)
+
+    logger = Recorder()
+    trainer(1, logger, log_every_n_steps=1).fit(Rarely(), batches(1, 1, 1))
+    assert logger.calls[2:] == [(0, {"y_step": 0.0}), (2, {"y_step": 2.0}), (2, {"epoch": 1}), "success"]
+
+
 @pytest.mark.parametrize(("error", "status"), [(KeyboardInterrupt, "interrupted"), (ValueError, "failed")])
 def test_the_end_of_a_run_that_fails(error, status):
     class Failing(Logging):
