@@ -5,6 +5,7 @@ import subprocess
 import sys
 import textwrap
 import threading
+import tracemalloc
 import weakref
 
 import numpy as np
@@ -141,6 +142,54 @@ def test_all_memory_is_given_back(name):
     for _ in range(3):
         use()
     assert in_use() == before
+
+
+ARRAYS_GIVEN_BACK = {
+    "reading": (np.array([0, 1]), lambda w, a: w[a]),
+    "reading by a mask": (np.array([True, False, True, True, False]), lambda w, a: w[a]),
+    "reading nowhere": (np.array([0, 9]), lambda w, a: refused(lambda: w[a])),
+    "reading by floats": (np.ones(2), lambda w, a: refused(lambda: w[a])),
+    "writing": (np.array([0, 1]), lambda w, a: [(w * 1.0).__setitem__(a, 1.0), (w * 1.0).__setitem__((a, a), a)]),
+    "computing": (np.ones(4, np.float32), lambda w, a: (w + a, a * w, tc.add(a, a), tc.F.linear(a, w), tc.where(a > 0, w, a))),
+    "refused": (
+        np.ones(3, np.float32),
+        lambda w, a: [refused(lambda: w + a), refused(lambda: tc.F.linear(a, w)), refused(lambda: tc.cat([a, w]))],
+    ),
+    "making": (np.ones((5, 4), np.float32), lambda w, a: [tc.tensor(a), tc.as_tensor(a), tc.Tensor(a), setattr(w, "grad", a)]),
+    "other dtypes": (np.ones(4, np.int16), lambda w, a: [tc.tensor(a), w + a, a in w.detach(), refused(lambda: setattr(w, "grad", a))]),
+}
+
+
+@pytest.mark.parametrize("name", ARRAYS_GIVEN_BACK)
+def test_arrays_are_given_back(name):
+    array, use = ARRAYS_GIVEN_BACK[name]
+    w = tc.ones(5, 4, requires_grad=True)
+    use(w, array)
+    gc.collect()
+    before = sys.getrefcount(array)
+    for _ in range(3):
+        use(w, array)
+    gc.collect()
+    assert sys.getrefcount(array) == before
+
+
+def test_arrays_made_of_lists_are_freed():
+    numbers, x = [0] * 50_000, tc.zeros(50_000)
+
+    def use():
+        tc.tensor(numbers), tc.as_tensor(numbers), x + numbers, x[numbers], tc.maximum(numbers, numbers)
+        x[numbers] = numbers
+        refused(lambda: x[:2] + numbers)
+        gc.collect()
+        return tracemalloc.get_traced_memory()[0]
+
+    tracemalloc.start()
+    try:
+        before = use()
+        use()
+        assert use() - before < 100_000
+    finally:
+        tracemalloc.stop()
 
 
 def test_a_deep_graph_is_freed_without_a_deep_stack():
