@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import transformer_c as tc
 from transformer_c.data import DistributedSampler
-from transformer_c.trainer.shares import is_shared_already
+from transformer_c.trainer.shares import SharedLoader, is_shared_already
 
 
 @pytest.mark.parametrize("length, ranks", [(0, 2), (1, 3), (7, 1), (10, 2), (10, 3), (2, 5), (101, 4)])
@@ -77,6 +77,15 @@ def test_a_trainer_names_the_epochs(form, tmp_path):
         expected.append(list(sampler))
     assert orders(2) == expected[:2] and orders(3, resume="last") == expected[2:]
     assert expected[0] != expected[1]
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 3])
+def test_the_length_of_a_share_is_that_of_the_first_rank(ranks):
+    loader = tc.data.DataLoader(range(7), batch_sampler=[[0], [1, 2], [3], [4, 5], [6]])
+    shares = [SharedLoader(loader, rank, ranks) for rank in range(ranks)]
+    assert {len(share) for share in shares} == {len(list(shares[0]))} and sum(len(list(share)) for share in shares) == 5
+    plain = [SharedLoader(tc.data.DataLoader(range(7), 2), rank, ranks) for rank in range(ranks)]
+    assert {len(share) for share in plain} == {len(list(plain[0]))}
 
 
 def test_loaders_that_are_shared_already():
