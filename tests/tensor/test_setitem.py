@@ -306,6 +306,22 @@ def test_fill_and_copy():
         x.fill_([1, 2])
 
 
+def test_new_data_has_no_past():
+    """A gradient of another dtype goes, and what was written to the new memory before does not count."""
+    p, v = tc.tensor([1.0, 2.0], requires_grad=True), tc.tensor(3.0, requires_grad=True)
+    written = tc.zeros(2)
+    written[0] = v
+    p.data = written.detach()
+    (p * 3.0).sum().backward()
+    assert p.tolist() == [3.0, 0.0] and p.grad.tolist() == [3.0, 3.0] and v.grad is None
+    p.data = p.data + 1.0
+    assert p.grad.tolist() == [3.0, 3.0]
+    p.data = p.data.double()
+    assert p.grad is None
+    (p * 3.0).sum().backward()
+    assert p.grad.dtype == "float64"
+
+
 def test_data_is_the_same_memory():
     p = tc.tensor([1.0, 2.0], requires_grad=True)
     p.data.fill_(3.0)
