@@ -216,6 +216,12 @@ def test_a_roll_by_nothing_is_a_copy():
 # ---- made anew, drawn -----------------------------------------------------------------------------------------------------------------------
 
 
+def test_numbers_in_equal_steps_are_exact_at_both_ends():
+    for n in range(1, 40):
+        x = tc.linspace(0.1, 0.7, n, dtype="float64")
+        assert x[-1].item() == (0.7 if n > 1 else 0.1) and x[0].item() == 0.1
+
+
 def test_making():
     np.testing.assert_array_equal(tc.eye(3, 5), np.eye(3, 5))
     np.testing.assert_array_equal(tc.eye(5, 3, dtype="int64"), np.eye(5, 3, dtype=int))

@@ -254,6 +254,10 @@ def test_python_numbers_fit_the_dtype():
             with pytest.raises(ValueError, match=f"does not fit {dtype}, whose numbers are "):
                 make(data, dtype=dtype)
     assert tc.tensor([255, 0], dtype="uint8").tolist() == [255, 0] and tc.tensor([-1.7, 2.0], dtype="int32").tolist() == [-1, 2]
+    assert (
+        tc.tensor([-0.9, 255.9], dtype="uint8").tolist() == [0, 255] == tc.zeros(2, dtype="uint8").copy_(tc.tensor([-0.9, 255.9])).tolist()
+    )
+    assert tc.zeros(2, dtype="uint8").fill_(-0.9).tolist() == [0, 0] and tc.zeros(1, dtype="uint8").fill_(255.9).tolist() == [255]
     assert tc.tensor([], dtype="uint8").shape == (0,) and tc.tensor(2**63 - 1, dtype="int64").item() == 2**63 - 1
     assert tc.tensor(np.array([300]), dtype="uint8").tolist() == [44]  # an array is cast as NumPy's astype casts it
 
