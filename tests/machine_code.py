@@ -2,6 +2,8 @@
 
 import re
 
+STACK = re.compile(r"\(%(rsp|rbp)")
+
 
 def parse(text):
     """{function: [(address, instruction, operands)]} of `objdump -d --no-show-raw-insn`."""
@@ -29,3 +31,23 @@ def innermost_loops(code, jump):
                 loops.append(code[begin : i + 1])
             latest = max(latest, begin)
     return loops
+
+
+class Loop:
+    """What a loop of an x86-64 processor contains."""
+
+    def __init__(self, code):
+        self.text = "\n".join(f"{name} {operands}" for _, name, operands in code)
+        fused = [(name[-2:], re.search(r"%([xyz]mm)", operands)[1]) for _, name, operands in code if name.startswith(("vfmadd", "vfnmadd"))]
+        self.kind = max(set(fused), key=fused.count) if fused else None  # ("ps", "ymm")
+        self.fused, self.length = len(fused), len(code)
+        read = [operands for _, name, operands in code if name.startswith("vbroadcasts")]
+        self.broadcasts = sum("(%rip)" not in operands and not STACK.search(operands) for operands in read)  # of operands, not of constants
+        on_stack = [(name, operands) for _, name, operands in code if name.startswith("v") and STACK.search(operands)]
+        self.spills = sum(bool(re.search(r"%[yz]mm\d+", operands)) for _, operands in on_stack)
+        self.saves = sum(operands.endswith(")") and bool(re.match(r"%[yz]mm\d+,", operands)) for _, operands in on_stack)
+
+
+def loops_of(text):
+    """The innermost loops of what `objdump -d --no-show-raw-insn` prints for an x86-64 processor."""
+    return [Loop(code) for function in parse(text).values() for code in innermost_loops(function, r"j\w+$")]

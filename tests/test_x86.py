@@ -2,14 +2,13 @@
 waits in memory. Only machine code is read; the library has no names of functions, so loops are known by what they contain."""
 
 import platform
-import re
 import shutil
 import subprocess
 from collections import Counter
 from pathlib import Path
 
 import pytest
-from machine_code import innermost_loops, parse
+from machine_code import loops_of
 from transformer_c import _core
 
 from tools.count_instructions import built_by
@@ -32,26 +31,6 @@ TILES = {
     "AVX-512, 13 x 2": ("zmm", "ps", 52, 26, 95, 3),
     "AVX-512, 8 x 2": ("zmm", "ps", 64, 32, 115, 4),
 }
-STACK = re.compile(r"\(%(rsp|rbp)")
-
-
-class Loop:
-    """What a loop contains."""
-
-    def __init__(self, code):
-        self.text = "\n".join(f"{name} {operands}" for _, name, operands in code)
-        fused = [(name[-2:], re.search(r"%([xyz]mm)", operands)[1]) for _, name, operands in code if name.startswith(("vfmadd", "vfnmadd"))]
-        self.kind = max(set(fused), key=fused.count) if fused else None  # ("ps", "ymm")
-        self.fused, self.length = len(fused), len(code)
-        read = [operands for _, name, operands in code if name.startswith("vbroadcasts")]
-        self.broadcasts = sum("(%rip)" not in operands and not STACK.search(operands) for operands in read)  # of operands, not of constants
-        on_stack = [(name, operands) for _, name, operands in code if name.startswith("v") and STACK.search(operands)]
-        self.spills = sum(bool(re.search(r"%[yz]mm\d+", operands)) for _, operands in on_stack)
-        self.saves = sum(operands.endswith(")") and bool(re.match(r"%[yz]mm\d+,", operands)) for _, operands in on_stack)
-
-
-def loops_of(text):
-    return [Loop(code) for function in parse(text).values() for code in innermost_loops(function, r"j\w+$")]
 
 
 @pytest.fixture(scope="module")
