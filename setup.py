@@ -43,7 +43,8 @@ C_FLAGS = [
 ]
 # The baseline beside other instruction sets is for processors made before 2013: half the size of -O2, and 2 to 10 % slower.
 SMALLER = ["-Os"]
-# Clang's scheduler loads the operands of several steps of a product ahead, and keeps in memory what finds no register: up to twice the time.
+# On x86-64, whose registers are few, clang's scheduler loads the operands of several steps of a product ahead, and sums wait in memory: up to
+# twice the time.
 UNSCHEDULED = ["-mllvm", "-enable-misched=false"]
 # By what the compiler defines; other processors have the baseline alone.
 ISAS = {
@@ -154,7 +155,7 @@ class BuildCore(build_ext):
                 self.tiles[name] = (beside, [*self.isas[beside], *extra])
         flags += [f"-DTC_HAVE_{name.upper()}" for name in (*self.isas, *self.tiles) if name != "baseline"]
         self.plain = [*flags, "-O1" if sanitize else "-O2", *more]
-        unscheduled = UNSCHEDULED if "__clang__" in macros and self.accepts(UNSCHEDULED) else []
+        unscheduled = UNSCHEDULED if macros >= {"__clang__", "__x86_64__"} and self.accepts(UNSCHEDULED) else []
         self.kernels = {name: [*flags, "-O1" if sanitize else "-O3", *unscheduled, *more] for name in self.isas}
         if len(self.isas) > 1 and not sanitize and self.accepts(["-Werror", *SMALLER]):
             self.kernels["baseline"] = [*flags, *SMALLER, *more]
