@@ -61,18 +61,18 @@ def sweep(shim, work, kinds, error, every, defect=None, whole_python=False, thre
 SWEEPS = {
     "saving, files": ("Saving", FILES, errno.ENOSPC, 1, 1, False, 8),
     "saving, half writes": ("Saving", WRITE, HALF, 1, 1, False, 3),
-    "saving, memory": ("Saving", MEMORY, 0, 7, 1, True, 50),
+    "saving, memory": ("Saving", MEMORY, 0, 7, 1, True, 40),
     "loading, files": ("Loading", FILES, errno.EIO, 1, 1, False, 15),
     "loading, half reads": ("Loading", READ, HALF, 1, 1, False, 10),
-    "loading, memory": ("Loading", MEMORY, 0, 61, 1, True, 50),
+    "loading, memory": ("Loading", MEMORY, 0, 61, 1, True, 35),
     "training, files": ("Training", FILES, errno.EIO, 5, 1, False, 10),
-    "training, memory": ("Training", MEMORY, 0, 499, 17, True, 30),
+    "training, memory": ("Training", MEMORY, 0, 499, 17, True, 25),
     "resuming, files": ("Resuming", FILES, errno.EIO, 5, 1, False, 10),
-    "resuming, memory": ("Resuming", MEMORY, 0, 499, 17, True, 30),
+    "resuming, memory": ("Resuming", MEMORY, 0, 499, 17, True, 25),
     "training, threads": ("TrainingAhead", THREAD, 0, 1, 1, False, 2),
     "product, threads": ("Threads", THREAD, 0, 1, 1, False, 3),
     "drawing, memory": ("Drawing", MEMORY, 0, 1, 1, True, 100),
-    "ops, memory": ("Ops", MEMORY, 0, 37, 5, True, 70),
+    "ops, memory": ("Ops", MEMORY, 0, 37, 5, True, 55),
     "ops, the system's memory": ("Ops", MEMORY, 0, 1, 1, False, 12),
 }
 
