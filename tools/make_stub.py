@@ -14,6 +14,7 @@ from transformer_c import _core, ops
 PACKAGE = Path(__file__).parents[1] / "python/transformer_c"
 CORE_HEAD = '''"""The C core. Written by tools/make_stub.py from the extension itself."""
 
+import sys
 from collections.abc import Iterator, Sequence
 from typing import Any, final
 
@@ -117,7 +118,7 @@ def signature_of(function):
 
 
 def callable_stub(name, function, result="Any", method=False):
-    signature = signature_of(function)
+    signature = signature_of(function) if name != "__del__" else None  # Python 3.14 knows one
     if signature is None:
         return f"def {name}({'self, ' if method else ''}*args: Any, **kwargs: Any) -> {result}: ..."
     parts, seen_positional_only = [], False
@@ -145,7 +146,7 @@ def callable_stub(name, function, result="Any", method=False):
 
 RESULTS = {"__len__": "_int", "__bool__": "_bool", "__int__": "_int", "__index__": "_int", "__float__": "_float", "__hash__": "_int", "__repr__": "str",
            "__iter__": "Iterator[Tensor]", "__setitem__": "None", "__delitem__": "None", "__str__": "str", "__format__": "str",
-           "__release_buffer__": "None", "__exit__": "None"}  # fmt: skip
+           "__del__": "None", "__exit__": "None"}  # fmt: skip
 INHERITED = set(dir(object)) - {
     "__eq__",
     "__ne__",
@@ -161,6 +162,12 @@ INHERITED = set(dir(object)) - {
 }
 
 
+BUFFER = """
+    if sys.version_info >= (3, 12):
+        def __buffer__(self, flags: _int, /) -> memoryview: ...
+        def __release_buffer__(self, buffer: memoryview, /) -> None: ..."""
+
+
 def class_stub(cls):
     is_open = cls.__flags__ & 1 << 10  # Py_TPFLAGS_BASETYPE
     lines = [
@@ -169,7 +176,7 @@ def class_stub(cls):
         "    " + callable_stub("__new__", cls).replace("(", "(cls, ", 1),
     ]
     for name, value in sorted(vars(cls).items()):
-        if name in INHERITED or name in ("__doc__", "__module__", "__weakref__", "__new__"):
+        if name in INHERITED or name in ("__doc__", "__module__", "__weakref__", "__new__", "__buffer__", "__release_buffer__"):
             continue
         if isinstance(value, _core.op):
             lines.append("    " + op_stub(value, name, method=True))
@@ -185,7 +192,7 @@ def class_stub(cls):
             lines.append(f"    {name}: None  # type: ignore")
         else:
             lines.append(f"    {name}: {type(value).__name__}")
-    return "\n".join(lines)
+    return "\n".join(lines) + (BUFFER if cls is _core.Tensor else "")
 
 
 def core_stub():

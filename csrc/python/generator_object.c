@@ -332,8 +332,8 @@ static PyMethodDef methods[] = {
      "normal_one_by_one($self, shape, mean, std, dtype=None, /)\n--\n\nThe same, as PyTorch draws them for what is not contiguous."},
     {"integers", integers, METH_VARARGS, "integers($self, shape, low, high, /)\n--\n\nAn int64 Tensor of integers in [low, high)."},
     {"permutation", permutation, METH_O, "permutation($self, n, /)\n--\n\nThe integers below n in random order."},
-    {"__reduce__", generator_reduce, METH_NOARGS, NULL},
-    {"__setstate__", generator_setstate, METH_O, NULL},
+    {"__reduce__", generator_reduce, METH_NOARGS, "__reduce__($self, /)\n--\n\nFor pickle and copy."},
+    {"__setstate__", generator_setstate, METH_O, "__setstate__($self, state, /)\n--\n\nFor pickle and copy."},
     {NULL, NULL, 0, NULL},
 };
 
