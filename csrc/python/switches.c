@@ -3,11 +3,11 @@
 
 #include "binding.h"
 
-void tcpy_leave_dropped(PyObject *object, PyObject *(*exit)(PyObject *, PyObject *const *, Py_ssize_t))
+void tcpy_leave_dropped(PyObject *object, PyObject *(*leave)(PyObject *, PyObject *const *, Py_ssize_t))
 {
     PyObject *error[3], *reason = PyExc_GeneratorExit; /* as of a generator that is dropped */
     PyErr_Fetch(&error[0], &error[1], &error[2]);
-    PyObject *done = exit(object, &reason, 1);
+    PyObject *done = leave(object, &reason, 1);
     if (!done) PyErr_WriteUnraisable(object);
     Py_XDECREF(done);
     PyErr_Restore(error[0], error[1], error[2]);

@@ -22,7 +22,7 @@ void tcpy_keep_first(PyObject *error[3]);
 void tcpy_insist(PyObject *function, PyObject *value, PyObject *error[3]);
 
 /* For tp_finalize, of an object that is dropped while it is on: leaves it, as an exception would. */
-void tcpy_leave_dropped(PyObject *object, PyObject *(*exit)(PyObject *, PyObject *const *, Py_ssize_t));
+void tcpy_leave_dropped(PyObject *object, PyObject *(*leave)(PyObject *, PyObject *const *, Py_ssize_t));
 /* tp_dealloc of a type that has no subclasses: tp_finalize, what tp_clear lets go of, then the object. */
 void tcpy_finalize_and_free(PyObject *object);
 

@@ -154,12 +154,12 @@ SCRIPT = """
     from on_ranks import fails
     from transformer_c import distributed as d
     import os
-    cores, os.sched_getaffinity = os.sched_getaffinity(0), lambda process: range(4) if os.environ["PMI_RANK"] == "0" else range(4, 6)
+    threads, os.sched_getaffinity = tc.get_num_threads(), lambda process: range(4) if os.environ["PMI_RANK"] == "0" else range(4, 6)
     d.init()
     rank, size = d.rank(), d.world_size()
     assert size == SIZE and 0 <= rank < SIZE
     assert d.world._cores == (2 // (size - 1) if rank else 4), "rank 0 has four cores, and the others share two, as their launcher bound them"
-    assert tc.get_num_threads() == min(d.world._cores, len(cores)), "no more than before"
+    assert tc.get_num_threads() == min(d.world._cores, threads), "no more than before"
 
     def of(rank, dtype, length):
         x = 40 * np.random.default_rng(rank).random(length)
