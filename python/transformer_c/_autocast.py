@@ -84,11 +84,9 @@ class autocast(_core.autocasting):
         return self
 
     def __call__(self, function: F) -> F:
-        half = self._half
-
         @functools.wraps(function)
         def wrapped(*args: Any, **kwargs: Any) -> Any:
-            with _core.autocasting(half):  # one for each call: see switches.h
+            with _core.autocasting(self._half):  # one for each call, as `self` is not dropped after an interrupt: switches.h
                 return function(*args, **kwargs)
 
         return wrapped  # type: ignore[return-value]

@@ -140,7 +140,7 @@ def as_tensor(data: Any, dtype: Any = None, device: str | None = None) -> Tensor
     else:
         result = _core.as_tensor(data)
         if dtype is None and result.dtype == np.float64 and not (hasattr(data, "dtype") or hasattr(data, "__array__")):
-            dtype = np.float32  # Python floats
+            dtype = np.float32  # as of Python's floats
     return result if dtype is None and device is None else _fitting(result.to(dtype=dtype, device=device), data, dtype)
 
 
