@@ -34,6 +34,7 @@ SWITCHES = {
         "with tc.autocast():\n        module(array)",
         "_core.autocast_state() == 0 and _core.call_depth() == 0 and [*map(id, module.parameters())] == weights",
     ),
+    "a function under autocast": ("halved()", "_core.autocast_state() == 0"),
     "modes and hooks of a module": (
         "with evaluating(attention), tc.nn.attention_maps(attention):\n        tc.summary(module, array)",
         "attention.training and module.training and not any(map(hooks_of, (attention, *module.modules())))",
@@ -73,6 +74,9 @@ def silent(): pass
 
 @tc.no_grad
 def quiet(): yield from range(2)
+
+@tc.autocast()
+def halved(): pass
 
 array = np.ones((2, 3), np.float32)
 module = tc.nn.Sequential(tc.nn.Linear(3, 3), tc.nn.ReLU())
