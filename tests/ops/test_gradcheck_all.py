@@ -1,10 +1,10 @@
-"""Every recorded op against central differences, in float64: once at fixed shapes, once at shapes and values that are new in every run.
+"""Every recorded op against central differences, in float64: at fixed shapes, and at ten drawn ones.
 
 The tables of the extension are read: an op that has neither a case nor a reason to have none fails `test_every_op_has_a_case`, and one
-that no case records fails `test_every_recorded_op_was_seen`. `--seed N` repeats a run of the random shapes.
+that no case records fails `test_every_recorded_op_was_seen`. `--seed N` draws other shapes and values.
 """
 
-import secrets
+import zlib
 from pathlib import Path
 
 import numpy as np
@@ -101,6 +101,11 @@ def base_and_exponent(d):
 
 def number_first(d):
     return values(lambda x: 2.0 - x / 3.0 + 1.5 * x + 2.0**x + x**3 + 1.0 / x, d.positive(*d.shape(2)))
+
+
+def softplus(d):
+    """Both signs of beta, and none close to 0, where the gradient grows as 1 / beta^2 and the differences lose it."""
+    return values(_core.softplus, *d.pair(lambda *s: d.positive(*s) * d.rng.choice([-1, 1], s)))
 
 
 def remainder(d):
@@ -294,7 +299,8 @@ CASES = {
     **{n: unary(n, apart) for n in ("abs", "sign", "relu", "floor", "ceil", "round", "trunc")},
     **{n: [with_parameter(n), binary(n, positive)] for n in ("leaky_relu", "elu")},
     **{n: unary(n, positive) for n in ("reciprocal", "sqrt", "rsqrt", "log", "log2", "log10", "log1p")},
-    **{n: binary(n, anywhere) for n in ("add", "sub", "mul", "swiglu", "geglu", "softplus")},
+    **{n: binary(n, anywhere) for n in ("add", "sub", "mul", "swiglu", "geglu")},
+    "softplus": softplus,
     "div": [binary("div", positive), number_first],
     "pow": base_and_exponent,
     "maximum": extreme("maximum"),
@@ -413,9 +419,9 @@ def test_gradients(case):
 @pytest.mark.parametrize("case", ALL.values(), ids=ALL)
 def test_gradients_at_random_shapes(case, request):
     given = request.config.getoption("--seed")
-    seed = secrets.randbits(32) if given is None else given
-    print(f"--seed {seed}")  # pytest shows it with a failure
-    for n in range(2):
+    seed = zlib.crc32(request.node.name.encode()) if given is None else given
+    for n in range(10):
+        print(f"--seed {seed}, draw {n}")  # pytest shows it with a failure
         check(case, Draw(np.random.default_rng([seed, n])))
 
 
