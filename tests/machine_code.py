@@ -1,8 +1,18 @@
-"""What a disassembler prints, for tests that read the loops of compiled kernels."""
+"""What a disassembler prints, for tests that read the loops of compiled kernels, and the flags that compiled them."""
 
+import ast
 import re
+from pathlib import Path
 
 STACK = re.compile(r"\(%(rsp|rbp)")
+
+
+def of_setup(name):
+    """A constant of setup.py."""
+    for statement in ast.parse((Path(__file__).parents[1] / "setup.py").read_text()).body:
+        if isinstance(statement, ast.Assign) and statement.targets[0].id == name:
+            return ast.literal_eval(statement.value)
+    raise LookupError(name)
 
 
 def parse(text):

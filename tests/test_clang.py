@@ -1,28 +1,19 @@
 """The inner loops of the products as clang compiles them with the flags of setup.py: no sum waits in memory. Its releases before 20 skip GCC's
 pragmas, and its scheduler loads operands so far ahead that sums find no register; either takes up to twice the time, or more."""
 
-import ast
 import platform
 import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
-from machine_code import loops_of
+from machine_code import loops_of, of_setup
 
 ROOT = Path(__file__).parents[1]
 CLANG = next(filter(None, map(shutil.which, ("clang", *(f"clang-{release}" for release in range(30, 11, -1))))), None)
 pytestmark = pytest.mark.skipif(
     platform.machine() != "x86_64" or not CLANG or not shutil.which("objdump"), reason="not an x86-64 processor, no clang, or no objdump"
 )
-
-
-def of_setup(name):
-    """A constant of setup.py."""
-    for statement in ast.parse((ROOT / "setup.py").read_text()).body:
-        if isinstance(statement, ast.Assign) and statement.targets[0].id == name:
-            return ast.literal_eval(statement.value)
-    raise LookupError(name)
 
 
 @pytest.mark.parametrize(("target", "tile"), [("avx2", (48, 24)), ("avx512", (56, 28))])

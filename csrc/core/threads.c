@@ -259,7 +259,7 @@ static void *worker_main(void *argument)
 {
     participant *me = argument;
     const int self = (int)(me - participants);
-    char name[16];
+    char name[24];
     snprintf(name, sizeof name, "tc_worker_%d", self);
 #ifdef __APPLE__
     pthread_setname_np(name);

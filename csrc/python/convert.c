@@ -334,6 +334,18 @@ static bool has_large_items(PyArrayObject *array, PyObject *object)
            (PyList_Check(object) || PyTuple_Check(object) || PyLong_Check(object));
 }
 
+/* Python's integers are int64, also on 32-bit systems, where NumPy makes 32 bits of them. */
+static PyObject *with_integers_of_64_bits(PyArrayObject *array, PyObject *object)
+{
+    if (sizeof(npy_intp) == 8 || !PyTypeNum_ISSIGNED(PyArray_TYPE(array))) return (PyObject *)array;
+    while ((PyList_Check(object) || PyTuple_Check(object)) && PySequence_Fast_GET_SIZE(object))
+        object = PySequence_Fast_GET_ITEM(object, 0);
+    if (!PyLong_Check(object)) return (PyObject *)array;
+    PyObject *wide = PyArray_Cast(array, NPY_INT64);
+    Py_DECREF(array);
+    return wide;
+}
+
 int tcpy_tensor_from_object(tc_tensor **out, PyObject *object, const char *name, bool *is_tensor)
 {
     *is_tensor = tcpy_is_tensor(object);
@@ -357,6 +369,7 @@ int tcpy_tensor_from_object(tc_tensor **out, PyObject *object, const char *name,
     if (!array && PyList_Check(object) && PyErr_ExceptionMatches(PyExc_ValueError))
         PyErr_Format(PyExc_ValueError,
                      "%s is not an array: its nested lists have different lengths; fill them up to one length (and mask the rest)", name);
+    if (array) array = with_integers_of_64_bits((PyArrayObject *)array, object);
     if (!array) return -1;
     const int result = tcpy_tensor_from_array(out, (PyArrayObject *)array, name);
     Py_DECREF(array);

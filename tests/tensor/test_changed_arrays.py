@@ -4,6 +4,7 @@ What a backward reads of an ndarray argument is copied at the call. Of a Tensor 
 its floats stay shared.
 """
 
+import ctypes
 import subprocess
 import sys
 import textwrap
@@ -28,7 +29,11 @@ def shared_by_dlpack(array):
 def exported(array):
     """A Tensor of its own memory, which an array shares: the array is changed."""
     t = tc.tensor(array)
-    array_of[id(t)] = np.from_dlpack(t)
+    shared = np.from_dlpack(t)
+    if not shared.flags.writeable:  # before NumPy 2.3
+        memory = (ctypes.c_char * shared.nbytes).from_address(shared.ctypes.data)
+        shared = np.ndarray(shared.shape, shared.dtype, memory, strides=shared.strides)
+    array_of[id(t)] = shared
     return t
 
 

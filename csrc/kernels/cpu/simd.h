@@ -13,10 +13,15 @@
 #ifndef TC_SIMD_H
 #define TC_SIMD_H
 
+#include <float.h>
 #include <math.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+
+#if defined(__FAST_MATH__) || FLT_EVAL_METHOD != 0
+#error "results would be wrong: compile without -ffast-math, and on 32-bit x86 with -msse2 -mfpmath=sse"
+#endif
 
 #define TC_PASTE4_(a, b, c, d) a##b##c##d
 #define TC_PASTE4(a, b, c, d) TC_PASTE4_(a, b, c, d)
