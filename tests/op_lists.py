@@ -276,5 +276,5 @@ def ops_without_a_line_in_the_changelog(root):
 CHECKS = [
     check
     for name, check in list(globals().items())
-    if re.match(r"(kernels|rows|ops|calls|prototypes)_(without|that)_", name) and callable(check)
+    if re.match(r"(kernels|rows|ops|calls|prototypes)_(of_functions_)?(without|that)_", name) and callable(check)
 ]

@@ -122,6 +122,10 @@ def test_a_kernel_that_is_declared_but_not_defined(copy):
     assert "undefined symbol" in done.stderr and "no file of csrc/kernels/cpu defines rms_norm_forward" in done.stderr
 
 
+def test_every_check_of_a_step_is_one_that_test_structure_runs():
+    assert {step[2] for step in (*STEPS, *STEPS_OF_FUNCTIONS)} <= set(op_lists.CHECKS)
+
+
 def test_every_step_of_the_page_is_taken_away():
     page = (ROOT / "docs/adding-an-op.md").read_text()
     rows = re.findall(r"^\| \d+ \| (.*?) \|", page, re.M)
