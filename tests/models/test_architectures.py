@@ -35,7 +35,7 @@ def close(case, found, expected, tolerance):
 
 
 def test_every_architecture_has_a_case():
-    assert set(CASES) == set(ARCHITECTURES)
+    assert set(CASES) == set(ARCHITECTURES), "tests/golden/make_models.py writes the case of an architecture to models.npz"
 
 
 @pytest.mark.parametrize("dtype", ["float64", "float32"])

@@ -1,11 +1,16 @@
 """Functions of two arguments, where and masked_fill: values, gradients back over broadcast axes, dtypes, integers, strides."""
 
+import re
+from pathlib import Path
+
 import numpy as np
+import op_lists
 import pytest
 from tolerance import assert_close
 from transformer_c import Tensor, _core, as_tensor
 from transformer_c.testing import reference
 
+ROOT = Path(__file__).parents[2]
 VALUES = {"add": np.add, "sub": np.subtract, "mul": np.multiply, "div": np.divide, "pow": np.power, "maximum": np.maximum, "minimum": np.minimum,
           "clamp_min": np.maximum, "clamp_max": np.minimum, "floor_divide": np.floor_divide, "remainder": np.remainder, "swiglu": reference.swiglu, "geglu": reference.geglu,
           "leaky_relu": reference.leaky_relu, "elu": reference.elu, "softplus": reference.softplus}  # fmt: skip
@@ -45,13 +50,9 @@ def draw(rng, shape, dtype):
 
 
 def test_every_row_is_tested():
-    import re
-    from pathlib import Path
-
-    text = (Path(__file__).parents[2] / "csrc/kernels/binary.def").read_text()
-    rows = set(re.findall(r"^TC_BINARY(?:_FLAT|_BITS)?\((\w+)[,)]", text, re.M))
-    assert rows == {*VALUES, *TRUTHS, *BITS}
-    assert set(re.findall(r"^TC_BINARY\((\w+),", text, re.M)) == set(GRADIENTS)
+    rows = re.findall(r"^TC_BINARY(?:_FLAT|_BITS)?\((\w+)[,)]", op_lists.text(ROOT, "csrc/kernels/binary.def"), re.M)
+    assert sorted(set(rows) ^ {*VALUES, *TRUTHS, *BITS}) == [], "in binary.def, or in VALUES, TRUTHS or BITS, but not in both"
+    assert sorted(set(op_lists.functions(ROOT, "binary")) ^ set(GRADIENTS)) == [], "in TC_BINARY or in GRADIENTS, but not in both"
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "bfloat16"])
