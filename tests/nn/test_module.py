@@ -534,6 +534,16 @@ def test_a_module_is_cast_to_floating_dtypes_alone():
     assert net.to("bfloat16")[0].weight.dtype == tc.bfloat16 and net.to(tc.ones(1).double())[1].bias.dtype == np.float64
 
 
+@pytest.mark.parametrize(
+    ("arguments", "gain"),
+    [(("linear",), 1), (("sigmoid",), 1), (("tanh",), 5 / 3), (("relu",), 2**0.5), (("leaky_relu", 1.0), 1), (("selu",), 0.75)],
+)
+def test_gains(arguments, gain):
+    assert tc.nn.init.calculate_gain(*arguments) == pytest.approx(gain, rel=1e-15)
+    with pytest.raises(ValueError, match="'gelu' is unknown; expected leaky_relu"):
+        tc.nn.init.calculate_gain("gelu")
+
+
 @pytest.mark.parametrize("fill", ["uniform_", "normal_", "trunc_normal_", "zeros_", "ones_", "xavier_uniform_", "kaiming_normal_"])
 def test_initial_values_of_what_is_no_tensor(fill):
     array = np.full((2, 3), 7.0)

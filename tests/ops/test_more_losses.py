@@ -330,6 +330,12 @@ def test_celu_of_a_small_alpha():
     assert tc.testing.gradcheck(lambda x: F.celu(x, 0.3), tc.tensor([-1.0, -0.1, 0.4], dtype="float64", requires_grad=True))
 
 
+def test_softmin():
+    x = np.array([[1.0, 2.0, 4.0], [0.0, 0.0, -1.0]])
+    np.testing.assert_allclose(F.softmin(x, dim=1), F.softmax(-x, 1), rtol=1e-15)
+    np.testing.assert_allclose(F.softmin(x, dim=0).sum(0), 1.0, rtol=1e-15)
+
+
 def test_halves_and_nan_of_composed_functions():
     x = np.array([-60000, -8, -1, 0, 1, 8, np.nan], np.float16)
     for function in (F.hardtanh, F.relu6, F.hardsigmoid, F.hardswish, F.selu, F.celu, F.mish, F.logsigmoid, F.softsign):
