@@ -472,6 +472,14 @@ OPTIMIZERS = {
 }
 
 
+def test_every_optimizer_has_a_row():
+    public = {name: getattr(tc.optim, name) for name in tc.optim.__all__}
+    kinds = {name for name, kind in public.items() if isinstance(kind, type) and issubclass(kind, tc.optim.Optimizer)} - {"Optimizer"}
+    assert sorted(kinds ^ set(OPTIMIZERS)) == [], "in tc.optim or in OPTIMIZERS, but not in both"
+    golden = {options["optimizer"] for options, _ in CASES.values()}
+    assert sorted(kinds - golden) == [], "PyTorch's numbers of each: tests/golden/make_golden.py, OPTIMIZERS"
+
+
 @pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "bfloat16"])
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_goes_on_from_a_state_of_pytorch(name, dtype):
@@ -713,7 +721,7 @@ def test_an_optimizer_with_a_step_of_its_own():
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
-@pytest.mark.parametrize("name", ["SGD", "Adam", "AdamW", "RMSprop"])
+@pytest.mark.parametrize("name", OPTIMIZERS)
 def test_a_state_that_was_read_before_the_first_step_is_empty(name, dtype):
     values = []
     for read in (False, True):

@@ -88,6 +88,12 @@ def pytorchs(name, kind):
     return (s.ReduceLROnPlateau(o, **PLATEAUS[name]) if name in PLATEAUS else SCHEDULES[name](s, o)), o
 
 
+def test_every_schedule_has_a_row():
+    made = {type(ours(name, "Adam")[0]).__name__ for name in NAMES}
+    apart = {"LRScheduler", "CosineWarmupScheduler"}  # the base; the tutorial's
+    assert sorted(set(tc.optim.lr_scheduler.__all__) - made - apart) == [], "a schedule has a row of SCHEDULES, or of PLATEAUS"
+
+
 @pytest.mark.parametrize("kind", ["Adam", "SGD"])
 @pytest.mark.parametrize("name", NAMES)
 def test_pytorchs_numbers(name, kind):
