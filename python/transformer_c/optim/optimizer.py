@@ -80,8 +80,6 @@ class Optimizer(Explaining):
         Options for groups that do not set them.
     """
 
-    # Names of a subclass's state Tensors, in the order of its kernel's arguments.
-    _state_names: tuple[str, ...] = ()
     # The entry of a parameter's state before which no step counts.
     _counts_from = "step"
     _instead = dict.fromkeys(("lr", "learning_rate", "get_lr", "get_last_lr"), 'optimizer.param_groups[0]["lr"]')
@@ -333,8 +331,8 @@ class Optimizer(Explaining):
             state["step"] += 1
 
     def _states_of(self, group: dict[str, Any]) -> tuple[str, ...]:
-        """The names of the state Tensors that the group's options require."""
-        return self._state_names
+        """The names of the state Tensors that the group's options require, which ``_step_group`` gets as lists."""
+        return ()
 
     def _state_of(self, p: Tensor, names: tuple[str, ...]) -> dict[str, Any]:
         """The state of a parameter, created at its first step. float16 and bfloat16 parameters get a float32 master copy."""
@@ -373,7 +371,21 @@ class Optimizer(Explaining):
         return found
 
     def _step_group(self, group, values, gradients, states, t, halves) -> None:
-        """Steps `values`; what is in `halves` in the place of another value, unless it is None, gets that value rounded."""
+        """One step of parameters of one dtype on one device: writes to `values` and `states`.
+
+        Parameters
+        ----------
+        group : dict
+            The options.
+        values, gradients : list of Tensor
+            Parameters, or for float16 and bfloat16 their float32 copies.
+        states : dict of str to list of Tensor
+            By the names of ``_states_of``; zeros before the first step.
+        t : int
+            The number of this step, from 1 on.
+        halves : list of Tensor, optional
+            The parameters whose copies are in `values`: they get the new values, rounded. None: there are none.
+        """
         raise NotImplementedError
 
     # ---- saving --------------------------------------------------------------------------------------------------------------
