@@ -15,6 +15,7 @@ from .._frames import is_array, numbers_of
 from .._nested import holds
 from .._recording import no_grad
 from ..nn import Module
+from ..nn.call import accept_array
 from .tracing import ExportError, Trace, Tracer, traced
 
 Axis = tuple[str, int]  # of an input
@@ -70,7 +71,7 @@ class Runner:
         for name, array in self.arrays.items():
             array = _resized(array, {axis: n for (i, axis), n in (lengths or {}).items() if i == name})
             array = np.array(array) if change is None else _changed(array, change)  # a forward may write to it
-            given[name] = self.module._accept_array(array, dtype, device)
+            given[name] = accept_array(array, dtype, device)
             tracer.add_input(name, given[name])
         given.update(self.options)
         args, kwargs = [], {}

@@ -14,14 +14,15 @@ from typing import Any, ClassVar, TypeVar
 import numpy as np
 
 from .. import _autocast, _core, _names
-from .._array_loss import as_loss
 from .._core import Tensor
-from .._frames import as_array, is_array, is_frame, is_numbers, numbers_of
 from .._nested import holds, map_nested
 from .._recording import drop_gradients, no_grad
-from .._tensor import as_tensor, tensor
+from .._tensor import tensor
+from .call import MAY_HOLD_ARRAYS, accept_array, as_call_argument, gpu_of, to_array, unknown_arguments, with_list_as_array
+from .html import html_tree
 from .module_hooks import Hooked, RemovableHandle, register
 from .parameter import Parameter
+from .state import fitting_values, taken_over
 
 M = TypeVar("M", bound="Module")
 
@@ -44,67 +45,6 @@ _ELSEWHERE = {
         ("num_parameters", "count_params", "get_num_params"), "sum(p.numel() for p in model.parameters()), or tc.summary(model)"
     ),
 }
-
-_OWN = __name__.partition(".")[0] + "."
-_CONTAINERS = (tuple, list, dict)
-_MAY_HOLD_ARRAYS = (np.ndarray, *_CONTAINERS)
-_GIVEN_AS_THEY_ARE = (Tensor, np.ndarray, type(None), bool, int, float, str)
-
-
-def _gpu_of(values: Any) -> Any:
-    """The device of a Tensor among the leaves that is on a GPU, or None."""
-    devices: list[Any] = []
-    map_nested(lambda value: devices.append(value.device) if isinstance(value, Tensor) and value.is_cuda else None, values)
-    return devices[0] if devices else None
-
-
-def _unknown_arguments(module: Module, given: Iterable[str]) -> str:
-    """What is said of names among `given` that forward() does not take; "" if there are none."""
-    import inspect  # only where an error is made
-
-    parameters = inspect.signature(module.forward).parameters
-    if any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
-        return ""
-    kind, lines = type(module), []
-    for name in given:
-        if name not in parameters:
-            close = kind._arguments_elsewhere.get(name)
-            if close is None or (close.isidentifier() and close not in parameters):  # the class has a forward() of its own
-                close = _names.nearest(name, parameters)
-            hint = f"did you mean {close!r}?" if close in parameters else close or f"it has {', '.join(parameters)}"
-            lines.append(f"{kind.__name__}.forward() has no option {name!r}: {hint}")
-    return "\n".join(lines)
-
-
-def _to_array(value: Any) -> Any:
-    return as_loss(_core.take_array(value.cpu() if value.is_cuda else value)) if isinstance(value, Tensor) else value
-
-
-def _array_of(numbers: list | tuple) -> np.ndarray:
-    try:
-        return np.asarray(numbers)
-    except ValueError:
-        raise ValueError("lists of different lengths make no array: pad them at their ends, and say so by lengths= or a mask") from None
-
-
-def _given(value: Any) -> Any:
-    """An argument of the outermost call: lists of numbers, and arrays and tables of other libraries, become ndarrays."""
-    if isinstance(value, _GIVEN_AS_THEY_ARE):
-        return value
-    if isinstance(value, list) or (isinstance(value, tuple) and value and isinstance(value[0], (list, tuple))):
-        return _array_of(value) if is_numbers(value, (list, tuple)) else value
-    if is_frame(value):
-        return as_array(value)
-    return numbers_of(value) if is_array(value) else value
-
-
-def _joined(module: Module, args: tuple) -> tuple:
-    """The arguments of a layer of this library, which takes no lists: a first one of ndarrays or numbers is one array. Other modules may want it as it is."""
-    first, home = args[0], type(module).forward.__module__
-    if not home.startswith(_OWN) or home == _OWN + "nn.containers":
-        return args
-    makes_array = all(isinstance(a, np.ndarray) for a in first) or is_numbers(first, (list, tuple))
-    return (_array_of(first), *args[1:]) if makes_array else args
 
 
 class Module:
@@ -305,12 +245,12 @@ class Module:
             if depth <= 0:
                 if depth < 0:
                     return _autocast.call(self, args, kwargs)
-                args = tuple(map(_given, args))
+                args = tuple(map(as_call_argument, args))
                 if args and isinstance(args[0], (list, tuple)):
-                    args = _joined(self, args)
-                kwargs = {k: _given(a) for k, a in kwargs.items()}
+                    args = with_list_as_array(self, args)
+                kwargs = {k: as_call_argument(a) for k, a in kwargs.items()}
             for value in (*args, *kwargs.values()) if kwargs else args:
-                if isinstance(value, _MAY_HOLD_ARRAYS):
+                if isinstance(value, MAY_HOLD_ARRAYS):
                     break
             else:
                 return self.forward(*args, **kwargs) if depth else _core.call_nested(self.forward, args, kwargs)
@@ -320,22 +260,22 @@ class Module:
             outermost_arrays = depth == 0 and not (holds(Tensor, args) or holds(Tensor, kwargs))
             dtype, device = self._dtype_and_device()
             if device == "cpu" and not outermost_arrays:
-                device = _gpu_of((args, kwargs)) or device
+                device = gpu_of((args, kwargs)) or device
             taken: dict[int, Any] = {}  # an array given twice becomes one Tensor, which lets self-attention save products
 
             def convert(value: Any) -> Any:
                 if id(value) not in taken:
-                    taken[id(value)] = self._accept_array(value, dtype, device)
+                    taken[id(value)] = accept_array(value, dtype, device)
                 return taken[id(value)]
 
             args, kwargs = map_nested(convert, args), map_nested(convert, kwargs)
             if not outermost_arrays:
                 return _core.call_nested(self.forward, args, kwargs)
             with no_grad():
-                return map_nested(_to_array, _core.call_nested(self.forward, args, kwargs))
+                return map_nested(to_array, _core.call_nested(self.forward, args, kwargs))
         except TypeError as error:
             own = f"{getattr(self.forward, '__qualname__', None)}() got an unexpected keyword argument"
-            unknown = _unknown_arguments(self, kwargs) if str(error).startswith(own) else ""
+            unknown = unknown_arguments(self, kwargs) if str(error).startswith(own) else ""
             if unknown:
                 raise TypeError(unknown) from None
             raise
@@ -389,16 +329,6 @@ class Module:
             if value.dtype.kind in "fV":
                 return value.dtype, value.device
         return None, "cpu"
-
-    @staticmethod
-    def _accept_array(value: Any, dtype: Any, device: str) -> Any:
-        """An ndarray as a Tensor in the module's floating dtype, on its device; anything else is returned unchanged."""
-        if not isinstance(value, np.ndarray) or value.dtype.kind not in "biufV":
-            return value  # only arrays of numbers become Tensors; a forward may take others
-        result = _core.as_argument(value)
-        if dtype is not None and value.dtype != dtype and (value.dtype.kind == "f" or value.dtype.name == "bfloat16"):
-            result = result.to(dtype)
-        return result if device == "cpu" else result.to(device)
 
     # ---- walking the tree ---------------------------------------------------------------------------------------------
 
@@ -530,39 +460,16 @@ class Module:
             raise TypeError(
                 f"a state dict is a mapping of names to arrays, got {type(state_dict).__name__}; tc.load(path) reads one from a file"
             )
-        own = {prefix + name: value.detach() for prefix, module in _all_modules(self, "") for name, value in module._own_state()}
-        missing = [key for key in own if key not in state_dict]
-        unexpected = [key for key in state_dict if key not in own]
-        values = {key: _loadable(key, state_dict[key]) for key in own if key in state_dict}
-        wrong = [f"  {key}: got {values[key].shape}, expected {own[key].shape}" for key in values if values[key].shape != own[key].shape]
-        if strict and (missing or unexpected):
-            lines = [
-                f"  {kind} keys: {', '.join(map(repr, keys))}" for kind, keys in (("missing", missing), ("unexpected", unexpected)) if keys
-            ]
-            raise RuntimeError(
-                f"the state dict does not fit {type(self).__name__} (strict=False ignores the keys):\n"
-                + "\n".join(lines + wrong + _renaming(own, state_dict))
-            )
-        if wrong:
-            raise ValueError(f"shapes in the state dict do not fit {type(self).__name__}:\n" + "\n".join(wrong))
-        report, targets = IncompatibleKeys(missing, unexpected), [own[key] for key in values]
+        places = {prefix + name: value for prefix, module in _all_modules(self, "") for name, value in module._own_state()}
+        own = {key: value.detach() for key, value in places.items()}
+        values, missing, unexpected = fitting_values(own, state_dict, type(self).__name__, strict)
         if assign:
-            floating = {key: value.dtype.kind in "fV" for key, value in own.items()}
-            taken = {k: v.detach() if (v.dtype.kind in "fV") == floating[k] else v.to(own[k].dtype) for k, v in values.items()}
-            for key, value in taken.items():  # a parameter must be writable
-                given = state_dict[key]
-                taken[key] = value.clone() if isinstance(given, np.ndarray) and not given.flags.writeable else value
-            pairs = [
-                (value, taken[prefix + name])
-                for prefix, module in _all_modules(self, "")
-                for name, value in module._own_state()
-                if prefix + name in taken
-            ]
-            _core.set_all_data([value for value, _ in pairs], [data for _, data in pairs])
-            return report
-        with no_grad():
-            _core.assign_all(targets, list(values.values()))
-        return report
+            data = taken_over(own, values, state_dict)
+            _core.set_all_data([places[key] for key in data], list(data.values()))
+        else:
+            with no_grad():
+                _core.assign_all([own[key] for key in values], list(values.values()))
+        return IncompatibleKeys(missing, unexpected)
 
     def train(self: M, mode: bool = True) -> M:
         """Turns dropout on (or off) in this module and all below it; returns self."""
@@ -670,23 +577,8 @@ class Module:
         return f"{type(self).__name__}(\n  {inner}\n)"
 
     def _repr_html_(self, name: str = "") -> str:
-        """The tree of modules with their parameters, for notebooks: each module unfolds; the outermost one is open."""
-        import html  # slow to import
-
-        total = sum(int(np.prod(p.shape)) for p in self.parameters())
-        arguments = "" if self._modules and not self.extra_repr() else f"({html.escape(self.extra_repr())})"
-        title = f"{f'({html.escape(name)}) ' if name else ''}<b>{html.escape(type(self).__name__)}</b>{arguments}: {total:,} parameters"
-        rows = "".join(
-            f"<tr><td style='text-align:left'><code>{html.escape(key)}</code></td><td>{tuple(p.shape)}</td><td>{p.dtype.name}</td>"
-            f"<td>{int(np.prod(p.shape)):,}</td></tr>"
-            for key, p in self.named_parameters(recurse=False)
-        )
-        table = f"<table><tr><th>parameter</th><th>shape</th><th>dtype</th><th>count</th></tr>{rows}</table>" if rows else ""
-        below = "".join(child._repr_html_(key) for key, child in self._places())
-        if not table and not below:
-            return f"<div style='margin-left:1em'>{title.rsplit(':', 1)[0]}</div>"
-        start = "<details style='margin-left:1em'>" if name else "<details open>"
-        return f"{start}<summary>{title}</summary>{table}{below}</details>"
+        """The tree of modules with their parameters, for notebooks."""
+        return html_tree(self, name)
 
 
 def _all_modules(module: Module, prefix: str) -> Iterator[tuple[str, Module]]:
@@ -695,36 +587,6 @@ def _all_modules(module: Module, prefix: str) -> Iterator[tuple[str, Module]]:
     for name, child in module._modules.items():
         if child is not None:
             yield from _all_modules(child, f"{prefix}{name}.")
-
-
-def _detached(value: Any) -> Any:
-    """`value` detached if it can be: np.asarray refuses another library's tensor that requires a gradient."""
-    return value.detach() if hasattr(value, "detach") and not isinstance(value, Tensor) else value
-
-
-def _renaming(own: Mapping[str, Any], state: Mapping[str, Any]) -> list[str]:
-    """A line that says what to load instead, where all keys lack a prefix or have one too many, or are those of a mapping inside."""
-    for key, value in state.items():
-        if isinstance(value, Mapping) and not own.keys().isdisjoint(value):
-            return [f"  {key!r} is a state dict: load state[{key!r}]"]
-    given = [key for key in state if isinstance(key, str)]
-    for longer, shorter, line in (
-        (given, list(own), "  all keys begin with {0!r}: load {{key.removeprefix({0!r}): value for key, value in state.items()}}"),
-        (list(own), given, "  all keys lack {0!r}: load {{{0!r} + key: value for key, value in state.items()}}"),
-    ):
-        ends = [key for key in longer if shorter and key.endswith("." + shorter[0])]
-        for prefix in {end.removesuffix(shorter[0]) for end in ends}:
-            if set(longer) == {prefix + key for key in shorter}:
-                return [line.format(prefix)]
-    return []
-
-
-def _loadable(key: str, value: Any) -> Tensor:
-    """A value of a state dict as a Tensor; the error of one that cannot become one names its key."""
-    try:
-        return as_tensor(_detached(value))
-    except (TypeError, ValueError) as error:
-        raise type(error)(f"the value of {key!r} in the state dict cannot be loaded: {error}") from None
 
 
 def _converted(value: Tensor, dtype: Any, device: Any) -> Tensor:

@@ -1,0 +1,83 @@
+"""Values of a state dict for the parameters and buffers of a module: whether they fit, and what is said where they do not."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from .._core import Tensor
+from .._tensor import as_tensor
+
+
+def fitting_values(
+    own: Mapping[str, Tensor], state: Mapping[str, Any], kind: str, strict: bool
+) -> tuple[dict[str, Tensor], list[str], list[str]]:
+    """The values of `state` for `own`, and the keys that are missing and unexpected; `kind` is the class of the module, for errors.
+
+    Raises
+    ------
+    RuntimeError
+        With `strict`, when keys are missing or unexpected.
+    ValueError
+        When a shape differs.
+    """
+    missing = [key for key in own if key not in state]
+    unexpected = [key for key in state if key not in own]
+    values = {key: _loadable(key, state[key]) for key in own if key in state}
+    wrong = [f"  {key}: got {value.shape}, expected {own[key].shape}" for key, value in values.items() if value.shape != own[key].shape]
+    if strict and (missing or unexpected):
+        lines = [
+            f"  {what} keys: {', '.join(map(repr, keys))}" for what, keys in (("missing", missing), ("unexpected", unexpected)) if keys
+        ]
+        raise RuntimeError(
+            f"the state dict does not fit {kind} (strict=False ignores the keys):\n" + "\n".join(lines + wrong + _renaming(own, state))
+        )
+    if wrong:
+        raise ValueError(f"shapes in the state dict do not fit {kind}:\n" + "\n".join(wrong))
+    return values, missing, unexpected
+
+
+def taken_over(own: Mapping[str, Tensor], values: Mapping[str, Tensor], state: Mapping[str, Any]) -> dict[str, Tensor]:
+    """`values` as new memory of `own`: in their own dtypes where both are floating or neither is; copies of arrays that cannot be written to."""
+    found = {}
+    for key, value in values.items():
+        is_floating, was_floating = (x.dtype.kind in "fV" for x in (value, own[key]))
+        data = value.detach() if is_floating == was_floating else value.to(own[key].dtype)
+        given = state[key]
+        found[key] = data.clone() if isinstance(given, np.ndarray) and not given.flags.writeable else data
+    return found
+
+
+def _detached(value: Any) -> Any:
+    """`value` detached if it can be: np.asarray refuses another library's tensor that requires a gradient."""
+    return value.detach() if hasattr(value, "detach") and not isinstance(value, Tensor) else value
+
+
+def _renaming(own: Mapping[str, Any], state: Mapping[str, Any]) -> list[str]:
+    """A line that says what to load instead, where all keys lack a prefix or have one too many, or are those of a mapping inside."""
+    for key, value in state.items():
+        if isinstance(value, Mapping) and not own.keys().isdisjoint(value):
+            return [f"  {key!r} is a state dict: load state[{key!r}]"]
+    given = [key for key in state if isinstance(key, str)]
+    for longer, shorter, line in (
+        (given, list(own), "  all keys begin with {0!r}: load {{key.removeprefix({0!r}): value for key, value in state.items()}}"),
+        (list(own), given, "  all keys lack {0!r}: load {{{0!r} + key: value for key, value in state.items()}}"),
+    ):
+        ends = [key for key in longer if shorter and key.endswith("." + shorter[0])]
+        for prefix in {end.removesuffix(shorter[0]) for end in ends}:
+            if set(longer) == {prefix + key for key in shorter}:
+                return [line.format(prefix)]
+    return []
+
+
+def _loadable(key: str, value: Any) -> Tensor:
+    """A value of a state dict as a Tensor; the error of one that cannot become one names its key."""
+    try:
+        return as_tensor(_detached(value))
+    except (TypeError, ValueError) as error:
+        raise type(error)(f"the value of {key!r} in the state dict cannot be loaded: {error}") from None
+
+
+__all__ = ["fitting_values", "taken_over"]
