@@ -113,6 +113,58 @@ class Explaining:
         raise MissingName(f"{kind.__name__!r} object has no attribute {name!r}", advice, name, self)
 
 
+class _Arguments:
+    """The names of a function's arguments, and of others that it does not take; see ``explained``."""
+
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        hints: Mapping[str, str],
+        same: Mapping[str, str],
+        others: Collection[str],
+        harmless: Mapping[str, tuple[Any, ...]],
+    ) -> None:
+        code = function.__code__
+        self.own = [name for name in code.co_varnames[: code.co_argcount + code.co_kwonlyargcount] if name not in ("self", "cls")]
+        self.taken = frozenset((*self.own, *others))
+        self._function, self._is_method = function, code.co_varnames[:1] in (("self",), ("cls",))
+        self._hints, self._same, self._others, self._harmless = hints, same, others, harmless
+
+    def translated(self, arguments: tuple[Any, ...], options: dict[str, Any]) -> dict[str, Any]:
+        """`options` by the function's own names; TypeError for those that it does not know."""
+        shown, unknown = self._shown(arguments), []
+        for name in list(options):
+            if name in self._same:
+                own = self._same[name]
+                if own in options:
+                    raise TypeError(f"{shown}() got {name!r} and {own!r}, which are two names of one argument")
+                options[own] = options.pop(name)
+            elif self._is_harmless(name, options[name]):
+                del options[name]
+            elif name not in self.taken:
+                unknown.append(f"{shown}() has no option {name!r}: {self._advice(name)}")
+        if len(unknown) > 1:
+            raise TypeError(f"{len(unknown)} arguments are wrong:\n" + "\n".join(f"  {line}" for line in unknown))
+        if unknown:
+            raise TypeError(unknown[0])
+        return options
+
+    def _is_harmless(self, name: str, given: Any) -> bool:
+        return any(type(given) is type(value) and given == value for value in self._harmless.get(name, ()))
+
+    def _advice(self, name: str) -> str:
+        close = nearest(name, [*self.own, *self._others])
+        return self._hints.get(name) or (f"did you mean {close!r}?" if close else f"it has {', '.join(self.own)}")
+
+    def _shown(self, arguments: tuple[Any, ...]) -> str:
+        """How errors name the function: with the class of the object, which may have inherited it."""
+        function = self._function
+        if not (self._is_method and arguments):
+            return function.__qualname__
+        owner = arguments[0] if isinstance(arguments[0], type) else type(arguments[0])
+        return owner.__name__ if function.__name__ == "__init__" else f"{owner.__name__}.{function.__name__}"
+
+
 def explained(
     hints: Mapping[str, str],
     same: Mapping[str, str] | None = None,
@@ -132,39 +184,14 @@ def explained(
     harmless : mapping of str to tuple, optional
         Values, of names that it does not take, which ask for what it does anyway.
     """
-    same, harmless = same or {}, harmless or {}
 
     def decorate(function: _Function) -> _Function:
-        code = function.__code__
-        known = [name for name in code.co_varnames[: code.co_argcount + code.co_kwonlyargcount] if name not in ("self", "cls")]
-        takes, name_of = frozenset((*known, *others)), function.__qualname__
-        is_init, takes_self = name_of.endswith(".__init__"), code.co_varnames[:1] in (("self",), ("cls",))
+        names = _Arguments(function, hints, same or {}, others, harmless or {})
 
         @functools.wraps(function)
         def checked(*arguments: Any, **options: Any) -> Any:
-            unknown = []
-            if takes.issuperset(options):
-                return function(*arguments, **options)
-            shown = name_of
-            if takes_self and arguments:  # the class of the object, which may have inherited the function
-                owner = arguments[0] if isinstance(arguments[0], type) else type(arguments[0])
-                shown = owner.__name__ if is_init else f"{owner.__name__}.{function.__name__}"
-            for name in list(options):
-                if name in same:
-                    if same[name] in options:
-                        raise TypeError(f"{shown}() got {name!r} and {same[name]!r}, which are two names of one argument")
-                    options[same[name]] = options.pop(name)
-                elif any(type(options[name]) is type(value) and options[name] == value for value in harmless.get(name, ())):
-                    del options[name]
-                elif name not in known and name not in others:
-                    close = nearest(name, [*known, *others])
-                    hint = hints.get(name) or (f"did you mean {close!r}?" if close else f"it has {', '.join(known)}")
-                    unknown.append(f"{shown}() has no option {name!r}: {hint}")
-            if unknown:
-                first, *rest = unknown
-                raise TypeError(
-                    first if not rest else f"{len(unknown)} arguments are wrong:\n" + "\n".join(f"  {line}" for line in unknown)
-                )
+            if not names.taken.issuperset(options):
+                options = names.translated(arguments, options)
             return function(*arguments, **options)
 
         return checked  # type: ignore[return-value]
