@@ -232,12 +232,12 @@ def test_a_lock_of_another_kind_is_found(tmp_path):
 
 
 def test_no_lock_of_the_python_layer_is_held_across_a_fork():
-    """Locks of a thread that a child does not have: data/loader.py's are of an iterator, which refuses to run in a child; the watch of ranks
+    """Locks of a thread that a child does not have: data/prefetching.py's are of an iterator, which refuses to run in a child; the watch of ranks
     does nothing there; a ForkLock is made anew."""
     package = ROOT / "python/transformer_c"
     made = r"\b(?:allocate_lock|RLock)\(|threading\.(?:R?Lock|Condition|Event|Semaphore|Barrier|Thread)\(|queue\.\w*Queue"
     found = {path.relative_to(package).as_posix() for path in package.rglob("*.py") if re.search(made, path.read_text())}
-    assert found == {"data/loader.py", "distributed/faults.py", "_fork_lock.py"}
+    assert found == {"data/prefetching.py", "distributed/faults.py", "_fork_lock.py"}
 
 
 @pytest.mark.parametrize("reentrant", [False, True])

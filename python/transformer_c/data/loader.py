@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import queue
-import threading
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -14,10 +10,10 @@ import numpy as np
 
 from .._arguments import all_of, count, switch
 from .._names import explained
-from .._recording import enable_grad, is_grad_enabled, no_grad
-from ..random import Generator, as_generator, drawing_from, one_source
+from ..random import as_generator, one_source
 from .collate import default_collate
 from .datasets import IterableDataset
+from .prefetching import ahead
 from .samplers import BatchSampler, RandomSampler
 
 
@@ -188,74 +184,13 @@ class DataLoader:
         if self.prefetch == 0:
             return (self._batch(indices) for indices in parts)
         jobs = (partial(self._batch, indices) for indices in parts)
-        return _ahead(jobs, self.prefetch, seed, isinstance(self.dataset, IterableDataset))
+        return ahead(jobs, self.prefetch, seed, isinstance(self.dataset, IterableDataset))
 
     @staticmethod
     def _use_up(batches: Iterator[Any], orders: Iterator[Any]) -> Iterator[Any]:
         """Ends an epoch as PyTorch's sampler does: by drawing one more order, which is not used but advances the generator."""
         yield from batches
         next(orders, None)
-
-
-_LAST = object()  # in the place of an error: there is no further result
-
-
-def _raised(error: Exception) -> None:
-    raise error
-
-
-def _ahead(jobs: Iterator[Callable[[], Any]], depth: int, seed: int, taken_there: bool) -> Iterator[Any]:
-    """Runs the jobs in order on a thread, at most `depth` results ahead of the consumer.
-
-    The thread records where the consumer does. Which of the two draws first is a matter of chance, so what the thread draws from the default
-    generator comes from one of its own, and the consumer takes the jobs from their iterator, which may draw, too, unless they are `taken_there`.
-    """
-    recording = enable_grad if is_grad_enabled() else no_grad
-    asked: queue.SimpleQueue = queue.SimpleQueue()  # for each result the job, or whether there is one; None ends the thread
-    results: queue.SimpleQueue = queue.SimpleQueue()  # pairs of a result and an error
-    stop = threading.Event()
-    process = os.getpid()
-
-    def ask() -> None:
-        try:
-            asked.put(True if taken_there else next(jobs, None))
-        except Exception as error:  # comes after the results before it
-            asked.put(partial(_raised, error))
-
-    def work() -> None:
-        try:
-            with recording(), drawing_from(Generator(seed)):
-                while (job := asked.get()) and not stop.is_set():
-                    if taken_there and not (job := next(jobs, None)):
-                        break
-                    results.put((job(), None))
-            results.put((None, _LAST))
-        except BaseException as error:
-            results.put((None, error))
-
-    thread = threading.Thread(target=work, name="transformer_c-prefetch", daemon=True)
-    try:
-        thread.start()  # waits for the thread, so Ctrl-C may come here, too
-        for _ in range(depth):
-            ask()
-        while True:
-            if os.getpid() != process:
-                raise RuntimeError(
-                    "this iterator over a DataLoader was begun before a fork, and its thread is in the parent: call iter() again"
-                )
-            value, error = results.get()
-            if error is _LAST:
-                return
-            if error is not None:
-                raise error
-            ask()
-            yield value
-    finally:
-        if os.getpid() == process:
-            stop.set()
-            asked.put(None)
-            with suppress(RuntimeError):  # it has not begun
-                thread.join()
 
 
 __all__ = ["DataLoader"]
