@@ -246,21 +246,27 @@ class Trainer(RunView):
         self.generators = as_streams(generators)
         self.precision, self.graph = precision, bool(graph)
         if self.fast_dev_run:
-            self.max_epochs, self.checkpoint_dir, self.patience = 1, None, None
-            self.limit_train_batches = self.limit_val_batches = self.fast_dev_run
-            self.limit_test_batches = self.limit_predict_batches = self.limit_train_batches
+            self._run_few_batches(self.fast_dev_run)
         self.loggers = () if self.fast_dev_run or not self.ranks.is_writer else checks.loggers(logger, self.checkpoint_dir)
         self._history_log = None if logger is False else HistoryLog(self.checkpoint_dir)
         self._connectors = [LoggerConnector(self.loggers, self.log_every_n_steps)] if self.loggers else []
-        watching = next((c for c in self.callbacks if isinstance(c, ModelCheckpoint) and c.monitor is not None), None)
-        if watching is not None and watching.monitor is not None and monitor == "val_loss":
-            self.monitor, self.mode = watching.monitor, watching.mode
-        if self.patience is not None:
-            stop = EarlyStopping(self.monitor, self.min_delta, self.patience, mode=self.mode, check_finite=False)
-            self.callbacks.append(stop)
+        self._agree_with_callbacks()
         self.run = self._new_run()
         self._fitted: TrainingModule | None = None
         self._write_checkpoint: Callable[[str, bool], None] | None = None
+
+    def _run_few_batches(self, count: int) -> None:
+        """What `fast_dev_run` makes of the other options."""
+        self.max_epochs, self.checkpoint_dir, self.patience = 1, None, None
+        self.limit_train_batches = self.limit_val_batches = self.limit_test_batches = self.limit_predict_batches = count
+
+    def _agree_with_callbacks(self) -> None:
+        """Without a `monitor` the best epoch is that of the first ModelCheckpoint which has one; `patience` is an EarlyStopping."""
+        watching = next((c for c in self.callbacks if isinstance(c, ModelCheckpoint) and c.monitor is not None), None)
+        if watching is not None and watching.monitor is not None and self.monitor == "val_loss":
+            self.monitor, self.mode = watching.monitor, watching.mode
+        if self.patience is not None:
+            self.callbacks.append(EarlyStopping(self.monitor, self.min_delta, self.patience, mode=self.mode, check_finite=False))
 
     def _new_run(self) -> Run:
         return Run(self.monitor, Best(self.mode), ranks=self.ranks)
