@@ -149,10 +149,6 @@ typedef struct tcpy_tensor {
 
 #define tcpy_is_tensor(object) PyObject_TypeCheck(object, tcpy.tensor_type)
 
-/* ---- errors ------------------------------------------------------------------------------------------------------------ */
-
-PyObject *tcpy_raise(const tc_error *err); /* sets the exception; returns NULL */
-
 /* ---- converting (convert.c) ------------------------------------------------------------------------------------------------ */
 
 /* A new reference to a tensor over the ndarray's memory where that is possible, otherwise over a copy. `name` for messages. */
@@ -161,20 +157,19 @@ int tcpy_tensor_from_array(tc_tensor **out, PyArrayObject *array, const char *na
 int tcpy_tensor_from_object(tc_tensor **out, PyObject *object, const char *name, bool *is_tensor);
 /* A new ndarray that shares the tensor's memory (CPU tensors). */
 PyObject *tcpy_array_from_tensor(tc_tensor *tensor, bool writable);
-PyObject *tcpy_int_tuple(int count, const int64_t *values);
-/* The items of an iterable as a tuple: converting one may run code of the user's (__index__, __array__) that changes a list. On failure the
- * format and the arguments after it make the TypeError. */
-PyObject *tcpy_items(PyObject *object, const char *format, ...);
-/* After a failed conversion: a TypeError gets this message, which names the argument. Anything else that the user's code raised
- * (KeyboardInterrupt, MemoryError) stays. Returns -1. */
-int tcpy_name_argument(const char *format, ...);
-/* The Tensor object of a tensor (steals the reference, also on failure). */
-PyObject *tcpy_wrap(tc_tensor *tensor);
-int tcpy_dtype_from_object(tc_dtype *out, PyObject *object);   /* np.float32, "float32", float, tc dtype names */
-PyObject *tcpy_dtype_to_object(tc_dtype dtype);                /* the np.dtype, or tc.bfloat16; new reference */
+int tcpy_dtype_from_object(tc_dtype *out, PyObject *object); /* np.float32, "float32", float, tc dtype names */
+PyObject *tcpy_dtype_to_object(tc_dtype dtype);              /* the np.dtype, or tc.bfloat16; new reference */
+/* 1, 0, or -1 with the exception that the attribute itself raised, which PyObject_HasAttr would hide. */
+int tcpy_has_attribute(PyObject *object, const char *name);
+
+/* ---- devices (device.c) ------------------------------------------------------------------------------------------------- */
+
 int tcpy_device_from_object(tc_device *out, PyObject *object); /* "cpu", "cuda", "cuda:1"; None is the CPU */
 PyObject *tcpy_device_to_object(tc_device device);
 PyObject *tcpy_set_device_type(PyObject *module, PyObject *type);
+
+/* ---- releases (release.c) ----------------------------------------------------------------------------------------------- */
+
 /* Calls release(context) with the GIL: at once on a thread that has it, otherwise at the next call from Python. So the core may release a
  * tensor while it holds a lock: no thread waits for the GIL there. */
 void tcpy_release_with_gil(void (*release)(void *context), void *context);
@@ -182,6 +177,16 @@ void tcpy_release_with_gil(void (*release)(void *context), void *context);
 void tcpy_release_object(void *object);
 /* Does what waits for the GIL. */
 void tcpy_drain_releases(void);
+
+/* ---- arguments, and what a call owns (arguments.c) -------------------------------------------------------------------------------------
+ */
+
+/* The items of an iterable as a tuple: converting one may run code of the user's (__index__, __array__) that changes a list. On failure the
+ * format and the arguments after it make the TypeError. */
+PyObject *tcpy_items(PyObject *object, const char *format, ...);
+/* After a failed conversion: a TypeError gets this message, which names the argument. Anything else that the user's code raised
+ * (KeyboardInterrupt, MemoryError) stays. Returns -1. */
+int tcpy_name_argument(const char *format, ...);
 
 /* Before and after what a call owns; keep_gil is the caller's to set, before it holds anything. */
 static inline void tcpy_begin(tcpy_call *call)
@@ -212,11 +217,12 @@ static inline int tcpy_hold(tcpy_call *call, tc_tensor **tensor) { return call->
 /* After it: Tensors that were written in place have their new history. */
 void tcpy_end_holds(tcpy_call *call);
 
-/* 1, 0, or -1 with the exception that the attribute itself raised, which PyObject_HasAttr would hide. */
-int tcpy_has_attribute(PyObject *object, const char *name);
+/* ---- results (result.c) ------------------------------------------------------------------------------------------------- */
 
-/* ---- results ------------------------------------------------------------------------------------------------------------- */
-
+PyObject *tcpy_raise(const tc_error *err); /* sets the exception; returns NULL */
+/* The Tensor object of a tensor (steals the reference, also on failure). */
+PyObject *tcpy_wrap(tc_tensor *tensor);
+PyObject *tcpy_int_tuple(int count, const int64_t *values);
 /* Turns a status and new tensors (stolen) into the result of a call: a Tensor or ndarray, or a tuple of them; NULL tensors become None. On
  * failure it raises and does not touch the tensors. */
 PyObject *tcpy_result(tcpy_call *call, tc_status status, const tc_error *err, int count, tc_tensor **tensors);

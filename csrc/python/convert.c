@@ -1,59 +1,9 @@
-/* convert.c: ndarrays to tensors and back, dtypes, devices. */
+/* convert.c: ndarrays and their dtypes to tensors and back. */
 #include "binding.h"
 
 #include <string.h>
 
-#include "../core/lock.h"
 #include "../core/tensor.h"
-
-/* ---- Python objects released without the GIL ---------------------------------------------------------------------- */
-
-typedef struct pending_release {
-    struct pending_release *next;
-    void (*release)(void *context);
-    void *context;
-} pending_release;
-
-TC_DEFINE_LOCK(pending_lock, TC_RANK_PENDING)
-static pending_release *pending;
-static atomic_bool any_pending;
-
-void tcpy_release_with_gil(void (*release)(void *context), void *context)
-{
-    if (!Py_IsInitialized()) return; /* the interpreter has ended, and its objects with it */
-    if (PyGILState_Check()) {
-        release(context);
-        return;
-    }
-    pending_release *entry = PyMem_RawMalloc(sizeof *entry);
-    if (!entry) return; /* better a leak than a crash */
-    *entry = (pending_release){.release = release, .context = context};
-    tc_lock_take(&pending_lock);
-    entry->next = pending;
-    pending = entry;
-    atomic_store_explicit(&any_pending, true, memory_order_relaxed);
-    tc_lock_give(&pending_lock);
-}
-
-static void drop_object(void *object) { Py_DECREF((PyObject *)object); }
-
-void tcpy_release_object(void *object) { tcpy_release_with_gil(drop_object, object); }
-
-void tcpy_drain_releases(void)
-{
-    if (!atomic_load_explicit(&any_pending, memory_order_relaxed)) return;
-    tc_lock_take(&pending_lock);
-    pending_release *list = pending;
-    pending = NULL;
-    atomic_store_explicit(&any_pending, false, memory_order_relaxed);
-    tc_lock_give(&pending_lock);
-    while (list) {
-        pending_release *next = list->next;
-        list->release(list->context);
-        PyMem_RawFree(list);
-        list = next;
-    }
-}
 
 int tcpy_has_attribute(PyObject *object, const char *name)
 {
@@ -162,54 +112,6 @@ int tcpy_dtype_from_object(tc_dtype *out, PyObject *object)
     PyErr_Format(PyExc_TypeError,
                  "dtype %R is not supported; expected one of float32, float64, float16, bfloat16, int64, int32, uint8, bool", object);
     return -1;
-}
-
-/* ---- devices ------------------------------------------------------------------------------------------------------------------- */
-
-int tcpy_device_from_object(tc_device *out, PyObject *object)
-{
-    *out = (tc_device){TC_CPU, 0};
-    if (object == NULL || object == Py_None) return 0;
-    const bool is_number = PyLong_Check(object) && !PyBool_Check(object); /* of a GPU */
-    PyObject *text = is_number ? PyUnicode_FromFormat("cuda:%S", object) : PyObject_Str(object);
-    if (!text) return -1;
-    const char *name = PyUnicode_AsUTF8(text);
-    int result = -1;
-    if (name && (strcmp(name, "cpu") == 0 || strcmp(name, "cpu:0") == 0)) {
-        result = 0;
-    } else if (name && strncmp(name, "cuda", 4) == 0 && (name[4] == '\0' || name[4] == ':')) {
-        char *end = NULL;
-        const long index = name[4] ? strtol(name + 5, &end, 10) : 0;
-        if (name[4] == '\0' || (end && *end == '\0' && end != name + 5 && index >= 0 && index < 1024)) {
-            *out = (tc_device){TC_CUDA, (int)index};
-            result = 0;
-        } else if (strcmp(name, "cuda:emulated") == 0) {
-            *out = (tc_device){TC_CUDA, TC_EMULATED_GPU};
-            result = 0;
-        }
-    }
-    if (result < 0 && !PyErr_Occurred())
-        PyErr_Format(PyExc_ValueError, "device %R is unknown; expected \"cpu\", \"cuda\" or \"cuda:<ordinal>\"", object);
-    Py_DECREF(text);
-    return result;
-}
-
-PyObject *tcpy_device_to_object(tc_device device)
-{
-    char text[TC_DEVICE_TEXT];
-    if (device.type == TC_CPU && tcpy.cpu) return Py_NewRef(tcpy.cpu);
-    tc_device_text(text, device);
-    return tcpy.device_type ? PyObject_CallFunction(tcpy.device_type, "s", text) : PyUnicode_FromString(text);
-}
-
-PyObject *tcpy_set_device_type(PyObject *module, PyObject *type)
-{
-    (void)module;
-    PyObject *cpu = PyObject_CallFunction(type, "s", "cpu");
-    if (!cpu) return NULL;
-    Py_XSETREF(tcpy.cpu, cpu);
-    Py_XSETREF(tcpy.device_type, Py_NewRef(type));
-    Py_RETURN_NONE;
 }
 
 /* ---- ndarray to tensor ---------------------------------------------------------------------------------------------------------- */
@@ -376,7 +278,7 @@ int tcpy_tensor_from_object(tc_tensor **out, PyObject *object, const char *name,
     return result;
 }
 
-/* ---- tensor to ndarray, tensor to Tensor ------------------------------------------------------------------------------------------ */
+/* ---- tensor to ndarray ------------------------------------------------------------------------------------------ */
 
 static void release_tensor_capsule(PyObject *capsule) { tc_tensor_release(PyCapsule_GetPointer(capsule, "transformer_c.tensor")); }
 
@@ -415,86 +317,4 @@ PyObject *tcpy_array_from_tensor(tc_tensor *tensor, bool writable)
     }
     if (flags) atomic_store(&tensor->storage->shared, true);
     return array;
-}
-
-PyObject *tcpy_wrap(tc_tensor *tensor)
-{
-    if (tensor->of) { /* a call gives back what it was given */
-        tc_tensor *itself = tc_tensor_retain(tensor->of);
-        tc_tensor_release(tensor);
-        tensor = itself;
-    }
-    PyObject *existing = tensor->wrapper;
-    if (existing && Py_REFCNT(existing) > 0) { /* the one object of this tensor, so that `p.grad is p.grad`; not while it is being freed */
-        Py_INCREF(existing);
-        tc_tensor_release(tensor);
-        return existing;
-    }
-    tcpy_tensor *object = (tcpy_tensor *)tcpy.tensor_type->tp_alloc(tcpy.tensor_type, 0);
-    if (!object) {
-        tc_tensor_release(tensor);
-        return NULL;
-    }
-    object->tensor = tensor;
-    tensor->wrapper = object;
-    return (PyObject *)object;
-}
-
-PyObject *tcpy_int_tuple(int count, const int64_t *values)
-{
-    PyObject *tuple = PyTuple_New(count);
-    for (int i = 0; tuple && i < count; i++) {
-        PyObject *number = PyLong_FromLongLong(values[i]);
-        if (number)
-            PyTuple_SET_ITEM(tuple, i, number);
-        else
-            Py_CLEAR(tuple);
-    }
-    return tuple;
-}
-
-/* ---- errors and results -------------------------------------------------------------------------------------------------------------- */
-
-PyObject *tcpy_raise(const tc_error *err)
-{
-    PyObject *type = PyExc_RuntimeError;
-    switch (err->status) {
-    case TC_ERROR_VALUE: type = PyExc_ValueError; break;
-    case TC_ERROR_TYPE: type = PyExc_TypeError; break;
-    case TC_ERROR_INDEX: type = PyExc_IndexError; break;
-    case TC_ERROR_MEMORY: type = PyExc_MemoryError; break;
-    case TC_ERROR_NOT_IMPLEMENTED: type = PyExc_NotImplementedError; break;
-    case TC_ERROR_CALLBACK:
-        if (PyErr_Occurred()) return NULL;
-        break;
-    default: break;
-    }
-    PyErr_SetString(type, err->message);
-    return NULL;
-}
-
-static PyObject *result_object(tcpy_call *call, tc_tensor *tensor)
-{
-    if (!tensor) Py_RETURN_NONE;
-    if (call->any_tensor) return tcpy_wrap(tensor);
-    PyObject *array = tcpy_array_from_tensor(tensor, true);
-    tc_tensor_release(tensor);
-    return array;
-}
-
-PyObject *tcpy_result(tcpy_call *call, tc_status status, const tc_error *err, int count, tc_tensor **tensors)
-{
-    if (status != TC_OK) return tcpy_raise(err);
-    if (count == 1) return result_object(call, tensors[0]);
-    PyObject *tuple = PyTuple_New(count);
-    for (int i = 0; i < count; i++) {
-        PyObject *item = tuple ? result_object(call, tensors[i]) : NULL;
-        if (tuple && item)
-            PyTuple_SET_ITEM(tuple, i, item);
-        else if (tuple)
-            Py_CLEAR(tuple);
-        else
-            tc_tensor_release(tensors[i]);
-    }
-    return tuple;
 }
