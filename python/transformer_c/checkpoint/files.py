@@ -41,6 +41,17 @@ def open_regular(path: str | os.PathLike) -> tuple[BufferedReader, int]:
         raise
 
 
+def read_whole(path: str | os.PathLike, most: int) -> bytearray:
+    """All of a file, as ``open_regular`` opens it; CheckpointError where it has more than `most` bytes, or becomes shorter meanwhile."""
+    file, size = open_regular(path)
+    with file:
+        if size > most:
+            raise CheckpointError(f"{path!r} has {size} bytes; at most {most >> 20} MiB are read")
+        data = bytearray(size)
+        read_exactly(file, 0, data)
+    return data
+
+
 def _open_regular(path: str, flags: int) -> int:
     descriptor = os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC)
     try:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ..checkpoint.errors import CheckpointError, parsing
-from ..checkpoint.files import open_regular, read_exactly
+from ..checkpoint.files import read_whole
 from ..checkpoint.known_calls import CALLS
 from ..checkpoint.pickle_machine import PickleMachine
 
@@ -52,12 +52,7 @@ def load_cifar100(path: str | os.PathLike, labels: str = "fine") -> tuple[tuple[
 
 
 def _load_part(path: str, labels: str) -> tuple[np.ndarray, np.ndarray]:
-    file, size = open_regular(path)
-    with file:
-        if size > MAX_BYTES:
-            raise CheckpointError(f"{path!r} has {size} bytes; at most {MAX_BYTES >> 20} MiB are read")
-        data = bytearray(size)
-        read_exactly(file, 0, data)
+    data = read_whole(path, MAX_BYTES)
     try:
         with parsing("it is damaged"):
             contents = PickleMachine(bytes(data), CALLS, _no_persistent, python2=True).run()

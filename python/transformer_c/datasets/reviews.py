@@ -9,7 +9,7 @@ import os
 import numpy as np
 
 from ..checkpoint.errors import CheckpointError
-from ..checkpoint.files import open_regular, read_exactly
+from ..checkpoint.files import read_whole
 
 MAX_BYTES = 1 << 30  # per file
 _TEXT = ("text", "review", "sentence")
@@ -59,12 +59,7 @@ def load_reviews(path: str | os.PathLike, source: str | None = None) -> tuple[li
 
 
 def _read_text(path: str) -> str:
-    file, size = open_regular(path)
-    with file:
-        if size > MAX_BYTES:
-            raise CheckpointError(f"{path!r} has {size} bytes; at most {MAX_BYTES >> 20} MiB are read")
-        data = bytearray(size)
-        read_exactly(file, 0, data)
+    data = read_whole(path, MAX_BYTES)
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
