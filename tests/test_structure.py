@@ -122,6 +122,18 @@ def test_every_python_module_belongs_to_a_group():
     assert GROUPS.keys() - parts == {"_core"}, "PARTS has what does not exist"
 
 
+def test_a_package_that_lists_its_files_lists_all():
+    """A table in its docstring, whose lines begin with a file's name and blanks."""
+    missing, listing = {}, 0
+    for path in PACKAGE.rglob("__init__.py"):
+        files = {p.stem for p in path.parent.glob("*.py")} - {"__init__"}
+        text = ast.get_docstring(ast.parse(path.read_text())) or ""
+        if len(files & set(re.findall(r"^(\w+)(?:, \w+)*  ", text, re.M))) > 1:
+            listing += 1
+            missing[path.parent.name] = {file for file in files if not file.startswith("_")} - set(re.findall(r"\w+", text))
+    assert listing > 8 and {name: files for name, files in missing.items() if files} == {}, "enter them into the docstring of __init__.py"
+
+
 @pytest.mark.parametrize("group", PYTHON_ALLOWED)
 def test_python_imports(group):
     allowed = {group, *PYTHON_ALLOWED[group].split()}

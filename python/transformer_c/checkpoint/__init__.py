@@ -1,7 +1,7 @@
 """Files of weights: reads and writes safetensors, reads PyTorch's and Lightning's checkpoints.
 
 errors, files       the error; opening a file that may be anything, writing one atomically
-safetensors_file    save, load; tree: nested data around the arrays
+safetensors_file    save, load; safetensors_header: the header; dtypes: those that NumPy lacks; tree: nested data around the arrays
 torch_file          load_torch_checkpoint: interprets the archive and its pickle
 zip_records         the archive
 pickle_machine      the pickle: opcodes that make data; known_calls: the functions that may be called

@@ -3,7 +3,7 @@
 datasets  Dataset, IterableDataset, TensorDataset, Subset, ConcatDataset, ChainDataset, StackDataset, random_split
 samplers  the order of the samples: Sampler, SequentialSampler, RandomSampler, SubsetRandomSampler, WeightedRandomSampler, BatchSampler
 distributed  DistributedSampler: one rank's share of the samples
-loader    DataLoader: batches
+loader    DataLoader: batches; prefetching: those that a thread prepares ahead
 collate   default_collate: a batch from samples
 """
 

@@ -1,4 +1,12 @@
-"""Modules as ONNX files, for programs that run them without this library."""
+"""Modules as ONNX files, for programs that run them without this library.
+
+writing      export_onnx; in this order:
+dimensions   which axes may have other lengths; running: runs of the module, with these
+tracing      the calls of ops of a run; checks: calls that a graph cannot have
+unify        the traces at several lengths as one, whose lengths are symbols; sizes: its numbers, constants: its arrays
+shorter      whether that is true at shorter lengths as well
+graph        nodes of ONNX; converters: those of each op
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,14 @@
-"""Modules, parameters, layers and losses, with PyTorch's names, signatures and state-dict keys."""
+"""Modules, parameters, layers and losses, with PyTorch's names, signatures and state-dict keys.
+
+module, parameter       Module: a tree of parameters, buffers and modules by name; call, state, html: its calls, state dicts, pictures
+module_hooks            functions that see calls and gradients; maps: attention_maps, which uses them
+layers, activations     layers of one function each; convolution, loss, containers: the others
+attention               MultiheadAttention; cache: the keys and values of earlier decoding steps
+transformer_layers      encoder and decoder layers; transformer: stacks of them; fusion: parts that one kernel computes together
+packing                 sequences of different lengths side by side
+init                    initial values
+einops                  Tensors for the package einops
+"""
 
 import sys
 from typing import TYPE_CHECKING
