@@ -340,8 +340,7 @@ tc_status tc_cuda_graph_check(const tc_cuda_graph *graph, tc_error *err)
     return weight ? moved(weight, err) : TC_OK;
 }
 
-/* ---- capture --------------------------------------------------------------------------------------------------------------------------
- */
+/* ---- capture -------------------------------------------------------------------------------------------------------- */
 
 /* Streams that captures use, one after the other. They are never destroyed. */
 typedef struct spare {

@@ -178,8 +178,7 @@ void tcpy_release_object(void *object);
 /* Does what waits for the GIL. */
 void tcpy_drain_releases(void);
 
-/* ---- arguments, and what a call owns (arguments.c) -------------------------------------------------------------------------------------
- */
+/* ---- arguments, and what a call owns (arguments.c) ------------------------------------------------------------------ */
 
 /* The items of an iterable as a tuple: converting one may run code of the user's (__index__, __array__) that changes a list. On failure the
  * format and the arguments after it make the TypeError. */

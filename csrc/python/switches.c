@@ -196,8 +196,7 @@ PyObject *tcpy_autocast_state(PyObject *module, PyObject *unused)
     return PyLong_FromLong(autocast.half);
 }
 
-/* ---- calls of modules -----------------------------------------------------------------------------------------------------------------
- */
+/* ---- calls of modules ----------------------------------------------------------------------------------------------- */
 
 PyObject *tcpy_call_depth(PyObject *module, PyObject *unused)
 {
