@@ -24,44 +24,58 @@ class _Recording(_core.recording):
         return self if function is None else self(function)  # @tc.no_grad without parentheses
 
     def __call__(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        kind = type(self)
-        wrapped: Callable[..., Any]
-        if inspect.isgeneratorfunction(function):
+        wrap = next((wrap for is_one, wrap in _WRAPPERS if is_one(function)), _function_under)
+        return functools.wraps(function)(wrap(function, type(self)))
 
-            def wrapped(*args: Any, **kwargs: Any) -> Any:
-                return (yield from _stepped(function(*args, **kwargs), kind))
 
-        elif inspect.iscoroutinefunction(function):
+def _function_under(function: Callable[..., Any], kind: type[_Recording]) -> Callable[..., Any]:
+    def wrapped(*args: Any, **kwargs: Any) -> Any:
+        with kind():
+            return function(*args, **kwargs)
 
-            async def wrapped(*args: Any, **kwargs: Any) -> Any:
-                return await _awaited(function(*args, **kwargs), kind)
+    return wrapped
 
-        elif inspect.isasyncgenfunction(function):
 
-            async def wrapped(*args: Any, **kwargs: Any) -> Any:
-                generator = function(*args, **kwargs)
-                step: Any = generator.__anext__()
-                while True:
-                    try:
-                        item = await _awaited(step, kind)
-                    except StopAsyncIteration:
-                        return
-                    try:
-                        given = yield item
-                        step = generator.asend(given)
-                    except GeneratorExit:
-                        await _awaited(generator.aclose(), kind)
-                        raise
-                    except BaseException as error:
-                        step = generator.athrow(error)
+def _generator_under(function: Callable[..., Any], kind: type[_Recording]) -> Callable[..., Any]:
+    def wrapped(*args: Any, **kwargs: Any) -> Any:
+        return (yield from _stepped(function(*args, **kwargs), kind))
 
-        else:
+    return wrapped
 
-            def wrapped(*args: Any, **kwargs: Any) -> Any:
-                with kind():
-                    return function(*args, **kwargs)
 
-        return functools.wraps(function)(wrapped)
+def _coroutine_under(function: Callable[..., Any], kind: type[_Recording]) -> Callable[..., Any]:
+    async def wrapped(*args: Any, **kwargs: Any) -> Any:
+        return await _awaited(function(*args, **kwargs), kind)
+
+    return wrapped
+
+
+def _async_generator_under(function: Callable[..., Any], kind: type[_Recording]) -> Callable[..., Any]:
+    async def wrapped(*args: Any, **kwargs: Any) -> Any:
+        generator = function(*args, **kwargs)
+        step: Any = generator.__anext__()
+        while True:
+            try:
+                item = await _awaited(step, kind)
+            except StopAsyncIteration:
+                return
+            try:
+                given = yield item
+                step = generator.asend(given)
+            except GeneratorExit:
+                await _awaited(generator.aclose(), kind)
+                raise
+            except BaseException as error:
+                step = generator.athrow(error)
+
+    return wrapped
+
+
+_WRAPPERS = (
+    (inspect.isgeneratorfunction, _generator_under),
+    (inspect.iscoroutinefunction, _coroutine_under),
+    (inspect.isasyncgenfunction, _async_generator_under),
+)
 
 
 def _stepped(generator: Any, kind: type[_Recording]) -> Any:
