@@ -4,7 +4,8 @@ GRADCHECK           {op: [case(draw) -> (function, *arrays)]}            ops/tes
 BACKWARD_ARGUMENTS  {op: function(rng) -> arguments of its backward}     ops/test_ops.py, for shapes (2, 3, 4) where possible
 SAVED               {row of docs/memory.md: [(function, shapes)]}        test_memory_table.py
 LAYERS              {class of tc.nn: function(width) -> layer}              gpu_emulation/test_cuda_modules.py
-ON_DEVICES          {op: (function, reference, its backward, [shapes])}  gpu_emulation/test_cuda_tensors.py, in every floating dtype
+ON_DEVICES          {op: (function, reference, its backward, [shapes])}  gpu_emulation/test_cuda_tensors.py, in every floating dtype;
+                    a backward gives a tuple, shapes are one for each argument
 """
 
 import importlib
