@@ -102,7 +102,9 @@ class Generator:
 
 @pytest.fixture(scope="module")
 def library(tmp_path_factory):
-    c = build(tmp_path_factory.mktemp("random"), "random", *(CSRC / f"core/{name}.c" for name in ("random", "box_muller", "lock", "status")))
+    c = build(
+        tmp_path_factory.mktemp("random"), "random", *(CSRC / f"core/{name}.c" for name in ("random", "box_muller", "lock", "status"))
+    )
     pointer, i64, u64, double = ctypes.c_void_p, ctypes.c_int64, ctypes.c_uint64, ctypes.c_double
     signatures = {
         "new": (pointer, u64),
