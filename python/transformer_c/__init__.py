@@ -14,10 +14,11 @@ import importlib
 import sys
 from typing import TYPE_CHECKING
 
-from . import _names, _pytorch_names, _recording, _tensor, cuda, dtypes, functional, nn, ops, random, tensor_functions
+from . import _joining, _names, _pytorch_names, _recording, _tensor, cuda, dtypes, functional, nn, ops, random, tensor_functions
 from . import functional as F
 from ._autocast import autocast
 from ._core import Generator, Tensor, argmax, argsort, cos, sin, tanh
+from ._joining import *  # noqa: F403
 from ._pytorch_names import *  # noqa: F403
 from ._recording import *  # noqa: F403
 from ._tensor import *  # noqa: F403
@@ -152,6 +153,7 @@ __all__ = [
 __all__ += _pytorch_names.__all__
 __all__ += _recording.__all__
 __all__ += _tensor.__all__
+__all__ += _joining.__all__
 __all__ += dtypes.__all__
 __all__ += random.__all__
 __all__ += tensor_functions.__all__

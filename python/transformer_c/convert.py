@@ -9,8 +9,9 @@ import numpy as np
 
 from ._arguments import count
 from ._core import Tensor
+from ._joining import cat
 from ._names import hooks
-from ._tensor import cat, readable
+from ._tensor import readable
 
 _NAMES = {
     "head": "head",

@@ -10,7 +10,8 @@ import numpy as np
 
 from .._core import Tensor
 from .._frames import is_array, numbers_of
-from .._tensor import as_tensor, stack, tensor
+from .._joining import stack
+from .._tensor import as_tensor, tensor
 
 
 def default_collate(samples: Sequence[Any]) -> Any:

@@ -11,7 +11,8 @@ import numpy as np
 from .. import functional as F
 from .. import nn
 from .._core import Tensor
-from .._tensor import as_tensor, cat
+from .._joining import cat
+from .._tensor import as_tensor
 from ..random import drawing_from
 from .fitting import Options, generator_of, train
 from .pooling import recorded

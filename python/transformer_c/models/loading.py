@@ -12,9 +12,10 @@ import numpy as np
 
 from .. import nn
 from .._core import Tensor
+from .._joining import cat
 from .._names import explained
 from .._recording import no_grad
-from .._tensor import as_tensor, cat
+from .._tensor import as_tensor
 from ..checkpoint import CheckpointError
 from ..checkpoint.files import write_atomically
 from ..checkpoint.safetensors_file import release

@@ -10,7 +10,8 @@ import numpy as np
 
 from .._arguments import one_of
 from .._core import Tensor
-from .._tensor import as_tensor, cat
+from .._joining import cat
+from .._tensor import as_tensor
 from ..checkpoint import CheckpointError
 from .folder import flag, has, mapping
 

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 
 from .. import nn
 from .._core import Tensor
-from .._tensor import as_tensor, cat, zeros
+from .._joining import cat
+from .._tensor import as_tensor, zeros
 from ..checkpoint import CheckpointError
 from ..nn.parameter import Parameter
 from .config import Config

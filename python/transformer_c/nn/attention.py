@@ -12,9 +12,10 @@ from .. import _core
 from .. import functional as F
 from .._arguments import all_of, count, divisible, probability
 from .._core import Tensor
+from .._joining import cat, tril
 from .._names import explained
 from .._promotion import cast_input
-from .._tensor import as_tensor, cat, empty, ones, tril, zeros
+from .._tensor import as_tensor, empty, ones, zeros
 from . import init
 from .cache import KeyValueCache, restored_on_error
 from .layers import Linear, of_sequences

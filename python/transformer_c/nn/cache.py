@@ -10,8 +10,9 @@ from .. import _core
 from .._arguments import count
 from .._core import Tensor
 from .._graph import refuse
+from .._joining import cat
 from .._recording import is_grad_enabled
-from .._tensor import as_tensor, cat, empty
+from .._tensor import as_tensor, empty
 
 
 class _State(NamedTuple):

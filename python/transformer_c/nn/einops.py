@@ -18,7 +18,8 @@ except ImportError as error:
     raise ImportError("tc.nn.einops needs the package einops: pip install 'transformer_c[einops]', or pip install einops") from error
 
 from .._core import Tensor
-from .._tensor import arange, as_tensor, cat, stack
+from .._joining import cat, stack
+from .._tensor import arange, as_tensor
 from ..tensor_functions.products import einsum
 from .module import Module
 

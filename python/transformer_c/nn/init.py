@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 from .. import random as _random
 from .._arguments import all_of, real
 from .._core import Tensor
+from .._joining import where
 from .._names import hooks
 from .._recording import no_grad
-from .._tensor import where
 from .parameter import skipping
 
 

@@ -11,7 +11,8 @@ import numpy as np
 from .. import _core
 from .. import functional as F
 from .._core import Tensor
-from .._tensor import as_tensor, cat, zeros
+from .._joining import cat
+from .._tensor import as_tensor, zeros
 
 
 class Packing:

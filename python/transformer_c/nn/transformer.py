@@ -12,7 +12,8 @@ from .. import _core
 from .. import functional as F
 from .._arguments import array, count
 from .._core import Tensor
-from .._tensor import full, triu
+from .._joining import triu
+from .._tensor import full
 from . import init
 from .attention import MultiheadAttention
 from .cache import KeyValueCache, one_a_layer, restored_on_error

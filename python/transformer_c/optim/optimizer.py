@@ -19,11 +19,12 @@ from .. import _core
 from .._arguments import all_of, not_negative, real
 from .._core import Tensor
 from .._graph import not_captured, refuse, repeated
+from .._joining import where
 from .._names import Explaining
 from .._nested import map_nested
 from .._promotion import is_half
 from .._recording import drop_gradients, enable_grad, no_grad
-from .._tensor import as_tensor, from_dlpack, where, zeros, zeros_like
+from .._tensor import as_tensor, from_dlpack, zeros, zeros_like
 from .gradients import FLOAT32, for_kernel
 
 

@@ -8,7 +8,8 @@ import numpy as np
 
 from .. import nn
 from .._core import Tensor
-from .._tensor import arange, as_tensor, cat, empty
+from .._joining import cat
+from .._tensor import arange, as_tensor, empty
 
 
 class Table(nn.Module):

@@ -12,7 +12,8 @@ from .. import _core
 from .._arguments import count, integer, named, several
 from .._core import Tensor
 from .._frames import numbers_of
-from .._tensor import cat, integers
+from .._joining import cat
+from .._tensor import integers
 from ._calls import METHODS, axes_of, axis_of, takes_arrays
 
 # ---- methods as functions ------------------------------------------------------------------------------------------------------------

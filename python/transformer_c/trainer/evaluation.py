@@ -9,8 +9,8 @@ import numpy as np
 
 from .._core import Tensor
 from .._evaluating import evaluating
+from .._joining import cat
 from .._recording import no_grad
-from .._tensor import cat
 from . import loaders, steps
 from .hooks import Hooks
 from .interrupts import Interrupts

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeGuard
 
 from .._core import Tensor
-from .._tensor import cat
+from .._joining import cat
 
 
 @dataclass

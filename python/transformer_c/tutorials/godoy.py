@@ -21,9 +21,10 @@ import numpy as np
 from .. import functional as F
 from .. import nn, optim
 from .._core import Tensor
+from .._joining import cat, matmul, triu
 from .._names import hooks
 from .._recording import no_grad
-from .._tensor import as_tensor, cat, matmul, ones, triu
+from .._tensor import as_tensor, ones
 from ..checkpoint import load_mapping, save
 from ..data import DataLoader, TensorDataset
 from ..datasets import square_sequences

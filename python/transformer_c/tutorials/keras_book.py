@@ -21,9 +21,10 @@ import numpy as np
 
 from .. import functional as F
 from .. import nn, optim
+from .._joining import matmul
 from .._names import hooks
 from .._recording import no_grad
-from .._tensor import as_tensor, matmul
+from .._tensor import as_tensor
 from ..data import DataLoader, TensorDataset
 from ..datasets import TextVectorization
 from ..training import TrainingModule

@@ -4,9 +4,10 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from ..._core import Tensor
+from ..._joining import cat
 from ..._names import hooks
 from ..._recording import no_grad
-from ..._tensor import as_tensor, cat
+from ..._tensor import as_tensor
 from ...optim import clip_grad_norm_, clip_grad_value_
 from . import rnn
 

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..._core import Tensor
+from ..._joining import stack
 from ..._names import hooks
-from ..._tensor import as_tensor, stack
+from ..._tensor import as_tensor
 from ...functional import pad
 
 __all__ = ["pad_sequence"]
