@@ -536,7 +536,16 @@ def test_a_module_is_cast_to_floating_dtypes_alone():
 
 @pytest.mark.parametrize(
     ("arguments", "gain"),
-    [(("linear",), 1), (("sigmoid",), 1), (("tanh",), 5 / 3), (("relu",), 2**0.5), (("leaky_relu", 1.0), 1), (("selu",), 0.75)],
+    [
+        (("linear",), 1),
+        (("conv2d",), 1),
+        (("conv_transpose3d",), 1),
+        (("sigmoid",), 1),
+        (("tanh",), 5 / 3),
+        (("relu",), 2**0.5),
+        (("leaky_relu", 1.0), 1),
+        (("selu",), 0.75),
+    ],
 )
 def test_gains(arguments, gain):
     assert tc.nn.init.calculate_gain(*arguments) == pytest.approx(gain, rel=1e-15)

@@ -40,9 +40,12 @@ def skip() -> Iterator[None]:
         skipping.reset(before)
 
 
+_LINEAR = ("linear", *(f"conv{kind}{n}d" for kind in ("", "_transpose") for n in (1, 2, 3)))
+
+
 def calculate_gain(nonlinearity: str, param: float | None = None) -> float:
     """The factor by which a nonlinearity's weights should be scaled (He et al. 2015; Glorot & Bengio 2010)."""
-    gains = {"linear": 1.0, "sigmoid": 1.0, "tanh": 5.0 / 3.0, "relu": math.sqrt(2.0), "selu": 0.75}
+    gains = {**dict.fromkeys(_LINEAR, 1.0), "sigmoid": 1.0, "tanh": 5.0 / 3.0, "relu": math.sqrt(2.0), "selu": 0.75}
     if nonlinearity == "leaky_relu":
         slope = 0.01 if param is None else param
         return math.sqrt(2.0 / (1.0 + slope**2))
