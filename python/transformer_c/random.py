@@ -18,6 +18,7 @@ from . import _core
 from ._arguments import count, integer, lengths_of
 from ._core import Generator, Tensor
 from ._names import hooks
+from ._recording import is_grad_enabled
 from ._tensor import check_fit, like
 
 default_generator = Generator(int.from_bytes(os.urandom(7), "little"))
@@ -145,16 +146,32 @@ def _filling(tensor: Tensor, draw: Callable[[Sequence[int]], Tensor]) -> Tensor:
     return draw([tensor.shape[axis] for axis in order]).permute(sorted(range(tensor.ndim), key=order.__getitem__))
 
 
-def _uniform_filling(tensor: Tensor, low: float, high: float, rng: Any) -> Tensor:
-    return _filling(tensor, lambda shape: _uniform(shape, low, high, tensor.dtype, rng))
+_PIECE = 1 << 20  # numbers, whole blocks
 
 
-def _normal_filling(tensor: Tensor, mean: float, std: float, rng: Any) -> Tensor:
+def _fill(tensor: Tensor, draw: Callable[[Sequence[int]], Tensor]) -> Tensor:
+    """Writes draw(shape) into `tensor`; into much memory in pieces, which are the same numbers and need no memory as large again."""
+    n = tensor.numel()
+    if n < 2 * _PIECE or not tensor.is_contiguous() or (tensor.requires_grad and is_grad_enabled()):
+        return tensor.copy_(_filling(tensor, draw))
+    starts = range(0, n - _PIECE, _PIECE)
+    flat = tensor.detach().view(-1)
+    for start, stop in zip(starts, [*starts[1:], n], strict=True):
+        flat[start:stop] = draw((stop - start,))
+    return tensor
+
+
+def _fill_uniform(tensor: Tensor, low: float, high: float, rng: Any) -> Tensor:
+    generator = as_generator(rng)
+    return _fill(tensor, lambda shape: _uniform(shape, low, high, tensor.dtype, generator))
+
+
+def _fill_normal(tensor: Tensor, mean: float, std: float, rng: Any) -> Tensor:
     generator = as_generator(rng)
     if tensor.is_contiguous():
-        return _normal(tensor.shape, mean, std, tensor.dtype, generator)
+        return _fill(tensor, lambda shape: _normal(shape, mean, std, tensor.dtype, generator))
     dtype = "float32" if _is_half(tensor.dtype) else tensor.dtype
-    return _filling(tensor, lambda shape: generator.normal_one_by_one(shape, mean, std, dtype)).to(tensor.dtype)
+    return _fill(tensor, lambda shape: generator.normal_one_by_one(shape, mean, std, dtype))
 
 
 def _finish(x: Tensor, device, requires_grad: bool) -> Tensor:

@@ -9,7 +9,7 @@ import pytest
 import transformer_c as tc
 from golden import load
 from interrupting import interrupted, takes_signals
-from transformer_c import nn
+from transformer_c import _core, nn
 from transformer_c.nn import functional as F
 
 
@@ -559,6 +559,27 @@ def test_initial_values_of_what_is_no_tensor(fill):
     with pytest.raises(TypeError, match=r"nn\.init fills a Tensor in place, got ndarray; tc\.tensor\(\.\.\.\) makes a Tensor of an array"):
         getattr(nn.init, fill)(array)
     assert (array == 7.0).all()
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "bfloat16"])
+@pytest.mark.parametrize("n", [1 << 21, (3 << 20) + 5])
+def test_initial_values_that_are_drawn_in_pieces(n, dtype):
+    for draw, fill in ((tc.randn, nn.init.normal_), (tc.rand, nn.init.uniform_)):
+        x = fill(tc.empty(n, dtype=dtype), generator=tc.Generator(7))
+        assert tc.equal(x, draw(n, dtype=dtype, rng=7))
+    w = tc.zeros(n, dtype=dtype).requires_grad_()
+    y = (w * w).sum()
+    nn.init.uniform_(w)
+    with pytest.raises(RuntimeError, match="written in place after it was saved"):
+        y.backward()
+
+
+def test_a_large_layer_is_made_in_its_own_memory():
+    _core.memory_reset_peak()
+    before = _core.memory_stats()["in_use"]
+    layers = nn.Linear(4096, 2048), nn.Embedding(2048, 4096), nn.Conv1d(2048, 2048, 2)
+    own = sum(p.nbytes for layer in layers for p in layer.parameters())
+    assert _core.memory_stats()["peak_in_use"] - before < own + (9 << 20)
 
 
 def test_a_type_error_of_forward_stays_what_it_is():

@@ -15,12 +15,12 @@ from .._core import Tensor
 from .._joining import cat, tril
 from .._names import explained
 from .._promotion import cast_input
-from .._tensor import as_tensor, empty, ones, zeros
+from .._tensor import as_tensor, ones, zeros
 from . import init
 from .cache import KeyValueCache, restored_on_error
 from .layers import Linear, of_sequences
 from .module import Module
-from .parameter import Parameter
+from .parameter import Parameter, uninitialised
 
 
 def join_heads(values: Tensor, batch_first: bool = True) -> Tensor:
@@ -139,7 +139,7 @@ class MultiheadAttention(Module):
         packed = self.kdim == embed_dim and self.vdim == embed_dim
 
         def parameter(*shape: int, given: bool = True) -> Parameter | None:
-            return Parameter(empty(*shape, device=device, dtype=dtype)) if given else None
+            return uninitialised(*shape, device=device, dtype=dtype) if given else None
 
         # In PyTorch's order, which determines the order of the state dict and of the random numbers.
         for name, width in (("q", embed_dim), ("k", self.kdim), ("v", self.vdim)):

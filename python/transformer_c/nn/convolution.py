@@ -8,11 +8,10 @@ from .. import functional as F
 from .._arguments import all_of, count, divisible, one_of
 from .._core import Tensor
 from .._promotion import cast_input
-from .._tensor import empty
 from ..functional.convolution import convolve, per_axis, same_padding
 from . import init
 from .module import Module
-from .parameter import Parameter
+from .parameter import uninitialised
 
 
 class _Convolution(Module):
@@ -60,8 +59,8 @@ class _Convolution(Module):
         )
         if padding == "same":
             same_padding(self.kernel_size, self.stride, self.dilation)
-        self.weight = Parameter(empty(out_channels, in_channels // groups, *self.kernel_size, dtype=dtype, device=device))
-        self.register_parameter("bias", Parameter(empty(out_channels, dtype=dtype, device=device)) if bias else None)
+        self.weight = uninitialised(out_channels, in_channels // groups, *self.kernel_size, dtype=dtype, device=device)
+        self.register_parameter("bias", uninitialised(out_channels, dtype=dtype, device=device) if bias else None)
         self.reset_parameters()
 
     def reset_parameters(self) -> None:

@@ -59,12 +59,12 @@ def _check(tensor: Any) -> None:
         raise TypeError(f"nn.init fills a Tensor in place, got {type(tensor).__name__}; tc.tensor(...) makes a Tensor of an array")
 
 
-def _fill(tensor: Tensor, values: Callable[[], Tensor]) -> Tensor:
+def _fill(tensor: Tensor, write: Callable[[], Tensor]) -> Tensor:
     _check(tensor)
     if skipping.get():
         return tensor
     with no_grad():
-        return tensor.copy_(values())
+        return write()
 
 
 def _fans(weight: Tensor) -> tuple[int, int]:
@@ -79,13 +79,13 @@ def _fans(weight: Tensor) -> tuple[int, int]:
 def uniform_(tensor: Tensor, a: float = 0.0, b: float = 1.0, generator=None) -> Tensor:
     """Fills with U(a, b)."""
     all_of((real, "a", a), (real, "b", b))
-    return _fill(tensor, lambda: _random._uniform_filling(tensor, a, b, generator))
+    return _fill(tensor, lambda: _random._fill_uniform(tensor, a, b, generator))
 
 
 def normal_(tensor: Tensor, mean: float = 0.0, std: float = 1.0, generator=None) -> Tensor:
     """Fills with N(mean, std**2)."""
     all_of((real, "mean", mean), (real, "std", std))
-    return _fill(tensor, lambda: _random._normal_filling(tensor, mean, std, generator))
+    return _fill(tensor, lambda: _random._fill_normal(tensor, mean, std, generator))
 
 
 def trunc_normal_(tensor: Tensor, mean: float = 0.0, std: float = 1.0, a: float = -2.0, b: float = 2.0, generator=None) -> Tensor:
@@ -116,7 +116,7 @@ def trunc_normal_(tensor: Tensor, mean: float = 0.0, std: float = 1.0, a: float 
         warnings.warn("mean is more than 2 std from [a, b]; the distribution of the values may be wrong", stacklevel=2)
     low, high = ((1.0 + math.erf((bound - mean) / std / math.sqrt(2.0))) / 2.0 for bound in (a, b))
     draw = _among_normal if high - low > 0.3 else _among_uniform
-    return _fill(tensor, lambda: draw(tensor, mean, std, a, b, generator))
+    return _fill(tensor, lambda: tensor.copy_(draw(tensor, mean, std, a, b, generator)))
 
 
 def _among_normal(tensor: Tensor, mean: float, std: float, a: float, b: float, generator: Any) -> Tensor:

@@ -14,12 +14,12 @@ from .._core import Tensor
 from .._names import explained
 from .._promotion import cast_input
 from .._recording import no_grad
-from .._tensor import as_tensor, empty, ones, zeros
+from .._tensor import as_tensor, ones, zeros
 from ..functional.lookup import refuse_rescaling
 from . import init
 from .module import Module
 from .module_hooks import Hooked
-from .parameter import Parameter
+from .parameter import Parameter, uninitialised
 
 __all__ = [
     "ELU",
@@ -72,9 +72,9 @@ class Linear(Module):
     def __init__(self, in_features: int, out_features: int, bias: bool = True, device=None, dtype=None) -> None:
         super().__init__()
         self.in_features, self.out_features = all_of((count, "in_features", in_features, 0), (count, "out_features", out_features, 0))
-        self.weight = Parameter(empty(out_features, in_features, dtype=dtype, device=device))
+        self.weight = uninitialised(out_features, in_features, dtype=dtype, device=device)
         if bias:
-            self.bias = Parameter(empty(out_features, dtype=dtype, device=device))
+            self.bias = uninitialised(out_features, dtype=dtype, device=device)
         else:
             self.register_parameter("bias", None)
         self.reset_parameters()
@@ -457,7 +457,7 @@ class Embedding(Module):
         if _weight is not None:
             self.weight = Parameter(_weight, requires_grad=not _freeze)
             return
-        self.weight = Parameter(empty(num_embeddings, embedding_dim, dtype=dtype, device=device))
+        self.weight = uninitialised(num_embeddings, embedding_dim, dtype=dtype, device=device)
         self.reset_parameters()
 
     @classmethod

@@ -7,6 +7,7 @@ from typing import Any
 
 from .. import _tensor_copying
 from .._core import Tensor
+from .._tensor import empty
 
 skipping = ContextVar("skipping", default=False)  # whether `nn.init.skip()` is entered in this thread
 
@@ -39,3 +40,8 @@ class Parameter(Tensor):
     def __deepcopy__(self, memo: dict[int, Any]) -> Parameter:
         """A Parameter with its own memory and no gradient."""
         return _tensor_copying.deepcopy(self, memo, with_gradient=False)  # type: ignore[return-value]
+
+
+def uninitialised(*lengths: int, dtype: Any = None, device: Any = None) -> Parameter:
+    """A Parameter whose values are written next: without a copy of memory that has none yet."""
+    return Parameter._over(empty(*lengths, dtype=dtype, device=device), True)

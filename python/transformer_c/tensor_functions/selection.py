@@ -11,7 +11,7 @@ from .. import _core
 from .._arguments import all_of, count, integer, not_negative, real
 from .._core import Tensor
 from .._promotion import is_floating
-from ..random import _normal_filling, _uniform_filling, as_generator, one_source
+from ..random import _fill_normal, _fill_uniform, as_generator, one_source
 from ._calls import METHODS, axes_of, axis_of, takes_arrays
 from .reductions import ValuesAndIndices
 
@@ -492,7 +492,7 @@ def normal_(self: Tensor, mean: float = 0.0, std: float = 1.0, *, generator: Any
     """Fills with numbers of N(mean, std**2): PyTorch's, given the same seed."""
     _refuse_ints("normal_", self)
     all_of((real, "mean", mean), (not_negative, "std", std))
-    return self.copy_(_normal_filling(self, mean, std, generator))
+    return _fill_normal(self, mean, std, generator)
 
 
 def uniform_(self: Tensor, low: float = 0.0, to: float = 1.0, *, generator: Any = None) -> Tensor:
@@ -501,7 +501,7 @@ def uniform_(self: Tensor, low: float = 0.0, to: float = 1.0, *, generator: Any 
     all_of((real, "low", low), (real, "to", to))
     if low > to:
         raise ValueError(f"uniform_() draws from low to to, got low={low}, to={to}")
-    return self.copy_(_uniform_filling(self, low, to, generator))
+    return _fill_uniform(self, low, to, generator)
 
 
 METHODS |= {"normal_": normal_, "uniform_": uniform_}
