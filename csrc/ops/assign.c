@@ -6,6 +6,7 @@
  * again. */
 #include <string.h>
 
+#include "../core/elementwise.h"
 #include "../core/reduction.h"
 #include "../core/tape_view.h"
 #include "index.h"
@@ -185,6 +186,42 @@ static tc_status write_all(tc_tensor *target, tc_tensor *value, tc_error *err)
     return tc_replace(target, copy, err);
 }
 
+/* Is it x[mask] = one number, all on the CPU? */
+static bool is_filled_where(const tc_tensor *x, int count, const tc_index *indices, const tc_tensor *value)
+{
+    const tc_tensor *mask = count == 1 && indices->kind == TC_INDEX_TENSOR ? indices->tensor : NULL;
+    if (!mask || mask->dtype != TC_BOOL || mask->ndim == 0 || mask->ndim > x->ndim || value->numel != 1) return false;
+    if (!tc_tensor_on_cpu(x) || !tc_tensor_on_cpu(mask) || !tc_tensor_on_cpu(value)) return false;
+    if (may_overlap(x, mask) && !tc_tensor_same_view(x, mask)) return false;
+    return memcmp(mask->shape, x->shape, sizeof(int64_t) * (size_t)mask->ndim) == 0;
+}
+
+/* x = value where the mask is set: no list of places is made, and unless it is recorded no second x. */
+static tc_status fill_where(tc_scope *s, tc_tensor *x, tc_tensor *mask, tc_tensor *value, bool recorded)
+{
+    int64_t shape[TC_MAX_DIMS], strides[TC_MAX_DIMS];
+    TC_OWNED tc_tensor *own_mask = NULL, *cast = NULL, *filled = NULL;
+    tc_tensor *number;
+    for (int i = 0; i < x->ndim; i++) shape[i] = i < mask->ndim ? mask->shape[i] : 1, strides[i] = i < mask->ndim ? mask->strides[i] : 0;
+    TC_TRY(tc_make_view(s, &mask, mask, x->ndim, shape, strides, 0));
+    if (recorded) {
+        TC_TRY(tc_tensor_copy_of(&own_mask, mask, s->err)); /* its owner may change it before the backward */
+        TC_TRY(tc_reshape(&number, value, 0, NULL, true, s->err));
+        TC_TRY(tc_own(s, number));
+        TC_TRY(tc_cast(&cast, number, x->dtype, s->err));
+        TC_TRY(tc_where(&filled, own_mask, &(tc_argument){.tensor = cast}, &(tc_argument){.tensor = x}, s->err));
+        return tc_replace(x, filled, s->err);
+    }
+    TC_TRY(tc_make_view(s, &value, value, 0, NULL, NULL, 0));
+    TC_TRY(tc_make(s, &number, 0, NULL));
+    TC_TRY(tc_tensor_copy(number, value, s->err)); /* it may be an element of x */
+    TC_TRY(tc_tensor_begin_write(x, s->err));
+    const bool floating = tc_dtype_is_float(x->dtype);
+    return tc_run_elementwise(x, 3, (tc_argument[]){{.tensor = mask}, {.tensor = number}, {.tensor = x}},
+                              floating ? &tc_kernel_where_forward : &tc_kernel_integer_where, TC_CHOICE_where,
+                              floating ? tc_compute_dtype(x->dtype) : TC_FLOAT32, 2.0, s->err);
+}
+
 tc_status tc_index_set(tc_tensor *x, int count, const tc_index *indices, tc_tensor *value, tc_error *err)
 {
     TC_SCOPE(s, err);
@@ -197,6 +234,7 @@ tc_status tc_index_set(tc_tensor *x, int count, const tc_index *indices, tc_tens
     TC_TRY(tc_begin_moving(&s, in, 1));
     if (value->ndim == 0 && value->storage->is_argument)
         TC_TRY(tc_check_value_fits(value, x->dtype, err)); /* a number, or an array of one */
+    if (is_filled_where(x, count, indices, value)) return fill_where(&s, x, indices->tensor, value, recorded);
     TC_TRY(tc_index_plan_make(&s, &plan, x, count, indices));
     TC_TRY(tc_index_place_at(&w.place, &plan, x->strides, err));
     const int surplus = surplus_axes(value->ndim, value->shape, w.place.selection_ndim);

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import transformer_c as tc
+from transformer_c import _core
 
 
 def test_a_buffer_filled_row_by_row_keeps_the_history():
@@ -99,6 +100,35 @@ def test_two_arrays_over_one_memory_are_read_first(step, to_step):
             part(expected, to, to_step)[:] = part(expected, first, step).copy()
             tc.as_tensor(part(a, to, to_step))[:] = part(a, first, step)
             np.testing.assert_array_equal(a, expected)
+
+
+def test_a_number_is_written_at_a_mask_without_a_list_of_the_places():
+    x = tc.ones(1 << 10, 1 << 10)
+    mask = tc.tensor(np.arange(1 << 20).reshape(x.shape) % 3 > 0)
+    before = _core.memory_stats()["in_use"]
+    _core.memory_reset_peak()
+    x[mask] = 5.0
+    x[mask[:, 0]] = x[0, 1]
+    assert _core.memory_stats()["peak_in_use"] - before < x.nbytes / 8
+    assert tc.equal(x, tc.where(mask | mask[:, :1], 5.0, 1.0))
+
+
+def test_the_gradient_of_a_number_written_at_a_mask():
+    x, v = tc.ones(2, 3, requires_grad=True), tc.tensor([4.0], requires_grad=True)
+    y, mask = x * 2, tc.tensor([[True, False, True], [False, True, False]])
+    y[mask] = v
+    y[mask[:, 1]] = 7.0
+    mask[...] = False  # the backward has a copy
+    (y * y).sum().backward()
+    assert x.grad.tolist() == [[0.0, 8.0, 0.0], [0.0, 0.0, 0.0]] and v.grad.tolist() == [16.0]
+
+
+def test_a_mask_in_the_memory_that_is_written():
+    b = tc.tensor([True, False, True, True])
+    b[1:][b[:-1]] = False
+    assert b.tolist() == [True, False, True, False]
+    b[b] = False
+    assert not b.any()
 
 
 def test_leaves_that_require_a_gradient_are_refused_while_recording():
