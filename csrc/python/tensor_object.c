@@ -363,9 +363,38 @@ static PyMemberDef tensor_members[] = {
     {NULL, 0, 0, 0, NULL},
 };
 
+/* ---- cycles ---------------------------------------------------------------------------------------------------------------------- */
+
+/* The hooks of a leaf that nothing but its object refers to. */
+static tc_hook *_Atomic *own_hooks(PyObject *self)
+{
+    tc_tensor *tensor = tcpy_tensor_of(self);
+    return tensor && atomic_load_explicit(&tensor->references, memory_order_acquire) == 1 ? &tensor->hooks : NULL;
+}
+
+/* For subclasses that may lie in cycles, as a Parameter does whose hook refers to its module. A Tensor itself is not tracked: it has no
+ * attributes, and is made too often. */
+static int tensor_traverse(PyObject *self, visitproc visit, void *arg)
+{
+    Py_VISIT(Py_TYPE(self));
+    tc_hook *_Atomic *const hooks = own_hooks(self);
+    for (tc_hook *hook = hooks ? *hooks : NULL; hook; hook = hook->next)
+        if (!hook->retained) Py_VISIT((PyObject *)hook->context);
+    return 0;
+}
+
+static int tensor_clear(PyObject *self)
+{
+    tc_hook *_Atomic *const hooks = own_hooks(self);
+    if (hooks) tc_hooks_release(atomic_exchange(hooks, NULL));
+    return 0;
+}
+
 static PyType_Slot tensor_slots[] = {
     {Py_tp_new, tensor_new},
     {Py_tp_dealloc, tensor_dealloc},
+    {Py_tp_traverse, tensor_traverse},
+    {Py_tp_clear, tensor_clear},
     {Py_tp_repr, tensor_repr},
     {Py_tp_getattro, tensor_getattro},
     {Py_tp_hash, identity_hash},

@@ -220,3 +220,22 @@ def test_a_backward_within_a_backward():
     layer(layer(layer(x).tanh()).tanh()).sum().backward()
     for t, gradient in zip((x, *layer.parameters()), found, strict=True):
         np.testing.assert_allclose(gradient, t.grad.numpy(), rtol=1e-5)
+
+
+def test_a_hook_of_a_parameter_may_refer_to_its_module():
+    class Masked(tc.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.linear, self.mask = tc.nn.Linear(2, 2), tc.tensor([[1.0, 0.0], [0.0, 1.0]])
+            self.linear.weight.register_hook(lambda gradient: gradient * self.mask)
+
+    module = Masked()
+    loss = module.linear(tc.ones(1, 2)).sum()
+    weight, found = module.linear.weight, weakref.ref(module)
+    del module
+    gc.collect()
+    loss.backward()
+    assert weight.grad.tolist() == [[1.0, 0.0], [0.0, 1.0]]
+    del loss, weight
+    gc.collect()
+    assert found() is None
