@@ -19,7 +19,7 @@ from ._arguments import count, integer, lengths_of
 from ._core import Generator, Tensor
 from ._names import hooks
 from ._recording import is_grad_enabled
-from ._tensor import check_fit, like
+from ._tensor import check_fit, empty, like
 
 default_generator = Generator(int.from_bytes(os.urandom(7), "little"))
 _instead: dict[int, Generator] = {}  # of the default one, by thread
@@ -118,12 +118,15 @@ def _uniform(shape, low: float, high: float, dtype=None, rng=None) -> Tensor:
     generator = as_generator(rng)
     if not _is_half(dtype):
         return generator.uniform(shape, low, high, dtype)
+    if math.prod(shape) > 2 * _PIECE:
+        return _fill(empty(shape, dtype=dtype), lambda piece: _uniform(piece, low, high, dtype, generator))
     drawn = generator.uniform(shape, low, high, "float32").to(dtype)
     rounded = _core.as_argument([low, high]).to(dtype)
     return _core.where(_core.eq(drawn, rounded[1]), rounded[0], drawn)
 
 
 _BLOCK = 16  # from this many numbers on, PyTorch draws normal numbers in blocks
+_PIECE = 1 << 20  # numbers of other dtypes than they are drawn in, and those that fill a tensor, are drawn so many at a time: whole blocks
 
 
 def _normal(shape, mean: float, std: float, dtype=None, rng=None) -> Tensor:
@@ -132,6 +135,8 @@ def _normal(shape, mean: float, std: float, dtype=None, rng=None) -> Tensor:
     if not _is_half(dtype):
         return generator.normal(shape, mean, std, dtype)
     n = math.prod(shape)
+    if n > 2 * _PIECE:
+        return _fill(empty(shape, dtype=dtype), lambda piece: _normal(piece, mean, std, dtype, generator))
     if n < _BLOCK or n % _BLOCK == 0:
         return generator.normal(shape, mean, std, "float32").to(dtype)
     drawn = generator.normal((-(-n // _BLOCK) * _BLOCK,), mean, std, "float32")
@@ -144,9 +149,6 @@ def _filling(tensor: Tensor, draw: Callable[[Sequence[int]], Tensor]) -> Tensor:
         return draw(tensor.shape)
     order = sorted(range(tensor.ndim), key=lambda axis: -tensor.stride(axis))
     return draw([tensor.shape[axis] for axis in order]).permute(sorted(range(tensor.ndim), key=order.__getitem__))
-
-
-_PIECE = 1 << 20  # numbers, whole blocks
 
 
 def _fill(tensor: Tensor, draw: Callable[[Sequence[int]], Tensor]) -> Tensor:
@@ -324,8 +326,10 @@ def randint(*args, low: int | None = None, high: int | None = None, size=None, d
     if dtype is not None and least < end:
         _check_drawn(dtype, least, end - 1)
     generator = as_generator(one_source(rng, generator))
-    drawn = generator.integers(_shape(shape), least, end)
-    return _finish(drawn if dtype is None else drawn.to(dtype), device, False)
+    shape = _shape(shape)
+    if dtype is None:
+        return _finish(generator.integers(shape, least, end), device, False)
+    return _finish(_fill(empty(shape, dtype=dtype), lambda piece: generator.integers(piece, least, end)), device, False)
 
 
 def randperm(n: int, device=None, rng=None, generator=None, *, dtype=None) -> Tensor:

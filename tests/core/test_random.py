@@ -14,6 +14,7 @@ import warnings
 import numpy as np
 import pytest
 import transformer_c as tc
+from transformer_c import _core
 from transformer_c.testing import reference
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -527,3 +528,13 @@ def test_halves_end_with_a_whole_block(dtype):
     two = tc.randn(32, rng=3)
     twenty = tc.randn(4, 5, dtype=dtype, rng=3).flatten()
     assert twenty.tolist() == two.to(dtype)[[*range(4), *range(16, 32)]].tolist()
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "int32", "float16", "bool"])
+def test_integers_of_other_dtypes_are_drawn_in_pieces(dtype):
+    n = (3 << 20) + 5
+    _core.memory_reset_peak()
+    before = _core.memory_stats()["in_use"]
+    drawn = tc.randint(0, 2, (n,), dtype=dtype, rng=5)
+    assert _core.memory_stats()["peak_in_use"] - before < 2 * drawn.nbytes + (17 << 20)
+    assert tc.equal(drawn, tc.randint(0, 2, (n,), rng=5).to(dtype))
