@@ -10,6 +10,7 @@
 #include "../core/reduction.h"
 #include "../core/tape_view.h"
 #include "index.h"
+#include "view.h"
 
 /* The written elements, on a contiguous tensor of the target's shape.  saved: the offsets of its points, and the same without points that
  * were overwritten. */
@@ -96,7 +97,7 @@ static void reach(const tc_tensor *tensor, uintptr_t *low, uintptr_t *high)
     }
 }
 
-static bool may_overlap(const tc_tensor *a, const tc_tensor *b)
+bool tc_may_overlap(const tc_tensor *a, const tc_tensor *b)
 {
     uintptr_t a_low, a_high, b_low, b_high;
     if (a->storage == b->storage) return true;
@@ -127,7 +128,7 @@ static tc_status on_device(tc_scope *s, tc_tensor **tensor)
  * and dense. */
 static tc_status prepare_value(tc_scope *s, tc_tensor **out, const tc_tensor *target, tc_tensor *value, const tc_index_place *place)
 {
-    if (!place->advanced && !may_overlap(target, value)) {
+    if (!place->advanced && !tc_may_overlap(target, value)) {
         *out = value;
         return on_device(s, out);
     }
@@ -192,7 +193,7 @@ static bool is_filled_where(const tc_tensor *x, int count, const tc_index *indic
     const tc_tensor *mask = count == 1 && indices->kind == TC_INDEX_TENSOR ? indices->tensor : NULL;
     if (!mask || mask->dtype != TC_BOOL || mask->ndim == 0 || mask->ndim > x->ndim || value->numel != 1) return false;
     if (!tc_tensor_on_cpu(x) || !tc_tensor_on_cpu(mask) || !tc_tensor_on_cpu(value)) return false;
-    if (may_overlap(x, mask) && !tc_tensor_same_view(x, mask)) return false;
+    if (tc_may_overlap(x, mask) && !tc_tensor_same_view(x, mask)) return false;
     return memcmp(mask->shape, x->shape, sizeof(int64_t) * (size_t)mask->ndim) == 0;
 }
 

@@ -10,6 +10,7 @@
 #include "../core/elementwise.h"
 #include "../core/reduction.h"
 #include "op.h"
+#include "view.h"
 
 enum { NONE, A, B, BOTH };
 
@@ -220,7 +221,18 @@ static tc_status finish(tc_scope *s, tc_tensor **out, tc_tensor *result, const t
             .op = &ops[function], .saved = saved, .saved_count = needs == NONE ? 0 : 2, .attributes = &at, .attribute_bytes = bytes});
 }
 
-tc_status tc_binary_arguments(tc_tensor **out, const tc_argument *a, const tc_argument *b, tc_binary_function function, tc_error *err)
+/* Can the result be computed where the target is? Each element is read before it is written. */
+static bool takes_place_of(const tc_tensor *target, tc_tensor *const given[2], const tc_scope *s, int ndim, const int64_t *shape)
+{
+    const tc_tensor *const b = given[1];
+    if (!tc_tensor_on_cpu(target) || target->dtype != s->result || !tc_has_shape(target, ndim, shape)) return false;
+    if (tc_tape_wants(2, given) || tc_tape_is_stale(target)) return false;
+    return !b || !tc_may_overlap(target, b) || (b->dtype == target->dtype && tc_tensor_same_view(target, b));
+}
+
+/* `target`: NULL, or `a`, which is written where that is possible: *out then stays NULL. */
+static tc_status compute(tc_tensor **out, tc_tensor *target, const tc_argument *a, const tc_argument *b, tc_binary_function function,
+                         tc_error *err)
 {
     TC_SCOPE(s, err);
     tc_argument in[2] = {*a, *b};
@@ -241,10 +253,27 @@ tc_status tc_binary_arguments(tc_tensor **out, const tc_argument *a, const tc_ar
     if (function == TC_BINARY_pow && !floating) TC_TRY(check_exponents(b, err));
     TC_TRY(check_numbers(a, b, function, dtype, err));
     TC_TRY(result_shape(&ndim, shape, &in[0], &in[1], err));
-    TC_TRY(tc_make(&s, &result, ndim, shape));
+    const bool in_place = target && takes_place_of(target, (tc_tensor *const[]){target, in[1].tensor}, &s, ndim, shape);
+    if (in_place) {
+        *out = NULL;
+        result = target;
+        TC_TRY(tc_tensor_begin_write(target, err));
+    } else {
+        TC_TRY(tc_make(&s, &result, ndim, shape));
+    }
     TC_TRY(tc_run_elementwise(result, 2, in, floating ? &tc_kernel_binary_forward : &tc_kernel_integer_binary, (int)function, s.kernels,
                               cost, err));
-    return finish(&s, out, result, &in[0], &in[1], function);
+    return in_place ? TC_OK : finish(&s, out, result, &in[0], &in[1], function);
+}
+
+tc_status tc_binary_arguments(tc_tensor **out, const tc_argument *a, const tc_argument *b, tc_binary_function function, tc_error *err)
+{
+    return compute(out, NULL, a, b, function, err);
+}
+
+tc_status tc_binary_in_place(tc_tensor **out, tc_tensor *target, const tc_argument *b, tc_binary_function function, tc_error *err)
+{
+    return compute(out, target, &(tc_argument){.tensor = target}, b, function, err);
 }
 
 tc_status tc_binary(tc_tensor **out, tc_tensor *a, tc_tensor *b, tc_binary_function function, tc_error *err)

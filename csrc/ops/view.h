@@ -10,4 +10,7 @@
 TC_CHECKED tc_status tc_window(tc_tensor **out, tc_tensor *x, int ndim, const int64_t *shape, const int *axis, const int64_t *step,
                                const int64_t *start, bool overlaps, tc_error *err);
 
+/* May a write to one change the other? Where it says no, it cannot. */
+bool tc_may_overlap(const tc_tensor *a, const tc_tensor *b);
+
 #endif

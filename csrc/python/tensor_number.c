@@ -17,7 +17,8 @@ static const char *const binary_names[] = {
 #undef TC_BINARY_BITS
 };
 
-PyObject *tcpy_binary(PyObject *a_object, PyObject *b_object, tc_binary_function function)
+/* In place: the result is `a_object` itself, or what is to replace its values. */
+static PyObject *binary(PyObject *a_object, PyObject *b_object, tc_binary_function function, bool in_place)
 {
     tcpy_call call; /* read by tcpy_result and TCPY_COMPUTE */
     tcpy_operand a, b;
@@ -35,8 +36,10 @@ PyObject *tcpy_binary(PyObject *a_object, PyObject *b_object, tc_binary_function
         if (tcpy_bring_array(&call, &a.value.tensor, b.value.tensor) == 0 &&
             tcpy_bring_array(&call, &b.value.tensor, a.value.tensor) == 0 && tcpy_hold(&call, &a.value.tensor) == 0 &&
             tcpy_hold(&call, &b.value.tensor) == 0) {
-            TCPY_COMPUTE(&call, status, tc_binary_arguments(&out, &a.value, &b.value, function, &err));
-            result = tcpy_result1(&call, status, &err, out);
+            TCPY_COMPUTE(&call, status,
+                         in_place ? tc_binary_in_place(&out, a.value.tensor, &b.value, function, &err)
+                                  : tc_binary_arguments(&out, &a.value, &b.value, function, &err));
+            result = status == TC_OK && !out ? Py_NewRef(a_object) : tcpy_result1(&call, status, &err, out);
         }
         tcpy_end(&call);
     }
@@ -44,6 +47,8 @@ PyObject *tcpy_binary(PyObject *a_object, PyObject *b_object, tc_binary_function
     tc_tensor_release(owned_b);
     return result == Py_NotImplemented ? result : tcpy_show(binary_names[function], result, (PyObject *[]){a_object, b_object}, 2, NULL);
 }
+
+PyObject *tcpy_binary(PyObject *a, PyObject *b, tc_binary_function function) { return binary(a, b, function, false); }
 
 static PyObject *unary(PyObject *x, const char *name, tc_unary_function function)
 {
@@ -150,10 +155,11 @@ PyObject *tcpy_tensor_compare(PyObject *a, PyObject *b, int operation)
 
 /* ---- in place: t += x is t.copy_(t + x) with the history of t + x ------------------------------------------------------------- */
 
-static PyObject *replace(PyObject *self, PyObject *result)
+static PyObject *replace(PyObject *self, PyObject *other, tc_binary_function function)
 {
     tc_error err;
-    if (!result || result == Py_NotImplemented) return result;
+    PyObject *result = binary(self, other, function, tcpy.tracer == NULL);
+    if (!result || result == Py_NotImplemented || result == self) return result;
     const tc_status status = tc_replace(tcpy_tensor_of(self), tcpy_tensor_of(result), &err);
     PyObject *replaced = status == TC_OK ? Py_NewRef(self) : tcpy_raise(&err);
     replaced = tcpy_show("copy_", replaced, (PyObject *[]){self, result}, 2, NULL);
@@ -161,19 +167,23 @@ static PyObject *replace(PyObject *self, PyObject *result)
     return replaced;
 }
 
-#define IN_PLACE(slot, operation)                                                                                                          \
-    static PyObject *slot(PyObject *a, PyObject *b) { return replace(a, operation(a, b)); }
-IN_PLACE(in_place_add, tensor_add)
-IN_PLACE(in_place_subtract, tensor_subtract)
-IN_PLACE(in_place_multiply, tensor_multiply)
-IN_PLACE(in_place_divide, tensor_divide)
-IN_PLACE(in_place_floor_divide, tensor_floor_divide)
-IN_PLACE(in_place_remainder, tensor_remainder)
-IN_PLACE(in_place_and, tensor_and)
-IN_PLACE(in_place_or, tensor_or)
-IN_PLACE(in_place_xor, tensor_xor)
+#define IN_PLACE(slot, function)                                                                                                           \
+    static PyObject *slot(PyObject *a, PyObject *b) { return replace(a, b, TC_BINARY_##function); }
+IN_PLACE(in_place_add, add)
+IN_PLACE(in_place_subtract, sub)
+IN_PLACE(in_place_multiply, mul)
+IN_PLACE(in_place_divide, div)
+IN_PLACE(in_place_floor_divide, floor_divide)
+IN_PLACE(in_place_remainder, remainder)
+IN_PLACE(in_place_and, bitwise_and)
+IN_PLACE(in_place_or, bitwise_or)
+IN_PLACE(in_place_xor, bitwise_xor)
 
-static PyObject *in_place_power(PyObject *a, PyObject *b, PyObject *modulus) { return replace(a, power(a, b, modulus)); }
+static PyObject *in_place_power(PyObject *a, PyObject *b, PyObject *modulus)
+{
+    if (modulus != Py_None) Py_RETURN_NOTIMPLEMENTED;
+    return replace(a, b, TC_BINARY_pow);
+}
 
 /* ---- one element as a number ------------------------------------------------------------------------------------------------- */
 

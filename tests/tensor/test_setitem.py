@@ -295,6 +295,21 @@ def test_operators_in_place():
     assert x.grad.tolist() == [3.0, 3.0, 3.0]
 
 
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "int64"])
+def test_operators_in_place_take_no_memory(dtype):
+    x, y = tc.ones(1 << 20, dtype=dtype), tc.arange(1024, dtype=dtype)
+    part = x.view(1024, 1024)[::2]
+    before = _core.memory_stats()["in_use"]
+    _core.memory_reset_peak()
+    x *= 3
+    x += x
+    part -= y  # broadcast
+    assert _core.memory_stats()["peak_in_use"] - before < x.nbytes / 8
+    assert tc.equal(part[7], 6 - y) and tc.equal(x[1024:2048], tc.full((1024,), 6, dtype=dtype))
+    x[1:] += x[:-1]  # reads what it writes: a sum first
+    assert x[:4].tolist() == [6, 11, 9, 7]
+
+
 def test_in_place_keeps_shape_and_dtype():
     x = tc.zeros(3)
     x += np.ones(3)  # float64 into float32
