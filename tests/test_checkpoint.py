@@ -5,7 +5,9 @@ import errno
 import io
 import json
 import math
+import mmap
 import os
+import re
 import signal
 import stat
 import struct
@@ -693,3 +695,13 @@ def test_a_path_that_can_write(tmp_path):
 
     checkpoint.save({"a": np.arange(3)}, Path(tmp_path / "x.safetensors"))
     assert checkpoint.load(tmp_path / "x.safetensors")["a"].tolist() == [0, 1, 2]
+
+
+def test_a_file_that_cannot_be_mapped_for_want_of_addresses(path, monkeypatch):
+    def refuse(*unused, **options):
+        raise OSError(errno.ENOMEM, "Cannot allocate memory")
+
+    checkpoint.save({"x": np.ones(3)}, path)
+    monkeypatch.setattr(mmap, "mmap", refuse)
+    with pytest.raises(MemoryError, match=rf"out of memory: to map {re.escape(str(path))} takes \d+ bytes"):
+        checkpoint.load(path, mmap=True)

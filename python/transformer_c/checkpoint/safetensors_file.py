@@ -9,6 +9,7 @@ mapping, such as one array, is stored under the name "value", and "contains" is 
 
 from __future__ import annotations
 
+import errno
 import json
 import mmap as _mmap
 import os
@@ -255,7 +256,15 @@ def load(path: Any, map_location: Any = None, *, weights_only: bool = True, mmap
 
 def map_file(file: Any, size: int) -> np.ndarray:
     """The bytes of a file, mapped: pages are read when they are used, and copied when they are written to."""
-    return np.frombuffer(_mmap.mmap(file.fileno(), size, access=_mmap.ACCESS_COPY), np.uint8) if size else np.empty(0, np.uint8)
+    if size == 0:
+        return np.empty(0, np.uint8)
+    try:
+        return np.frombuffer(_mmap.mmap(file.fileno(), size, access=_mmap.ACCESS_COPY), np.uint8)
+    except OSError as error:
+        if error.errno != errno.ENOMEM:
+            raise
+        message = f"out of memory: to map {file.name} takes {size} bytes of addresses, more than this process may have (ulimit -v)"
+        raise MemoryError(message) from None
 
 
 def mapping_of(array: Any) -> _mmap.mmap | None:
