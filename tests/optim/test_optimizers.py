@@ -142,6 +142,21 @@ def test_a_half_cast_to_the_other_keeps_its_master():
     assert optimizer.state[p]["master"].tolist() == [1 - 3 * 2.0**-12]
 
 
+def test_a_half_cast_between_steps_without_a_gradient_keeps_its_master():
+    """Each step notes what the half looks like: the next cast is then one from there."""
+    pytest.importorskip("ml_dtypes")
+    p = tc.nn.Parameter(tc.tensor([1 + 2.0**-10]).half())
+    optimizer = tc.optim.SGD([p], lr=2.0**-12)
+    p.grad = tc.ones(1).half()
+    optimizer.step()
+    p.grad = None
+    for dtype in ("bfloat16", "float16"):
+        p.data = p.data.to(dtype)
+        optimizer.step()
+    assert p.tolist() == [1.0]
+    assert optimizer.state[p]["master"].tolist() == [1 + 2.0**-10 - 2.0**-12]
+
+
 def test_groups_have_options_of_their_own():
     a, b = parameters("float32")
     optimizer = tc.optim.SGD([{"params": [a], "lr": 1.0}, {"params": [b]}], lr=0.5)
