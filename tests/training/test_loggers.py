@@ -301,6 +301,16 @@ def test_a_run_resumed_at_its_first_step_in_tensorboard(tmp_path):
     assert [len(found.Scalars(name)) for name in ("old", "new")] == [0, 1]
 
 
+def test_a_run_closes_the_file_before_it_in_tensorboard(tmp_path):
+    pytest.importorskip("tensorboard")
+    logger = tc.loggers.TensorBoardLogger(tmp_path, version=0)
+    before = logger.experiment
+    logger.begin(None)
+    with pytest.raises(OSError, match="closed"):
+        before.add_scalar("y", 1.0)
+    logger.finalize("success")
+
+
 def test_a_resumed_run_in_tensorboard(tmp_path):
     """What was logged from the step of the checkpoint on is void; `prefix` is put before every name."""
     pytest.importorskip("tensorboard")

@@ -86,6 +86,16 @@ def test_after_ctrl_c_nothing_is_lost(tmp_path, whole, at, kind):
     assert run(tmp_path)[0] == whole
 
 
+def test_ctrl_c_inside_an_accumulated_step_waits_for_its_end(tmp_path):
+    options = dict(accumulate_grad_batches=3)
+    whole = run(tmp_path / "whole", **options)[0]
+    kind = stopping(2, lambda: signal.raise_signal(signal.SIGINT))
+    with pytest.raises(KeyboardInterrupt, match="interrupted in epoch 1 after batch 3;"):
+        run(tmp_path / "parts", model_class=kind, **options)
+    assert tc.load(tmp_path / "parts" / "last.safetensors")["trainer"]["global_step"] == 1
+    assert run(tmp_path / "parts", **options)[0] == whole
+
+
 @pytest.mark.parametrize("epoch", [1, EPOCHS])
 def test_ctrl_c_after_the_last_batch(tmp_path, whole, epoch):
     """In the last epoch, too: the user is told, and the run is complete."""
