@@ -337,6 +337,24 @@ def test_hooks_of_a_shallow_copy_are_its_own(kind):
 
 
 @pytest.mark.parametrize("kind", ["forward_pre", "forward", "full_backward"])
+def test_hooks_that_remove_themselves_run_once(kind):
+    layer, seen = tc.nn.Linear(3, 2), []
+
+    def add(name):
+        def hook(*unused):
+            seen.append(name)
+            handle.remove()
+
+        handle = getattr(layer, f"register_{kind}_hook")(hook)
+
+    for name in ("first", "second"):
+        add(name)
+    for _ in range(2):
+        layer(tc.ones(1, 3)).sum().backward()
+    assert seen == ["first", "second"] and "forward" not in vars(layer)
+
+
+@pytest.mark.parametrize("kind", ["forward_pre", "forward", "full_backward"])
 def test_a_hook_is_a_function(kind):
     layer = tc.nn.Linear(3, 2)
     with pytest.raises(TypeError, match="a hook of Linear must be a function, got 3"):

@@ -686,6 +686,17 @@ def test_a_parameter_without_a_state_has_an_empty_one():
     assert p.half().tolist() == q.tolist() == [0.5] and list(optimizer.state[q]) == ["step", "master", "exp_avg", "exp_avg_sq"]
 
 
+def test_an_empty_state_is_loaded_as_that_of_no_step():
+    p, q = tc.nn.Parameter([1.0]), tc.nn.Parameter([1.0])
+    saved, loaded = tc.optim.Adam([p], lr=0.5), tc.optim.Adam([q], lr=0.5)
+    assert saved.state[p] == {}
+    loaded.load_state_dict(saved.state_dict())
+    for x, optimizer in ((p, saved), (q, loaded)):
+        x.grad = tc.ones(1)
+        optimizer.step()
+    assert p.tolist() == q.tolist() and loaded.state[q]["step"] == 1
+
+
 def test_a_state_that_was_looked_at_before_the_first_step():
     p = tc.nn.Parameter([1.0])
     optimizer = tc.optim.SGD([p], lr=0.5)

@@ -270,6 +270,7 @@ def test_tensorboard(tmp_path):
     found.Reload()
     assert set(found.Tags()["scalars"]) == {"y", "y_step", "late_step", "val_loss", "epoch", "mine"}
     assert [(event.step, event.value) for event in found.Scalars("y_step")] == [(0, 0.0), (1, 1.0), (2, 0.0), (3, 1.0)]
+    assert all(event.wall_time > 1.5e9 for event in found.Scalars("y_step"))
     first, second = (event.tensor_proto.string_val[0].splitlines() for event in found.Tensors("hparams/text_summary"))
     assert b"| lr | 0.5 |" in first and len(second) == 3 and second[2].startswith(rb"| a\|b | array([[1., 0.], ")  # one row, two columns
 
