@@ -120,6 +120,8 @@ def test_datasets_together():
     both = data.ConcatDataset([data.TensorDataset(np.arange(3)), data.TensorDataset(np.arange(3, 5))])
     assert [int(both[i][0]) for i in (*range(5), -1, -5)] == [0, 1, 2, 3, 4, 4, 0]
     assert [b[0].tolist() for b in data.DataLoader(both, 4)] == [[0, 1, 2, 3], [4]]
+    three = data.ConcatDataset([[1], [2, 3], [4]])
+    assert len(three) == 4 and [three[i] for i in (*range(4), -1)] == [1, 2, 3, 4, 4]
     stacked = data.DataLoader(data.StackDataset(x=both, y=np.arange(5.0)), 5)
     assert next(iter(stacked))["y"].tolist() == [0, 1, 2, 3, 4] and data.StackDataset([1], [2])[0] == (1, 2)
     assert data.get_worker_info() is None

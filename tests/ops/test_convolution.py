@@ -301,6 +301,21 @@ def test_layers_are_those_of_pytorch(mode, rng):
         np.testing.assert_allclose(ours(x), theirs(torch.tensor(x)).detach().numpy(), rtol=0, atol=2e-6)
 
 
+def test_the_repr_of_a_layer_shows_what_is_unusual():
+    """As PyTorch does."""
+    layer = tc.nn.Conv2d(2, 4, 3, padding=1, dilation=2, groups=2, bias=False, padding_mode="reflect")
+    assert repr(layer) == (
+        "Conv2d(2, 4, kernel_size=(3, 3), stride=(1, 1), padding=(1, 1), dilation=(2, 2), groups=2, bias=False, padding_mode=reflect)"
+    )
+    assert repr(tc.nn.Conv1d(2, 4, 3, stride=2)) == "Conv1d(2, 4, kernel_size=(3,), stride=(2,))"
+    assert repr(tc.nn.Conv1d(2, 4, 3, padding="same")) == "Conv1d(2, 4, kernel_size=(3,), stride=(1,), padding=same)"
+
+
+def test_valid_adds_nothing_in_any_mode():
+    layer, x = tc.nn.Conv1d(1, 1, 3, padding="valid", padding_mode="reflect"), tc.ones(1, 1, 5)
+    assert layer(x).shape == (1, 1, 3)
+
+
 def test_an_embedding_from_a_table(rng):
     table = rng.standard_normal((5, 3)).astype(np.float32)
     layer = tc.nn.Embedding.from_pretrained(table)

@@ -107,6 +107,42 @@ def test_golden_numbers_are_pytorchs(name):
         assert rows(*pytorchs(name, kind)) == json.loads(GOLDEN.read_text())[f"{name}, {kind}"]
 
 
+@pytest.mark.parametrize(
+    ("mode", "threshold_mode", "values", "rates"),
+    [
+        ("min", "rel", (4.0, 3.5, 2.9, 2.0, 1.2, 1.1, 0.2), (1, 0.5, 0.5, 0.5, 0.5, 0.25, 0.25)),
+        ("min", "abs", (4.0, 3.5, 2.9, 2.0, 1.2, 1.1, 0.2), (1, 1, 1, 1, 1, 0.5, 0.5)),
+        ("max", "rel", (1.0, 1.2, 1.6, 2.0, 3.0, 3.1, 4.5), (1, 0.5, 0.5, 0.25, 0.25, 0.125, 0.125)),
+        ("max", "abs", (1.0, 1.2, 1.6, 2.0, 3.0, 3.1, 4.5), (1, 0.5, 0.5, 0.5, 0.5, 0.25, 0.25)),
+    ],
+)
+def test_what_exceeds_the_threshold_of_a_plateau(mode, threshold_mode, values, rates):
+    """PyTorch's rates, with a threshold that decides at each value."""
+    o = tc.optim.SGD([tc.nn.Parameter([1.0])], 1.0)
+    schedule = tc.optim.lr_scheduler.ReduceLROnPlateau(o, mode, 0.5, 0, 0.25, threshold_mode)
+    for value, rate in zip(values, rates, strict=True):
+        schedule.step(value)
+        assert schedule.get_last_lr() == [rate]
+
+
+def test_a_sequence_whose_first_schedule_has_one_step():
+    """PyTorch's rates."""
+    o, s = tc.optim.SGD([tc.nn.Parameter([1.0])], 1.0), tc.optim.lr_scheduler
+    schedule, rates = s.SequentialLR(o, [s.ConstantLR(o, 0.5, 10), s.ExponentialLR(o, 0.25)], [1]), []
+    for _ in range(4):
+        rates += schedule.get_last_lr()
+        schedule.step()
+    assert rates == [0.5, 1.0, 0.25, 0.0625]
+
+
+def test_the_count_of_steps_of_a_schedule():
+    schedule = tc.optim.lr_scheduler.ExponentialLR(tc.optim.SGD([tc.nn.Parameter([1.0])], 1.0), 0.5)
+    assert schedule.state_dict()["_step_count"] == 1
+    schedule.step()
+    schedule.step()
+    assert schedule.state_dict()["_step_count"] == 3
+
+
 @pytest.mark.parametrize("at", [1, 5, 12])
 @pytest.mark.parametrize("name", NAMES)
 def test_resumed(name, at, tmp_path):

@@ -450,6 +450,15 @@ def test_the_best_of_some_values(mode, sign):
     assert other.state_dict() == best.state_dict() and not other.see(math.nan) and other.waited == 2
 
 
+def test_a_run_that_stopped_at_a_threshold_stays_stopped(tmp_path):
+    """Its patience is not used up."""
+    for _ in range(2):
+        stop = EarlyStopping("val_loss", patience=5, stopping_threshold=1.5)
+        run = trainer(8, callbacks=[stop], checkpoint_dir=tmp_path)
+        run.fit(Scripted(), batches(2), batches(1), resume="last")
+        assert run.current_epoch == 4
+
+
 def test_early_stopping_at_a_value_that_is_not_finite():
     class Diverging(Scripted):
         values = (1.0, math.nan, 0.5, 0.4)
