@@ -124,6 +124,7 @@ def test_datasets_together():
     assert len(three) == 4 and [three[i] for i in (*range(4), -1)] == [1, 2, 3, 4, 4]
     stacked = data.DataLoader(data.StackDataset(x=both, y=np.arange(5.0)), 5)
     assert next(iter(stacked))["y"].tolist() == [0, 1, 2, 3, 4] and data.StackDataset([1], [2])[0] == (1, 2)
+    assert len(data.StackDataset([1, 2])) == len(data.StackDataset(x=[1, 2])) == 2
     assert data.get_worker_info() is None
     for make, error in (
         (lambda: both[5], IndexError),

@@ -96,6 +96,17 @@ def test_strides_are_read_in_place(isa, rng):
             assert_close(_core.matmul(b.T, a.swapaxes(-1, -2)), R.matmul(b.T, R.swap(a)), "float64", scale=magnitude(b.T, R.swap(a)))
 
 
+def test_single_rows_that_lie_apart(rng):
+    """A batch of one row each is one product with all of them, wherever they are."""
+    a, b = rng.standard_normal((5, 3, 4)), rng.standard_normal((4, 6))
+    x, w = tc.tensor(a, requires_grad=True), tc.tensor(b)
+    for part in (slice(1, 2), slice(2, 3)):
+        y = x[:, part] @ w
+        assert_close(y.detach(), a[:, part] @ b, "float64", 4)
+    y.sum().backward()
+    assert_close(x.grad[:, 2], np.broadcast_to(b.sum(1), (5, 4)), "float64", 6)
+
+
 def test_a_transposed_view_is_not_copied(rng):
     """The scores of attention, q k^T: peak memory is that of the result plus scratch."""
     q, k = (tc.tensor(rng.standard_normal((64, 64, 32))) for _ in range(2))

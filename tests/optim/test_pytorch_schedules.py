@@ -211,7 +211,7 @@ def test_last_epoch_continues():
                 rates.append(o.param_groups[0]["lr"])
             found.append(rates)
         assert found[0] == found[1]
-    with pytest.raises(KeyError, match="initial_lr"):
+    with pytest.raises(KeyError, match=r"param_groups\[0\] has no .initial_lr., which last_epoch=2 needs"):
         tc.optim.lr_scheduler.StepLR(tc.optim.SGD([tc.nn.Parameter([1.0])], lr=1.0), 3, last_epoch=2)
 
 

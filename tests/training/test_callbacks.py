@@ -508,6 +508,38 @@ def test_learning_rates_are_logged():
         LearningRateMonitor("batch")
 
 
+def test_hooks_and_steps_without_the_number_of_a_loader():
+    """One loader has none."""
+    seen = []
+
+    class Model(Small):
+        def on_validation_batch_start(self, batch, batch_idx):
+            seen.append(("start", batch_idx))
+
+        def validation_step(self, batch, batch_idx, dataloader_idx=None):
+            seen.append(dataloader_idx)
+
+        def on_validation_batch_end(self, outputs, batch, batch_idx):
+            seen.append(("end", batch_idx))
+
+    trainer(1).fit(Model(), batches(1), batches(1, 1))
+    assert seen == [("start", 0), None, ("end", 0), ("start", 1), None, ("end", 1)]
+
+
+def test_rates_of_an_optimizer_without_momentum_and_decay():
+    class Plain(tc.optim.Optimizer):
+        def step(self, closure=None):
+            closure()
+
+    class Model(Small):
+        def configure_optimizers(self):
+            return Plain(self.parameters(), {"lr": 0.5})
+
+    run = trainer(1, callbacks=[LearningRateMonitor("epoch", log_momentum=True, log_weight_decay=True)])
+    run.fit(Model(), batches(1))
+    assert [run.history[f"lr-Plain{name}"] for name in ("", "-momentum", "-weight_decay")] == [[0.5], [0.0], [0.0]]
+
+
 @pytest.mark.parametrize(("every", "expected"), [(1, [0.8, 0.8, 0.8, 0.4, 0.4, 0.4, 0.2, 0.2]), (2, [0.8] * 6 + [0.4] * 2)])
 def test_a_schedule_watches_a_value(tmp_path, every, expected):
     class Watching(Scripted):

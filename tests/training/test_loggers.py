@@ -218,6 +218,13 @@ def test_a_logger_that_has_not_begun(tmp_path):
     assert read(tmp_path / "logs" / "mine") == rows and again.log_dir == run.log_dir
 
 
+@pytest.mark.parametrize("kind", [tc.loggers.CSVLogger, tc.loggers.TensorBoardLogger])
+def test_the_folder_of_a_logger_that_has_not_begun(tmp_path, kind):
+    (tmp_path / "logs" / "version_3").mkdir(parents=True)
+    logger = kind(tmp_path)
+    assert logger.log_dir == str(tmp_path / "logs" / "version_4") and logger.version == 4
+
+
 class Classifying(Logging):
     def test_step(self, batch, batch_idx):
         self.log("test_acc", 0.5)
