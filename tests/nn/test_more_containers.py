@@ -170,6 +170,16 @@ def test_a_refused_update_adds_nothing():
     assert [p.shape for p in scales] == [(2,)]
 
 
+def test_a_parameter_of_a_list_is_replaced_where_it_is():
+    scales = nn.ParameterList([tc.ones(2), tc.ones(3)])
+    scales[-1] = tc.zeros(4)
+    assert [p.shape for p in scales] == [(2,), (4,)]
+    for index in (2, -3):
+        with pytest.raises(IndexError, match=rf"index {index} is out of range for 2 parameters; append\(\) adds one"):
+            scales[index] = tc.ones(1)
+    assert list(scales.state_dict()) == ["0", "1"]
+
+
 def test_no_module_is_lost_where_a_number_is_a_name():
     """PyTorch's lists replace the module that has the number of the new one."""
     net = nn.Sequential(nn.Linear(2, 2), nn.ReLU(), nn.Linear(2, 2))

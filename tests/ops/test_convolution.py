@@ -311,6 +311,15 @@ def test_the_repr_of_a_layer_shows_what_is_unusual():
     assert repr(tc.nn.Conv1d(2, 4, 3, padding="same")) == "Conv1d(2, 4, kernel_size=(3,), stride=(1,), padding=same)"
 
 
+def test_first_values_of_a_layer():
+    """Uniform up to 1 / sqrt(the products of one result), as in PyTorch."""
+    tc.manual_seed(1)
+    layer = tc.nn.Conv2d(8, 64, 3, groups=2)
+    bound = 1 / np.sqrt(4 * 3 * 3)
+    for values in (layer.weight, layer.bias):
+        assert 0.9 * bound < float(values.max()) <= bound and -bound <= float(values.min()) < -0.9 * bound
+
+
 def test_valid_adds_nothing_in_any_mode():
     layer, x = tc.nn.Conv1d(1, 1, 3, padding="valid", padding_mode="reflect"), tc.ones(1, 1, 5)
     assert layer(x).shape == (1, 1, 3)

@@ -165,7 +165,7 @@ class ParameterList(Module):
 
     def append(self, value: Any) -> ParameterList:
         """Adds a parameter at the end; returns self."""
-        self[len(self)] = value
+        self.register_parameter(str(len(self)), _parameter(value))
         return self
 
     def extend(self, values: Iterable[Any]) -> ParameterList:
@@ -190,8 +190,8 @@ class ParameterList(Module):
 
     def __setitem__(self, index: int, value: Any) -> None:
         place = index + len(self) if index < 0 else index
-        if not 0 <= place <= len(self):
-            raise IndexError(f"index {index} is out of range for {len(self)} parameters")
+        if not 0 <= place < len(self):
+            raise IndexError(f"index {index} is out of range for {len(self)} parameters; append() adds one")
         self.register_parameter(str(place), _parameter(value))
 
 
