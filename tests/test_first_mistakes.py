@@ -254,6 +254,7 @@ MISTAKES = {
     "a module on a misspelt device": (lambda: tc.nn.Linear(2, 2).to("cud"), ValueError, "neither a dtype .* nor a device"),
     "a module into an optimizer": (lambda: tc.optim.Adam(_LINEAR), TypeError, r"pass its \.parameters\(\)"),
     "a module to clip": (lambda: tc.nn.utils.clip_grad_norm_(_LINEAR, 1.0), TypeError, r"pass its \.parameters\(\)"),
+    "named triples": (lambda: tc.optim.Adam([("weight", _LINEAR.weight, 0.1)]), TypeError, "takes Tensors, got tuple"),
     "named modules": (lambda: tc.optim.Adam(tc.nn.Sequential(_LINEAR).named_modules()), TypeError, "takes Tensors, got Sequential"),
     "a learning rate in quotes": (lambda: tc.optim.Adam(_LINEAR.parameters(), lr="1e-3"), TypeError, "lr must be a number, got '1e-3'"),
     "a width in quotes": (lambda: tc.MultiheadAttention("32", 32, 4), TypeError, r"input_dim must be an int, got '32' \(str\)"),

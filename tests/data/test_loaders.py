@@ -125,11 +125,24 @@ def test_leaving_a_prefetching_loop_stops_its_thread():
     assert not any(t.name == "transformer_c-prefetch" for t in threading.enumerate())
 
 
+class Unordered(tc.data.IterableDataset):
+    def __iter__(self):
+        return iter(range(3))
+
+
 @pytest.mark.parametrize(
     ("make", "message"),
     [
         (lambda: DataLoader(Squares(), batch_size=0), "batch_size"),
         (lambda: DataLoader(Squares(), prefetch=-1), "prefetch"),
+        (lambda: DataLoader(Squares(), batch_sampler=[[0]], sampler=[0]), "batch_sampler takes the place of"),
+        (lambda: DataLoader(Squares(), 2, batch_sampler=[[0]]), "batch_sampler takes the place of"),
+        (lambda: DataLoader(Squares(), batch_sampler=[[0]], shuffle=True), "batch_sampler takes the place of"),
+        (lambda: DataLoader(Squares(), batch_sampler=[[0]], drop_last=True), "batch_sampler takes the place of"),
+        (lambda: DataLoader(Squares(), sampler=[0], shuffle=True), "give one of them"),
+        (lambda: DataLoader(Unordered(), shuffle=True), "an order of its own"),
+        (lambda: DataLoader(Unordered(), sampler=[0]), "an order of its own"),
+        (lambda: DataLoader(Unordered(), batch_sampler=[[0]]), "an order of its own"),
         (lambda: TensorDataset(), "at least one"),
         (lambda: TensorDataset(np.zeros(3), np.zeros(4)), r"\[3, 4\]"),
     ],

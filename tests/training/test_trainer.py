@@ -518,6 +518,20 @@ def test_bars(capsys):
     assert capsys.readouterr().err == ""
 
 
+def test_a_bar_ends_with_the_means_of_a_validation(capsys):
+    """Of what its steps put there, and of what is monitored."""
+
+    class Model(Reporting):
+        def validation_step(self, batch, batch_idx):
+            self.log("own", float(batch_idx), prog_bar=True)
+            self.log("hidden", 7.0)
+            self.log("val_loss", 3.0)
+
+    tc.Trainer(1).fit(Model(), batches(1), batches(1, 1, 1, 1))
+    last = capsys.readouterr().err.split("\r")[-1]
+    assert "own=1.5000" in last and "val_loss=3.0000" in last and "hidden" not in last
+
+
 def test_values_behind_a_bar_are_renewed_ten_times_a_second(monkeypatch, capsys):
     now = [100.0]
     monkeypatch.setattr(tc.trainer.progress.time, "monotonic", lambda: now[0])
