@@ -286,6 +286,10 @@ def test_what_is_refused():
     two.automatic_optimization = True
     with pytest.raises(ValueError, match="gave 2 optimizers; a trainer steps one: .*automatic_optimization = False"):
         trainer().fit(two, BATCHES)
+    none = made(Accumulating)
+    none.configure_optimizers = lambda: []
+    with pytest.raises(ValueError, match="gave 0 optimizers"):
+        trainer().fit(none, BATCHES)
     model = made(Accumulating)
     with pytest.raises(FloatingPointError, match=r"the loss is nan in epoch 1, batch 2, after 0 steps"):
         trainer().fit(model, [BATCHES[0], (BATCHES[0][0], np.full((2, 1), np.nan, np.float32))])
