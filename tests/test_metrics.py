@@ -61,6 +61,7 @@ def test_axes_ignored_targets_and_probabilities():
     assert metrics.Accuracy(dim=-1, ignore_index=-100)(scores, masked) == (scores.argmax(-1) == target)[:, :3].mean()
     assert metrics.Accuracy(2, dim=-1, ignore_index=-100)(scores, masked) == metrics.Accuracy(2, dim=-1)(scores[:, :3], target[:, :3])
     assert metrics.Accuracy()([0.2, 0.9], [0, 1]) == 1 == metrics.Accuracy(threshold=0.1)([0.2, 0.9], [1, 1])
+    assert metrics.Accuracy()([0.5, 0.5], [0, 0]) == 1 == metrics.Accuracy(threshold=0.25)([0.25, 0.25], [0, 0])  # above, not at it
     assert metrics.F1Score(average=None)([0.2, 0.9, 0.8], [0, 1, 0])[1] == pytest.approx(2 / 3)
 
 

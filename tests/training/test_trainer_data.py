@@ -360,6 +360,7 @@ def test_lists_of_rows_are_refused_where_batches_are_expected():
         "ndarray, float64": [(a, b) for a, b in zip(x, y, strict=True)],
         "ndarray, ndarray": [(a, b.reshape(1)) for a, b in zip(x, y, strict=True)],
         "Tensor, Tensor": [(tc.tensor(a), tc.tensor(b.reshape(1))) for a, b in zip(x, y, strict=True)],
+        "ndarray, Tensor": [(a, tc.tensor(b)) for a, b in zip(x, y, strict=True)],
         "list, int": [(a.tolist(), 1) for a in x],
         "str, int": [("a text", 1), ("another", 0)],
     }
@@ -373,3 +374,9 @@ def test_lists_of_rows_are_refused_where_batches_are_expected():
     trainer().fit(line, pairs)  # batches of one row
     assert len(line.seen) == len(x)
     trainer().fit(Line(), tc.data.DataLoader(list(zip(x, y, strict=True)), batch_size=4))
+
+    class Named(Line):
+        def training_step(self, batch, batch_idx):
+            return super().training_step((batch[0]["x"], batch[1]), batch_idx)
+
+    trainer().fit(Named(), [({"x": x[:4]}, y[:4]), ({"x": x[4:5]}, y[4:5])])  # what is named is no row
