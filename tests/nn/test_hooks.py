@@ -354,6 +354,15 @@ def test_hooks_that_remove_themselves_run_once(kind):
     assert seen == ["first", "second"] and "forward" not in vars(layer)
 
 
+def test_a_forward_of_an_object_is_back_after_its_hooks():
+    layer, x = tc.nn.ReLU(), tc.ones(2)
+    layer.forward = own = lambda x: x * 3.0
+    handle = layer.register_forward_hook(lambda module, args, result: result + 1.0)
+    assert layer(x).tolist() == [4.0, 4.0]
+    handle.remove()
+    assert layer.forward is own and layer(x).tolist() == [3.0, 3.0]
+
+
 @pytest.mark.parametrize("kind", ["forward_pre", "forward", "full_backward"])
 def test_a_hook_is_a_function(kind):
     layer = tc.nn.Linear(3, 2)

@@ -76,6 +76,16 @@ def test_empty_with_more_positions_than_memory():
     assert y.shape == x.shape and y.requires_grad
 
 
+@pytest.mark.parametrize("kind", [np.int32, np.float64])
+def test_positions_leave_no_memory(kind):
+    x, positions = tc.ones(1, 64, 4), np.arange(64, dtype=kind)
+    tc.functional.rotary(x, positions)
+    before = _core.memory_stats()["in_use"]
+    for _ in range(20):
+        tc.functional.rotary(x, positions)
+    assert _core.memory_stats()["in_use"] == before
+
+
 def test_not_finite():
     x = np.array([[np.nan, 1.0], [np.inf, 1.0], [1.0, 1.0]], np.float32)
     y = tc.functional.rotary(x, np.array([0, 1, np.nan]))
