@@ -425,6 +425,23 @@ def test_gradients_at_random_shapes(case, request):
         check(case, Draw(np.random.default_rng([seed, n])))
 
 
+def test_no_case_leaves_memory():
+    """What a forward and its backward take is given back with the results."""
+    for name, case in ALL.items():
+        f, inputs, _ = case(fixed())
+        leaves = [tc.tensor(x, requires_grad=True) for x in inputs]
+        used = []
+        for _ in range(4):
+            results = f(*leaves)
+            for r in results if isinstance(results, tuple) else (results,):
+                r.sum().backward(retain_graph=True)
+            results = r = None
+            for x in leaves:
+                x.grad = None
+            used.append(_core.memory_stats()["in_use"])
+        assert used[1] == used[3], name
+
+
 def test_every_op_has_a_case():
     apart = set(" ".join(WITHOUT_GRADIENT.values()).split())
     raw = {n for n in OPS if n.endswith(("_forward", "_backward"))}  # without the tape: test_ops.py
