@@ -265,3 +265,31 @@ def test_one_softmax():
 def test_arguments_of_another_kind_are_named(make, error, message):
     with pytest.raises(error, match=message):
         make()
+
+
+MOST, MORE = (1,) * 16, (1,) * 17
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: tc.tensor(np.ones(MORE)),
+        lambda: tc.as_tensor(np.ones(MORE)),
+        lambda: tc.exp(np.ones(MORE)),
+        lambda: tc.ones(2) + np.ones(MORE),
+        lambda: tc.ones(*MORE),
+        lambda: tc.ones(*MOST).unsqueeze(0),
+        lambda: tc.ones(1).expand(MORE),
+        lambda: tc.ones(1).reshape(MORE),
+        lambda: tc.stack([tc.ones(*MOST)]),
+    ],
+)
+def test_a_tensor_has_at_most_16_axes(make):
+    assert tc.tensor(np.ones(MOST)).sum().item() == 1.0
+    with pytest.raises(ValueError, match="at most 16 (axes|are supported)"):
+        make()
+
+
+def test_no_gradients_are_not_clipped():
+    with pytest.raises(ValueError, match="there are no gradients to clip"):
+        _core.gradient_clip([], 1.0, 2.0)
