@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import transformer_c as tc
+from transformer_c import _core
 from transformer_c import functional as F
 
 NAN, INF = np.nan, np.inf
