@@ -447,3 +447,34 @@ def test_what_was_frozen_after_the_forward_gets_no_gradient():
     layer.bias.grad = tc.ones(2)
     y.sum().backward()
     assert layer.weight.grad is None and layer.bias.grad.tolist() == [2.0, 2.0]
+
+
+def frozen_since(x, w):
+    y = (x * 2.0 + w).sum()
+    x.requires_grad_(False)
+    y.backward()
+    x.requires_grad_(True)
+
+
+def written_through_a_view(x, w):
+    y = x * 2.0
+    y[1:].mul_(w[1:])
+    y.sum().backward()
+
+
+def taken_by_a_view(x, w):
+    y = x * 2.0
+    part = y[:2]
+    y.mul_(w)
+    part.sum().backward()
+
+
+@pytest.mark.parametrize("work", [frozen_since, written_through_a_view, taken_by_a_view])
+def test_a_backward_leaves_no_memory(work):
+    x, w = (tc.ones(64, requires_grad=True) for _ in range(2))
+    used = []
+    for _ in range(4):
+        work(x, w)
+        x.grad = w.grad = None
+        used.append(_core.memory_stats()["in_use"])
+    assert used[1] == used[3]
