@@ -189,6 +189,7 @@ def test_nested_data(path, rng):
         "history": {"loss": [0.5, math.nan, -math.inf, 1e-310], "none": None, "flag": True, "big": 2**100},
         "empty": [{}, [], ()],
         "keys": {True: 1, None: 2, 2.5: 3, "$": 4},
+        "a word of the format": {"$": "tensor", "name": "x"},
         "text": "größe\n\0\ud800",
         "__metadata__": np.ones(2),
         "model.weight": np.full(1, 7.0),

@@ -469,7 +469,20 @@ def taken_by_a_view(x, w):
     part.sum().backward()
 
 
-@pytest.mark.parametrize("work", [frozen_since, written_through_a_view, taken_by_a_view])
+def assigned_to_points(x, w):
+    y = x * 2.0
+    y[[3, 1]] = w[:2]
+    y[x.detach() > 2.0] = 0.0
+    y.sum().backward()
+
+
+def refused_for_an_empty_row(x, w):
+    q = (x * w).reshape(1, 1, 8, 8)
+    with pytest.raises(ValueError, match="may attend to no key"):
+        _core.attention(q, q, q, attn_mask=np.zeros((8, 8), bool), empty_rows="raise")
+
+
+@pytest.mark.parametrize("work", [frozen_since, written_through_a_view, taken_by_a_view, assigned_to_points, refused_for_an_empty_row])
 def test_a_backward_leaves_no_memory(work):
     x, w = (tc.ones(64, requires_grad=True) for _ in range(2))
     used = []
