@@ -482,7 +482,19 @@ def refused_for_an_empty_row(x, w):
         _core.attention(q, q, q, attn_mask=np.zeros((8, 8), bool), empty_rows="raise")
 
 
-@pytest.mark.parametrize("work", [frozen_since, written_through_a_view, taken_by_a_view, assigned_to_points, refused_for_an_empty_row])
+def attended(x, w):
+    q = (x * w).reshape(1, 4, 4, 4).transpose(1, 2)
+    _core.scaled_dot_product_values(q, q, q, np.ones((4, 4), np.int32)).sum().backward()
+
+
+def concatenated(x, w):
+    tc.cat([x.double(), w, x.half()]).sum().backward()
+
+
+WORK = [frozen_since, written_through_a_view, taken_by_a_view, assigned_to_points, refused_for_an_empty_row, attended, concatenated]
+
+
+@pytest.mark.parametrize("work", WORK)
 def test_a_backward_leaves_no_memory(work):
     x, w = (tc.ones(64, requires_grad=True) for _ in range(2))
     used = []
