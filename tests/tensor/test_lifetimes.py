@@ -491,7 +491,25 @@ def concatenated(x, w):
     tc.cat([x.double(), w, x.half()]).sum().backward()
 
 
-WORK = [frozen_since, written_through_a_view, taken_by_a_view, assigned_to_points, refused_for_an_empty_row, attended, concatenated]
+def clamped(x, w):
+    tc.clamp(x * 2.0, w * 0.5, w).sum().backward()
+
+
+def convolved(x, w):
+    tc.nn.functional.conv1d(x.reshape(1, 2, 32), w[:12].reshape(2, 2, 3), padding=2, dilation=2).sum().backward()
+
+
+WORK = [
+    frozen_since,
+    written_through_a_view,
+    taken_by_a_view,
+    assigned_to_points,
+    refused_for_an_empty_row,
+    attended,
+    concatenated,
+    clamped,
+    convolved,
+]
 
 
 @pytest.mark.parametrize("work", WORK)
