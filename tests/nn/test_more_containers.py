@@ -170,6 +170,14 @@ def test_a_refused_update_adds_nothing():
     assert [p.shape for p in scales] == [(2,)]
 
 
+def test_a_module_of_a_dict_is_deleted():
+    heads = nn.ModuleDict({"a": nn.Linear(2, 3), "b": nn.ReLU()})
+    del heads["a"]
+    assert list(heads) == ["b"] and not list(heads.parameters())
+    with pytest.raises(KeyError):
+        del heads["a"]
+
+
 def test_a_parameter_of_a_list_is_replaced_where_it_is():
     scales = nn.ParameterList([tc.ones(2), tc.ones(3)])
     scales[-1] = tc.zeros(4)

@@ -123,6 +123,14 @@ def test_csv(tmp_path):
     assert [row["epoch"] for row in read(tmp_path / "run" / "logs" / "version_0")] == [1]
 
 
+def test_a_row_without_a_step_is_one_of_step_0(tmp_path):
+    logger = tc.loggers.CSVLogger(tmp_path, version="mine")
+    logger.begin(None)
+    logger.log_metrics({"y": 2.0})
+    logger.save()
+    assert read(tmp_path / "logs" / "mine") == [{"step": 0, "y": 2.0}]
+
+
 def test_a_table_of_tensors(tmp_path):
     """Their numbers are written, and the row has the step that was given."""
     logger = tc.loggers.CSVLogger(tmp_path, version="x")

@@ -352,6 +352,22 @@ def test_a_list_of_arrays_beside_a_number_for_each_is_rows(wrap, labels):
     assert lines[0].seen == lines[1].seen and np.array_equal(lines[0].net.weight.numpy(), lines[1].net.weight.numpy())
 
 
+def test_the_gradient_that_is_not_finite_is_named_where_others_have_none():
+    class Model(tc.TrainingModule):
+        def __init__(self):
+            super().__init__()
+            self.unused, self.used = tc.nn.Linear(1, 1), tc.nn.Parameter(tc.zeros(1))
+
+        def training_step(self, batch, batch_idx):
+            return self.used.sqrt().sum()
+
+        def configure_optimizers(self):
+            return tc.optim.SGD(self.parameters(), 0.1)
+
+    with pytest.raises(FloatingPointError, match="the gradient of used is not finite at step 1"):
+        trainer(1).fit(Model(), [np.ones((1, 1), np.float32)])
+
+
 def test_lists_of_rows_are_refused_where_batches_are_expected():
     """Each row was taken as a batch, without an axis for its rows and in the order of the list."""
     x, y = made()
