@@ -572,6 +572,11 @@ def test_a_process_without_standard_error(monkeypatch):
     assert shown.global_step == 4
 
 
+def test_optimizer_step_without_an_optimizer():
+    with pytest.raises(TypeError, match="needs the optimizer among its arguments"):
+        Reporting().optimizer_step(0, 1, lambda: None)
+
+
 # ---- bad input --------------------------------------------------------------------------------------------------------------------------
 
 

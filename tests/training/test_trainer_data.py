@@ -356,7 +356,7 @@ def test_the_gradient_that_is_not_finite_is_named_where_others_have_none():
     class Model(tc.TrainingModule):
         def __init__(self):
             super().__init__()
-            self.unused, self.used = tc.nn.Linear(1, 1), tc.nn.Parameter(tc.zeros(1))
+            self.unused, self.used = tc.nn.Parameter(tc.ones(1)), tc.nn.Parameter(tc.zeros(1))
 
         def training_step(self, batch, batch_idx):
             return self.used.sqrt().sum()
