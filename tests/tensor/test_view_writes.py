@@ -308,6 +308,15 @@ def test_a_part_is_taken_back_only_without_other_writes():
     rest *= tc.ones(2, requires_grad=True)
     y[1:] = rest
     assert y.sum().requires_grad
+    w = tc.ones(2, requires_grad=True)
+    y = tc.ones(3, requires_grad=True) * 2
+    with tc.no_grad():
+        rest = y[1:]
+    for _ in range(3):  # all writes went through the part
+        rest *= w
+    y[1:] = rest
+    y.sum().backward()
+    assert w.grad.tolist() == [6.0, 6.0]
 
 
 def test_what_is_there_is_taken_only_with_all_writes():
