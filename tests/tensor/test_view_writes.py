@@ -319,6 +319,21 @@ def test_a_part_is_taken_back_only_without_other_writes():
     assert w.grad.tolist() == [6.0, 6.0]
 
 
+@pytest.mark.parametrize("writes", [1, 2])
+def test_a_part_is_taken_back_only_without_other_writes_where_nothing_had_a_history(writes):
+    y = tc.ones(3)
+    with tc.no_grad():
+        first = y[:1]
+    first *= tc.ones(1, requires_grad=True)
+    with tc.no_grad():
+        rest = y[1:]
+    for _ in range(writes):
+        rest *= tc.ones(2, requires_grad=True)
+    for place, part in ((slice(1, None), rest), (slice(1), first)):
+        with pytest.raises(RuntimeError, match="written in place"):
+            y[place] = part
+
+
 def test_what_is_there_is_taken_only_with_all_writes():
     w = tc.ones(1, requires_grad=True)
 
