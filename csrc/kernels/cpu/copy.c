@@ -1,5 +1,7 @@
 /* copy.c: strided copies with a cast. The work does not depend on the compute dtype, so the float64 table shares the float32
  * table's function. */
+#include <string.h>
+
 #include "../copy.h"
 #include "../kernels.h"
 #include "../types.h"
@@ -118,26 +120,96 @@ TC_INLINE copy_run run_between(int from, int to)
     return copy_runs[from][to];
 }
 
+/* to[i] = to[0], i < n. */
+static void repeat_first(void *to, int bytes, int64_t n)
+{
+    uint64_t word = 0;
+    memcpy(&word, to, (size_t)bytes);
+    switch (bytes) {
+    case 1: memset(to, (int)word, (size_t)n); break;
+    case 2:
+        for (int64_t i = 0; i < n; i++) ((uint16_t *)to)[i] = (uint16_t)word;
+        break;
+    case 4:
+        for (int64_t i = 0; i < n; i++) ((uint32_t *)to)[i] = (uint32_t)word;
+        break;
+    default:
+        for (int64_t i = 0; i < n; i++) ((uint64_t *)to)[i] = word;
+    }
+}
+
+/* An element on the way through a copy: where it is along each axis, and how far into both sides. */
+typedef struct place {
+    int64_t index[TC_COPY_DIMS], to, from;
+} place;
+
+TC_INLINE place place_of(const tc_copy_args *a, int64_t i)
+{
+    place at = {.to = 0};
+    for (int axis = a->ndim - 1; axis >= 0; axis--) {
+        at.index[axis] = i % a->shape[axis];
+        i /= a->shape[axis];
+        at.to += at.index[axis] * a->to_strides[axis];
+        at.from += at.index[axis] * a->from_strides[axis];
+    }
+    return at;
+}
+
+/* Moves n elements along an axis, at most to its end; those inside it are at their beginning. */
+TC_INLINE void advance(const tc_copy_args *a, place *at, int axis, int64_t n)
+{
+    at->index[axis] += n;
+    at->to += n * a->to_strides[axis];
+    at->from += n * a->from_strides[axis];
+    for (; axis > 0 && at->index[axis] == a->shape[axis]; axis--) {
+        at->index[axis] = 0;
+        at->index[axis - 1]++;
+        at->to += a->to_strides[axis - 1] - a->shape[axis] * a->to_strides[axis];
+        at->from += a->from_strides[axis - 1] - a->shape[axis] * a->from_strides[axis];
+    }
+}
+
+#define SHORT_RUN 16 /* where there are many of them, they are walked across, one place of all after another */
+#define TOGETHER 512 /* elements of short runs, which caches contain */
+
 TC_DEFINE_KERNEL(copy)(const void *args, int64_t begin, int64_t end, void *scratch)
 {
     const tc_copy_args *a = args;
     (void)scratch;
     const copy_run run = run_between(a->from_dtype, a->to_dtype);
     const int to_bytes = element_bytes[a->to_dtype], from_bytes = element_bytes[a->from_dtype];
-    const int inner = a->ndim - 1;
-    const int64_t length = a->ndim ? a->shape[inner] : 1;
-    const int64_t to_step = a->ndim ? a->to_strides[inner] : 0, from_step = a->ndim ? a->from_strides[inner] : 0;
     const int64_t last = end * TC_COPY_BLOCK < a->numel ? end * TC_COPY_BLOCK : a->numel;
+    char *const to = a->to;
+    const char *const from = a->from;
+    if (a->ndim == 0) {
+        run(to, 0, from, 0, 1);
+        return;
+    }
+    const int inner = a->ndim - 1;
+    const int64_t length = a->shape[inner], to_step = a->to_strides[inner], from_step = a->from_strides[inner];
+    place at = place_of(a, begin * TC_COPY_BLOCK);
     for (int64_t i = begin * TC_COPY_BLOCK; i < last;) {
-        int64_t to = 0, from = 0, rest = i;
-        for (int axis = inner; axis >= 0; axis--) { /* position of element i */
-            const int64_t at = rest % a->shape[axis];
-            rest /= a->shape[axis];
-            to += at * a->to_strides[axis];
-            from += at * a->from_strides[axis];
+        if (length < SHORT_RUN && inner > 0 && at.index[inner] == 0) {
+            int64_t runs = a->shape[inner - 1] - at.index[inner - 1];
+            if (runs > (last - i) / length) runs = (last - i) / length;
+            if (runs > TOGETHER / length) runs = TOGETHER / length;
+            if (runs > length) {
+                for (int64_t k = 0; k < length; k++)
+                    run(to + (at.to + k * to_step) * to_bytes, a->to_strides[inner - 1], from + (at.from + k * from_step) * from_bytes,
+                        a->from_strides[inner - 1], runs);
+                advance(a, &at, inner - 1, runs);
+                i += runs * length;
+                continue;
+            }
         }
-        const int64_t left = length - i % length, n = left < last - i ? left : last - i;
-        run((char *)a->to + to * to_bytes, to_step, (const char *)a->from + from * from_bytes, from_step, n);
+        const int64_t left = length - at.index[inner], n = left < last - i ? left : last - i;
+        if (from_step == 0 && to_step == 1) {
+            run(to + at.to * to_bytes, 1, from + at.from * from_bytes, 0, 1);
+            repeat_first(to + at.to * to_bytes, to_bytes, n);
+        } else {
+            run(to + at.to * to_bytes, to_step, from + at.from * from_bytes, from_step, n);
+        }
+        advance(a, &at, inner, n);
         i += n;
     }
 }

@@ -24,6 +24,7 @@ typedef int64_t element;
 #include "../reduce.h"
 #include "merge_sort.h"
 #include "run_elementwise.h"
+#include "strided_functions.h"
 
 #define WRAP(a, operator, b) ((int64_t)((uint64_t)(a) operator(uint64_t)(b)))
 
@@ -168,7 +169,7 @@ TC_DEFINE_KERNEL(integer_reduce)(const void *args, int64_t begin, int64_t end, v
             so_far = reduce_step(a->step, so_far, buffer, n, r);
         }
         const int64_t result = a->arg ? so_far.at : so_far.value;
-        element_stores[a->out_dtype]((char *)a->out + k * element_bytes[a->out_dtype], 1, &result, 1);
+        element_stores[a->out_dtype]((char *)a->out + k * element_bytes[a->out_dtype], 1, &result, 1, 1);
     }
 }
 

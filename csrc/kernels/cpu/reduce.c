@@ -240,7 +240,7 @@ TC_INLINE void columns_tile(int step, const tc_reduce_args *a, const char *x, in
             for (int k = 0; k < count; k++, r++) {
                 const char *data = x + position_offset(&at, a->reduced_ndim, a->reduced_strides) * element_bytes[a->x_dtype];
                 row[k] = direct ? (const real *)(const void *)data : buffer[k];
-                if (!direct) load(buffer[k], data, column_step, n);
+                if (!direct) load(buffer[k], 1, data, column_step, n);
                 position_advance(&at, 1, a->reduced_ndim, a->reduced_shape);
             }
             for (int64_t j = 0; j < n; j += TC_LANES) {
@@ -430,7 +430,7 @@ TC_DEFINE_KERNEL(reduce_arg_columns)(const void *args, int64_t begin, int64_t en
         for (int64_t r = 0; r < a->reduced; r++) {
             const char *data =
                 (const char *)a->x + (offset + position_offset(&at, a->reduced_ndim, a->reduced_strides)) * element_bytes[a->x_dtype];
-            if (!direct) element_loads[a->x_dtype](buffer, data, column_step, n);
+            if (!direct) element_loads[a->x_dtype](buffer, 1, data, column_step, n);
             const real *row = direct ? (const real *)(const void *)data : buffer;
             if (a->step == TC_STEP_max)
                 arg_row(TC_STEP_max, row, r, n, best, index);

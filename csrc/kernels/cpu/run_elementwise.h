@@ -4,49 +4,6 @@
 
 #include "strided.h"
 
-typedef void (*element_store)(void *to, int64_t step, const element *from, int64_t n); /* to[i * step] = from[i] */
-
-#define STRIDED_STORE(TYPE, VALUE)                                                                                                         \
-    static void store_##TYPE(void *to_, int64_t step, const element *from, int64_t n)                                                      \
-    {                                                                                                                                      \
-        TYPE *to = to_;                                                                                                                    \
-        if (step == 1)                                                                                                                     \
-            for (int64_t i = 0; i < n; i++) to[i] = (TYPE)VALUE(from[i]);                                                                  \
-        else                                                                                                                               \
-            for (int64_t i = 0; i < n; i++) to[i * step] = (TYPE)VALUE(from[i]);                                                           \
-    }
-#ifdef STRIDED_INTEGERS
-STRIDED_STORE(int64_t, AS_IT_IS)
-STRIDED_STORE(int32_t, AS_IT_IS)
-STRIDED_STORE(uint8_t, AS_IT_IS)
-STRIDED_STORE(boolean, NOT_ZERO)
-/* In the order of tc_dtype. The ops ensure that integer kernels write integers. */
-static const element_store element_stores[TC_DTYPE_COUNT] = {NULL,          NULL,          NULL,          NULL,
-                                                             store_int64_t, store_int32_t, store_uint8_t, store_boolean};
-#else
-STRIDED_STORE(float, AS_IT_IS)
-STRIDED_STORE(double, AS_IT_IS)
-STRIDED_STORE(float16, tc_to_float16)
-STRIDED_STORE(bfloat16, tc_to_bfloat16)
-STRIDED_STORE(boolean, NOT_ZERO)
-/* Results that are not floats are truth values. */
-static const element_store element_stores[TC_DTYPE_COUNT] = {store_float, store_double, store_float16, store_bfloat16,
-                                                             NULL,        NULL,         NULL,          store_boolean};
-#endif
-
-static void scatter(const tc_operand *operand, const element *from, position at, int64_t n, int ndim, const int64_t *shape)
-{
-    const element_store store = element_stores[operand->dtype];
-    const int64_t length = shape[ndim - 1], step = operand->strides[ndim - 1];
-    while (n > 0) {
-        const int64_t left = length - at.index[ndim - 1], run = left < n ? left : n;
-        store((char *)operand->data + position_offset(&at, ndim, operand->strides) * element_bytes[operand->dtype], step, from, run);
-        position_advance(&at, run, ndim, shape);
-        from += run;
-        n -= run;
-    }
-}
-
 /* C order without gaps over the whole shape. */
 TC_INLINE bool operand_is_dense(const tc_operand *operand, int ndim, const int64_t *shape)
 {
@@ -101,7 +58,7 @@ static void run_elementwise(const tc_elementwise_args *a, int64_t begin, int64_t
         step[k] = kinds[k] != STREAM_CONSTANT && kinds[k] != STREAM_REPEAT;
         in[k] = buffers[k];
         if (kinds[k] != STREAM_CONSTANT) continue;
-        if (operand->data) element_loads[operand->dtype](buffers[k], operand->data, 0, 1);
+        if (operand->data) element_loads[operand->dtype](buffers[k], 1, operand->data, 0, 1);
 #ifdef STRIDED_INTEGERS
         else
             buffers[k][0] = operand->integer;
@@ -142,7 +99,7 @@ static void run_elementwise(const tc_elementwise_args *a, int64_t begin, int64_t
             if (ndim)
                 scatter(&a->out, out, at, n, ndim, a->shape);
             else
-                element_stores[a->out.dtype](a->out.data, 1, out, 1);
+                element_stores[a->out.dtype](a->out.data, 1, out, 1, 1);
         }
         if (by_run)
             position_advance(&at, n, ndim, a->shape);

@@ -5,8 +5,6 @@
 #ifndef TC_STRIDED_H
 #define TC_STRIDED_H
 
-#include <string.h>
-
 #include "../elementwise.h"
 #include "../kernels.h"
 #include "../types.h"
@@ -14,41 +12,32 @@
 #include "simd.h"
 
 #define STRIDED_CHUNK 512
-#define STRIDED_LONG 32 /* runs of this length along the innermost axis are worth reading one by one */
+#define STRIDED_LONG 16  /* runs of this length along the innermost axis are worth reading one by one */
+#define STRIDED_SHORT 16 /* shorter ones are not, where there are many of them */
 
 typedef uint8_t boolean; /* written as 0 or 1; memory from outside may have any other byte for true */
 typedef uint16_t float16, bfloat16;
 
-typedef void (*element_load)(element *to, const void *from, int64_t step, int64_t n); /* to[i] = from[i * step] */
+/* to[i * to_step] = from[i * step] */
+typedef void (*element_load)(element *to, int64_t to_step, const void *from, int64_t step, int64_t n);
+typedef void (*element_store)(void *to, int64_t to_step, const element *from, int64_t step, int64_t n);
 
-#define STRIDED_LOAD(TYPE, VALUE)                                                                                                          \
-    static void load_##TYPE(element *to, const void *from_, int64_t step, int64_t n)                                                       \
-    {                                                                                                                                      \
-        const TYPE *from = from_;                                                                                                          \
-        if (step == 1)                                                                                                                     \
-            for (int64_t i = 0; i < n; i++) to[i] = (element)VALUE(from[i]);                                                               \
-        else                                                                                                                               \
-            for (int64_t i = 0; i < n; i++) to[i] = (element)VALUE(from[i * step]);                                                        \
-    }
-#define AS_IT_IS(x) (x)
-#define NOT_ZERO(x) ((x) != 0)
-STRIDED_LOAD(int64_t, AS_IT_IS)
-STRIDED_LOAD(int32_t, AS_IT_IS)
-STRIDED_LOAD(uint8_t, AS_IT_IS)
-STRIDED_LOAD(boolean, NOT_ZERO)
+/* Of floats in strided.c, of integers in integer.c. */
 #ifdef STRIDED_INTEGERS
-/* In the order of tc_dtype. The ops ensure that integer kernels get integers. */
-static const element_load element_loads[TC_DTYPE_COUNT] = {NULL, NULL, NULL, NULL, load_int64_t, load_int32_t, load_uint8_t, load_boolean};
 #define ELEMENT_DTYPE TC_INT64
+#define element_loads TC_KERNEL(integer_loads)
+#define element_stores TC_KERNEL(integer_stores)
+#define gather TC_KERNEL(integer_gather)
+#define scatter TC_KERNEL(integer_scatter)
 #else
-STRIDED_LOAD(float, AS_IT_IS)
-STRIDED_LOAD(double, AS_IT_IS)
-STRIDED_LOAD(float16, tc_from_float16)
-STRIDED_LOAD(bfloat16, tc_from_bfloat16)
-static const element_load element_loads[TC_DTYPE_COUNT] = {load_float,   load_double,  load_float16, load_bfloat16,
-                                                           load_int64_t, load_int32_t, load_uint8_t, load_boolean};
 #define ELEMENT_DTYPE (TC_PRECISION == 32 ? TC_FLOAT32 : TC_FLOAT64)
+#define element_loads TC_KERNEL(element_loads)
+#define element_stores TC_KERNEL(element_stores)
+#define gather TC_KERNEL(gather_elements)
+#define scatter TC_KERNEL(scatter_elements)
 #endif
+extern const element_load element_loads[TC_DTYPE_COUNT]; /* in the order of tc_dtype */
+extern const element_store element_stores[TC_DTYPE_COUNT];
 
 static const int8_t element_bytes[TC_DTYPE_COUNT] = {4, 8, 2, 2, 8, 4, 1, 1};
 
@@ -89,17 +78,7 @@ TC_INLINE int64_t position_offset(const position *at, int ndim, const int64_t *s
 }
 
 /* n elements from `at` on, over several runs along the innermost axis. */
-static void gather(element *to, const void *data, int dtype, const int64_t *strides, position at, int64_t n, int ndim, const int64_t *shape)
-{
-    const element_load load = element_loads[dtype];
-    const int64_t length = ndim ? shape[ndim - 1] : 1, step = ndim ? strides[ndim - 1] : 0;
-    while (n > 0) {
-        const int64_t left = length - at.index[ndim ? ndim - 1 : 0], run = left < n ? left : n;
-        load(to, (const char *)data + position_offset(&at, ndim, strides) * element_bytes[dtype], step, run);
-        position_advance(&at, run, ndim, shape);
-        to += run;
-        n -= run;
-    }
-}
+void gather(element *to, const void *data, int dtype, const int64_t *strides, position at, int64_t n, int ndim, const int64_t *shape);
+void scatter(const tc_operand *operand, const element *from, position at, int64_t n, int ndim, const int64_t *shape);
 
 #endif

@@ -1,0 +1,112 @@
+"""Operands of any layout, above all with short innermost axes, which are walked across: against NumPy."""
+
+import numpy as np
+import pytest
+import transformer_c as tc
+from transformer_c import _core
+
+DTYPES = ["float32", "float64", "float16", "int64", "int32", "uint8", "bool"]
+
+
+def views(rng, dtype, count):
+    """Arrays of two to four axes, most of them short, with axes that are exchanged, reversed, repeated and stepped over."""
+    for _ in range(count):
+        shape = [int(n) for n in rng.choice([1, 2, 3, 5, 15, 16, 40, 130], rng.integers(2, 5))]
+        while np.prod(shape) > 30_000:
+            shape[int(np.argmax(shape))] = 2
+        base = (rng.standard_normal([2 * n for n in shape]) * 9).astype(dtype)
+        x = base[tuple(slice(None, None, int(rng.choice([2, -2]))) if rng.random() < 0.3 else slice(n) for n in shape)]
+        x = x.transpose(rng.permutation(x.ndim))
+        axis = int(rng.integers(x.ndim))
+        yield np.repeat(x.take([0], axis), 1, axis) + np.zeros(1, dtype) if rng.random() < 0.1 else x
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_copies_and_casts(isa, dtype, rng):
+    for x in views(rng, dtype, 60):
+        t = tc.as_tensor(x)
+        np.testing.assert_array_equal(t.contiguous(), x)
+        other = str(rng.choice(["float32", "float64", "int64", "int32", "bool"]))
+        with np.errstate(invalid="ignore"):
+            np.testing.assert_array_equal(t.to(other), x.astype(other))
+        to = tc.zeros(*x.shape[::-1], dtype=dtype).permute(*range(x.ndim)[::-1])
+        np.testing.assert_array_equal(to.copy_(t), x)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_functions_of_views(isa, dtype, rng):
+    for x in views(rng, dtype, 60):
+        y = np.roll(x, 1, 0)[:, :1]
+        np.testing.assert_array_equal(_core.le(x, y), x <= y)
+        if dtype == "bool":
+            np.testing.assert_array_equal(_core.logical_xor(x, y), x ^ y)
+            continue
+        np.testing.assert_array_equal(_core.maximum(x, y), np.maximum(x, y))
+        to = tc.zeros(*x.shape[::-1], dtype=dtype).permute(*range(x.ndim)[::-1])
+        to += tc.as_tensor(x)
+        np.testing.assert_array_equal(to, x)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_reductions_of_views(isa, dtype, rng):
+    for x in views(rng, dtype, 60):
+        axis = int(rng.integers(x.ndim))
+        for ours, theirs in (
+            (tc.any, np.any),
+            (tc.all, np.all),
+            (tc.argmax, np.argmax),
+            (tc.argmin, np.argmin),
+            (tc.amax, np.max),
+            (tc.amin, np.min),
+        ):
+            if dtype == "bool" and ours in (tc.argmax, tc.argmin, tc.amax, tc.amin):
+                continue
+            np.testing.assert_array_equal(ours(x, axis), theirs(x, axis), strict=True)
+        if np.dtype(dtype).kind not in "f":
+            np.testing.assert_array_equal(tc.sum(x, axis=axis), x.sum(axis, dtype=np.int64))
+
+
+def test_nan_in_short_rows(isa, rng):
+    for n in (1, 2, 5, 15, 16):
+        x = rng.standard_normal((300, n)).astype(np.float32)
+        x[rng.random(x.shape) < 0.2] = np.nan
+        np.testing.assert_array_equal(tc.amax(x, 1), x.max(1))
+        np.testing.assert_array_equal(tc.amin(x, 1), x.min(1))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_one_number_everywhere(isa, dtype):
+    for n in (1, 3, 31, 5000):
+        x = tc.zeros(3, n, 2, dtype=dtype)
+        x.fill_(1)
+        np.testing.assert_array_equal(x, np.ones((3, n, 2), dtype))
+        x[1, :, 1] = 0
+        assert x.long().sum().item() == 5 * n
+        np.testing.assert_array_equal(tc.ones(n, dtype=dtype), np.ones(n, dtype))
+
+
+def test_functions_of_bools(isa, rng):
+    """Dense bools are read as bytes: any byte but 0 is true."""
+    for n in (1, 7, 64, 20_001):
+        a, b = (rng.choice(np.array([0, 1, 7, 128], np.uint8), n).view(np.bool_) for _ in range(2))
+        x, y = a.view(np.uint8) != 0, b.view(np.uint8) != 0
+        for name in ("logical_and", "logical_or", "logical_xor", "bitwise_and", "bitwise_or", "bitwise_xor"):
+            expected = {"and": x & y, "or": x | y, "xor": x ^ y}[name.split("_")[1]]
+            got = np.asarray(getattr(_core, name)(a, b))
+            np.testing.assert_array_equal(got.view(np.uint8), expected.astype(np.uint8))
+        for name, function in (
+            ("eq", np.equal),
+            ("ne", np.not_equal),
+            ("lt", np.less),
+            ("le", np.less_equal),
+            ("gt", np.greater),
+            ("ge", np.greater_equal),
+        ):
+            np.testing.assert_array_equal(np.asarray(getattr(_core, name)(a, b)).view(np.uint8), function(x, y).astype(np.uint8))
+            for number in (False, True):
+                np.testing.assert_array_equal(getattr(_core, name)(tc.as_tensor(a), number), function(x, number))
+        np.testing.assert_array_equal(~tc.as_tensor(a), ~x)
+        np.testing.assert_array_equal(_core.maximum(a, b), x | y)
+        t = tc.tensor(x)
+        t &= tc.tensor(y)
+        np.testing.assert_array_equal(t, x & y)
