@@ -98,6 +98,13 @@ static bool walk_columns(tc_reduce_args *args, const tc_tensor *x, const tc_axis
     return true;
 }
 
+/* Extremes and truth values, which have no order, of rows that a processor's vectors are longer than: across them. */
+static bool across_short_rows(const tc_reduce_args *args, tc_device device)
+{
+    const bool ordered = args->step == TC_STEP_sum || args->step == TC_STEP_square_difference;
+    return device.type == TC_CPU && !ordered && args->kept_ndim > 0 && args->reduced < 16;
+}
+
 /* Runs the kernel on `args`; writes (kept, segments), or (outer, segments, columns). */
 static tc_status run_segments(const tc_reduce_args *args, bool columns, tc_device device, tc_dtype compute, tc_error *err)
 {
@@ -154,7 +161,7 @@ static tc_status reduce_floats(tc_tensor *out, const tc_tensor *x, const tc_axis
     const tc_device device = x->storage->device;
     if (out->numel == 0) return TC_OK;
     describe(&args, x, set, false);
-    const bool columns = walk_columns(&args, x, set);
+    const bool columns = walk_columns(&args, x, set) || across_short_rows(&args, device);
     choose_segments(&args, columns, device);
     if (args.segments == 1) return run_segments(&args, columns, device, compute, err);
     const int64_t width = columns ? args.kept_shape[args.kept_ndim - 1] : 1, shape[3] = {args.kept / width, args.segments, width};

@@ -151,13 +151,57 @@ static best reduce_step(int step, best so_far, const int64_t *x, int64_t n, int6
     }
 }
 
+/* Results [k, k + n), which lie along the innermost kept axis from `kept` on. The smallest is the opposite of the largest of opposites, any
+ * and all are the largest and the smallest of truth values. */
+static void reduce_columns(const tc_reduce_args *a, int64_t k, const position *kept, int64_t n)
+{
+    int64_t so_far[STRIDED_CHUNK], found[STRIDED_CHUNK], row[STRIDED_CHUNK];
+    const int64_t step = a->kept_strides[a->kept_ndim - 1], flip = a->step == TC_STEP_min || a->step == TC_STEP_all ? -1 : 0;
+    const bool truth = a->step == TC_STEP_any || a->step == TC_STEP_all;
+    const char *x = (const char *)a->x + position_offset(kept, a->kept_ndim, a->kept_strides) * element_bytes[a->x_dtype];
+    position at = position_of(0, a->reduced_ndim, a->reduced_shape);
+    for (int64_t j = 0; j < n; j++) so_far[j] = a->step == TC_STEP_sum ? 0 : INT64_MIN, found[j] = 0;
+    for (int64_t r = 0; r < a->reduced; r++) {
+        const char *from = x + position_offset(&at, a->reduced_ndim, a->reduced_strides) * element_bytes[a->x_dtype];
+        element_loads[a->x_dtype](row, 1, from, step, n);
+        position_advance(&at, 1, a->reduced_ndim, a->reduced_shape);
+        if (a->step == TC_STEP_sum) {
+            for (int64_t j = 0; j < n; j++) so_far[j] = WRAP(so_far[j], +, row[j]);
+            continue;
+        }
+        for (int64_t j = 0; j < n; j++) {
+            const int64_t value = (truth ? row[j] != 0 : row[j]) ^ flip;
+            found[j] = value > so_far[j] ? r : found[j];
+            so_far[j] = value > so_far[j] ? value : so_far[j];
+        }
+    }
+    for (int64_t j = 0; j < n; j++) so_far[j] ^= flip;
+    element_stores[a->out_dtype]((char *)a->out + k * element_bytes[a->out_dtype], 1, a->arg ? found : so_far, 1, n);
+}
+
+/* Short rows, and rows whose neighbours are nearer than their elements, are reduced beside one another. */
+static bool by_columns(const tc_reduce_args *a)
+{
+    return a->segments == 1 && a->reduced > 0 && a->kept_ndim > 0 && a->kept_shape[a->kept_ndim - 1] >= STRIDED_SHORT &&
+           (a->reduced < STRIDED_SHORT || tc_reduce_by_columns(a));
+}
+
 TC_DEFINE_KERNEL(integer_reduce)(const void *args, int64_t begin, int64_t end, void *scratch)
 {
     const tc_reduce_args *a = args;
+    const bool columns = by_columns(a);
     int64_t buffer[STRIDED_CHUNK];
     (void)scratch;
-    for (int64_t k = begin; k < end; k++) {
+    for (int64_t k = begin, done; k < end; k += done) {
         const position kept = position_of(k / a->segments, a->kept_ndim, a->kept_shape);
+        done = 1;
+        if (columns) {
+            const int64_t left = a->kept_shape[a->kept_ndim - 1] - kept.index[a->kept_ndim - 1];
+            done = left < end - k ? left : end - k;
+            if (done > STRIDED_CHUNK) done = STRIDED_CHUNK;
+            reduce_columns(a, k, &kept, done);
+            continue;
+        }
         const int64_t first = k % a->segments * a->segment, left = a->reduced - first,
                       last = left < a->segment ? a->reduced : first + a->segment;
         const char *x = (const char *)a->x + position_offset(&kept, a->kept_ndim, a->kept_strides) * element_bytes[a->x_dtype];

@@ -121,6 +121,8 @@ TC_INLINE void pairwise_begin(pairwise *p)
 TC_INLINE real segment_of_row(int step, const tc_reduce_args *a, const char *x, int64_t first, int64_t last, vreal center, row_space *space)
 {
     const bool direct = a->x_dtype == ELEMENT_DTYPE && a->reduced_ndim == 1 && a->reduced_strides[0] == 1;
+    const bool is_block = last - first <= REDUCE_BLOCK; /* as most are */
+    vreal total = identity(step);
     pairwise_begin(&space->sum);
     for (int64_t r = first, n; r < last; r += n) {
         n = last - r < REDUCE_BLOCK ? last - r : REDUCE_BLOCK;
@@ -130,10 +132,11 @@ TC_INLINE real segment_of_row(int step, const tc_reduce_args *a, const char *x, 
                    a->reduced_shape);
             chunk = space->chunk;
         }
-        pairwise_add(step, &space->sum, block(step, chunk, n, center));
+        total = block(step, chunk, n, center);
+        if (!is_block) pairwise_add(step, &space->sum, total);
     }
-    if (space->sum.count == 0) pairwise_add(step, &space->sum, identity(step));
-    return combine_lanes(step, pairwise_result(step, &space->sum));
+    if (!is_block) total = pairwise_result(step, &space->sum);
+    return combine_lanes(step, total);
 }
 
 /* All of a long row: its segments, and what a second pass over their results would make of them. */
@@ -155,10 +158,11 @@ TC_INLINE real segments_of_row(int step, const tc_reduce_args *a, const char *x,
 TC_INLINE void rows(int step, const tc_reduce_args *a, int64_t begin, int64_t end)
 {
     row_space space, results;
+    position kept = position_of(begin / a->segments, a->kept_ndim, a->kept_shape);
     for (int64_t item = begin; item < end; item++) {
         const int64_t k = a->segments == 1 ? item : item / a->segments, first = (item - k * a->segments) * a->segment;
         const int64_t last = first + a->segment < a->reduced ? first + a->segment : a->reduced;
-        const position kept = position_of(k, a->kept_ndim, a->kept_shape);
+        if (first == 0 && item > begin) position_advance(&kept, 1, a->kept_ndim, a->kept_shape);
         const char *x = (const char *)a->x + position_offset(&kept, a->kept_ndim, a->kept_strides) * element_bytes[a->x_dtype];
         const vreal center = a->center ? v_set1(((const real *)a->center)[k]) : v_zero();
         const bool whole = a->segments == 1 && last < a->reduced;
