@@ -99,10 +99,43 @@ TC_DEFINE_KERNEL(integer_unary)(const void *args, int64_t begin, int64_t end, vo
     run_elementwise(a, begin, end, unary_functions[a->function]);
 }
 
+/* Bools that are dense, beside bools or a number, into bools. */
+static bool is_truth_table(const tc_elementwise_args *a)
+{
+    for (int k = 0; k < 2; k++) {
+        const tc_operand *in = &a->in[k];
+        if (in->data && (in->dtype != TC_BOOL || in->strides[0] != 1)) return false;
+        if (!in->data && in->integer != 0 && in->integer != 1) return false;
+    }
+    return a->ndim == 1 && a->out.dtype == TC_BOOL && a->out.strides[0] == 1 && a->in[0].data;
+}
+
+/* Any function of two truth values, byte by byte, as x ^ (y & a) ^ (z & b) ^ (w & a & b). */
+static void truth_table(const tc_elementwise_args *a, int64_t begin, int64_t end)
+{
+    const int64_t first[4] = {0, 1, 0, 1}, second[4] = {0, 0, 1, 1}, *const pairs[2] = {first, second};
+    const boolean *p = a->in[0].data, *q = a->in[1].data ? a->in[1].data : p;
+    int64_t table[4];
+    binary_functions[a->function](table, pairs, (int[]){1, 1}, 4);
+    if (!a->in[1].data) /* a number: either column of the table */
+        for (int k = 0; k < 2; k++) table[k] = table[k + 2] = table[k + 2 * (int)a->in[1].integer];
+    const boolean x = table[0] != 0, y = x ^ (table[1] != 0), z = x ^ (table[2] != 0), w = x ^ y ^ z ^ (table[3] != 0);
+    const int64_t last = end * TC_ELEMENT_BLOCK < a->numel ? end * TC_ELEMENT_BLOCK : a->numel;
+    boolean *out = a->out.data;
+    for (int64_t i = begin * TC_ELEMENT_BLOCK; i < last; i++) {
+        const boolean s = p[i] != 0, t = q[i] != 0;
+        out[i] = x ^ (y & s) ^ (z & t) ^ (w & s & t);
+    }
+}
+
 TC_DEFINE_KERNEL(integer_binary)(const void *args, int64_t begin, int64_t end, void *scratch)
 {
     const tc_elementwise_args *a = args;
     (void)scratch;
+    if (is_truth_table(a)) {
+        truth_table(a, begin, end);
+        return;
+    }
     run_elementwise(a, begin, end, binary_functions[a->function]);
 }
 
