@@ -387,3 +387,30 @@ def test_activations_on_both_sides(isa, name, dtype):
             np.testing.assert_allclose(np.asarray(y), forward(x, parameter), rtol=4 * np.finfo(dtype).eps, atol=1e-38)
             np.testing.assert_allclose(np.asarray(t.grad), backward(np.ones(()), x, parameter)[0], rtol=8 * np.finfo(dtype).eps, atol=1e-38)
     assert np.isnan(getattr(_core, name)(np.full(3, np.nan, dtype), 1.0)).all()
+
+
+# ---- ways around the general function ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_division_rounded_down(isa, dtype, rng):
+    """Next to ordinary numbers and to others."""
+    special = [0, -0.0, 1, -1, 3, -3, 1e-30, -1e-30, 5e-324, 1e30, -1e30, np.inf, -np.inf, np.nan, 8388608, 16777217, 0.1, 0.3]
+    a, b = (
+        np.concatenate([special, rng.standard_normal(200) * 10.0 ** rng.integers(-3, 8, 200), rng.integers(-50, 50, 200)]) for _ in "ab"
+    )
+    a, b = np.meshgrid(a.astype(dtype), b.astype(dtype))
+    with np.errstate(all="ignore"):
+        usual = np.isfinite(a) & np.isfinite(b) & (b != 0)
+        rest, quotient = np.asarray(_core.remainder(a, b)), np.asarray(_core.floor_divide(a, b))
+        np.testing.assert_array_equal(rest[usual], np.remainder(a, b)[usual])
+        assert np.isnan(rest[(b == 0) | np.isinf(a) | np.isnan(a + b)]).all()
+        np.testing.assert_array_equal(rest[np.isfinite(a) & (b == np.inf)], np.where(a < 0, np.inf, a)[np.isfinite(a) & (b == np.inf)])
+        few = usual & (abs(a / b) < 2.0**20)
+        np.testing.assert_array_equal(quotient[few], np.floor_divide(a.astype(np.float64), b.astype(np.float64))[few])
+    for function, all_of_them in ((_core.remainder, rest), (_core.floor_divide, quotient)):  # the same bits, whatever stands beside
+        some = rng.permutation(a.size)[:1000]
+        bits = f"u{a.itemsize}"
+        np.testing.assert_array_equal(
+            np.asarray(function(a.ravel()[some], b.ravel()[some])).view(bits), all_of_them.ravel()[some].view(bits)
+        )

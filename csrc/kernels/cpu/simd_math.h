@@ -424,21 +424,44 @@ TC_INLINE vreal v_pow_slope_exponent(vreal g, vreal a, vreal b)
 /* g, half of it where `equal`, none where `less`. */
 TC_INLINE vreal v_share(vreal g, vmask less, vmask equal) { return v_select(equal, g * v_set1(R(0.5)), v_select(less, v_zero(), g)); }
 
-/* Python's // and %: the quotient is rounded down, the remainder has the sign of b. */
+/* Python's // and %: the quotient is rounded down, the remainder has the sign of b.
+ *
+ * Where the quotient has fewer bits than a number, a division finds it, or one more, and a multiply-add what is left, exactly: of the wrong
+ * sign if it was one more. Returns where. */
+TC_INLINE vmask v_divide_down(vreal a, vreal b, vreal *quotient, vreal *rest)
+{
+    const vreal ratio = a / b, down = v_floor(ratio), left = v_fnma(down, b, a);
+    const vmask is_over = v_lt(left * v_sign(b), v_zero());
+    *quotient = v_select(is_over, down - v_set1(R(1.0)), down);
+    *rest = v_select(v_eq(left, v_zero()), a * v_zero(), v_select(is_over, left + b, left));
+#if defined(__FMA__) || defined(TC_NEON)
+    const vreal most = v_set1(TC_PRECISION == 32 ? R(8388608.0) : R(4503599627370496.0));
+    return v_and(v_lt(v_abs(ratio), most), v_lt(v_abs(b), v_set1((real)INFINITY)));
+#else
+    return v_lt(ratio, ratio); /* nowhere: it would be rounded */
+#endif
+}
+
 static inline vreal v_remainder(vreal a, vreal b)
 {
     real x[TC_LANES], y[TC_LANES];
+    vreal quotient, near;
+    const vmask is_near = v_divide_down(a, b, &quotient, &near);
+    if (!v_any(v_not(is_near))) return near;
     v_store(x, a);
     v_store(y, b);
     for (int i = 0; i < TC_LANES; i++) {
         const real rest = real_fmod(x[i], y[i]);
         x[i] = rest != 0 && (rest < 0) != (y[i] < 0) ? rest + y[i] : rest;
     }
-    return v_load(x);
+    return v_select(is_near, near, v_load(x));
 }
 static inline vreal v_floor_divide(vreal a, vreal b)
 {
     real x[TC_LANES], y[TC_LANES];
+    vreal near, left;
+    const vmask is_near = v_divide_down(a, b, &near, &left);
+    if (!v_any(v_not(is_near))) return near;
     v_store(x, a);
     v_store(y, b);
     for (int i = 0; i < TC_LANES; i++) {
@@ -452,7 +475,7 @@ static inline vreal v_floor_divide(vreal a, vreal b)
         const real down = real_floor(quotient);
         x[i] = quotient - down > R(0.5) ? down + 1 : down;
     }
-    return v_load(x);
+    return v_select(is_near, near, v_load(x));
 }
 
 #endif
