@@ -54,6 +54,22 @@ static size_t describe(binary_attributes *at, const tc_tensor *a, const tc_tenso
     return (size_t)((char *)shape - (char *)at);
 }
 
+/* ---- cubes ----------------------------------------------------------------------------------------------------------------- */
+
+/* Powers by 3 are products, where those are not rounded to halves in between. b: NULL where it is a number. */
+static bool is_cube(tc_binary_function function, const tc_tensor *a, const tc_tensor *b, const tc_scalar *number)
+{
+    return function == TC_BINARY_pow && a && !b && number->real == 3.0 && tc_tensor_on_cpu(a) && tc_compute_dtype(a->dtype) == a->dtype;
+}
+
+/* out = a a factor, of one shape and dtype. */
+static tc_status square_times(tc_tensor *out, tc_tensor *a, tc_argument factor, tc_error *err)
+{
+    TC_TRY(tc_run_elementwise(out, 1, &(tc_argument){.tensor = a}, &tc_kernel_unary_forward, TC_UNARY_square, a->dtype, cost, err));
+    return tc_run_elementwise(out, 2, (tc_argument[]){{.tensor = out}, factor}, &tc_kernel_binary_forward, TC_BINARY_mul, a->dtype, cost,
+                              err);
+}
+
 /* ---- backward ----------------------------------------------------------------------------------------------------------- */
 
 /* Is the gradient of argument i dy itself? */
@@ -82,6 +98,13 @@ static tc_status gradient(tc_tensor **out, const binary_attributes *at, int i, t
     bool same = dy->ndim == at->ndim[i];
     for (int k = 0; same && k < dy->ndim; k++) same = dy->shape[k] == shape[k];
     TC_TRY(tc_tensor_like_as(&slope, dy, same ? at->dtype[i] : at->compute, err));
+    if (i == 0 && is_cube(at->function, a, b, &at->scalar)) {
+        TC_TRY(square_times(slope, a, (tc_argument){.tensor = dy}, err));
+        TC_TRY(tc_run_elementwise(slope, 2, (tc_argument[]){{.tensor = slope}, {.scalar = at->scalar}}, &tc_kernel_binary_forward,
+                                  TC_BINARY_mul, at->compute, cost, err));
+        *out = tc_take(&slope);
+        return TC_OK;
+    }
     TC_TRY(tc_run_elementwise(slope, 3, in, &tc_kernel_binary_backward, 2 * (int)at->function + i, at->compute, 2 * cost, err));
     return tc_sum_to(out, slope, at->ndim[i], shape, at->dtype[i], err);
 }
@@ -230,6 +253,19 @@ static bool takes_place_of(const tc_tensor *target, tc_tensor *const given[2], c
     return !b || !tc_may_overlap(target, b) || (b->dtype == target->dtype && tc_tensor_same_view(target, b));
 }
 
+/* Powers by numbers that need no logarithm, as in PyTorch: *out stays NULL for any other. */
+static tc_status simple_power(tc_tensor **out, const tc_argument *a, const tc_argument *b, tc_error *err)
+{
+    static const struct {
+        double exponent;
+        tc_unary_function function;
+    } simple[] = {{2.0, TC_UNARY_square}, {0.5, TC_UNARY_sqrt}, {-0.5, TC_UNARY_rsqrt}, {-1.0, TC_UNARY_reciprocal}};
+    if (!a->tensor || b->tensor || !tc_dtype_is_float(a->tensor->dtype)) return TC_OK;
+    for (size_t i = 0; i < sizeof simple / sizeof *simple; i++)
+        if (b->scalar.real == simple[i].exponent) return tc_unary(out, a->tensor, simple[i].function, err);
+    return TC_OK;
+}
+
 /* `target`: NULL, or `a`, which is written where that is possible: *out then stays NULL. */
 static tc_status compute(tc_tensor **out, tc_tensor *target, const tc_argument *a, const tc_argument *b, tc_binary_function function,
                          tc_error *err)
@@ -237,6 +273,12 @@ static tc_status compute(tc_tensor **out, tc_tensor *target, const tc_argument *
     TC_SCOPE(s, err);
     tc_argument in[2] = {*a, *b};
     tc_dtype dtype = tc_result_dtype(a, b);
+    tc_tensor *power = NULL;
+    if (function == TC_BINARY_pow) TC_TRY(simple_power(&power, a, b, err));
+    if (power) {
+        *out = power;
+        return TC_OK;
+    }
     if (!a->tensor && !b->tensor) { /* two numbers: the first becomes a tensor without axes */
         TC_TRY(tc_tensor_full(&in[0].tensor, 0, NULL, a->scalar.real, tc_result_dtype(a, a), (tc_device){TC_CPU, 0}, err));
         TC_TRY(tc_own(&s, in[0].tensor));
@@ -253,7 +295,8 @@ static tc_status compute(tc_tensor **out, tc_tensor *target, const tc_argument *
     if (function == TC_BINARY_pow && !floating) TC_TRY(check_exponents(b, err));
     TC_TRY(check_numbers(a, b, function, dtype, err));
     TC_TRY(result_shape(&ndim, shape, &in[0], &in[1], err));
-    const bool in_place = target && takes_place_of(target, (tc_tensor *const[]){target, in[1].tensor}, &s, ndim, shape);
+    const bool cube = floating && is_cube(function, in[0].tensor, in[1].tensor, &b->scalar);
+    const bool in_place = target && !cube && takes_place_of(target, (tc_tensor *const[]){target, in[1].tensor}, &s, ndim, shape);
     if (in_place) {
         *out = NULL;
         result = target;
@@ -261,8 +304,11 @@ static tc_status compute(tc_tensor **out, tc_tensor *target, const tc_argument *
     } else {
         TC_TRY(tc_make(&s, &result, ndim, shape));
     }
-    TC_TRY(tc_run_elementwise(result, 2, in, floating ? &tc_kernel_binary_forward : &tc_kernel_integer_binary, (int)function, s.kernels,
-                              cost, err));
+    if (cube)
+        TC_TRY(square_times(result, in[0].tensor, in[0], err));
+    else
+        TC_TRY(tc_run_elementwise(result, 2, in, floating ? &tc_kernel_binary_forward : &tc_kernel_integer_binary, (int)function, s.kernels,
+                                  cost, err));
     return in_place ? TC_OK : finish(&s, out, result, &in[0], &in[1], function);
 }
 

@@ -392,6 +392,20 @@ def test_activations_on_both_sides(isa, name, dtype):
 # ---- ways around the general function ------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "bfloat16"])
+@pytest.mark.parametrize("exponent", [2, 0.5, -1.0, -0.5, 3, True])
+def test_simple_powers(isa, dtype, exponent, rng):
+    x = draw(rng, (5, 33), dtype)
+    wide, rtol = x.astype(np.float64), {"float16": 2.0**-9, "bfloat16": 2.0**-6, "float32": 2.0**-21, "float64": 2.0**-50}[dtype]
+    t = Tensor(x, requires_grad=True)
+    y = t**exponent
+    y.backward(Tensor(np.ones_like(x)))
+    assert y.dtype == t.dtype == t.grad.dtype
+    np.testing.assert_allclose(y.detach().double().numpy(), wide ** float(exponent), rtol=rtol)
+    np.testing.assert_allclose(t.grad.double().numpy(), exponent * wide ** (exponent - 1.0), rtol=2 * rtol)
+    assert (Tensor(-x) ** 0.5).isnan().all() and (Tensor(0 * x) ** -1).isinf().all()
+
+
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_division_rounded_down(isa, dtype, rng):
     """Next to ordinary numbers and to others."""
