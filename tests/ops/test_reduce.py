@@ -324,3 +324,19 @@ def test_axes_that_are_not_one_argument():
                 call()
     for keep in (True, np.True_):
         assert x.sum(0, keep).shape == (1, 3, 4) == x.sum(0, keepdims=1).shape
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int64"])
+def test_the_first_of_a_row(isa, dtype, rng):
+    """Few of them and many, of rows in any order, with ties and NaN: those that sorting gives."""
+    for n in (1, 9, 20, 100, 1000):
+        rows = [rng.standard_normal(n) * 100, np.arange(n), -np.arange(n), rng.integers(0, 3, n), np.zeros(n)]
+        x = np.stack(rows).astype(dtype)
+        if dtype != "int64":
+            x[0, :: max(2, n // 3)] = np.nan
+        for largest in (True, False):
+            order = tc.argsort(x, 1, descending=largest)
+            for k in {0, 1, min(n, 8), min(n, 9), n // 3, n // 2, max(n - 1, 0), n}:
+                values, indices = tc.topk(x, k, 1, largest)
+                np.testing.assert_array_equal(indices, order[:, :k])
+                np.testing.assert_array_equal(values, np.take_along_axis(x, order[:, :k], 1))

@@ -28,10 +28,10 @@ static void merge_runs(int64_t *to, const int64_t *from, int64_t middle, int64_t
     }
 }
 
-static void argsort_row(int64_t *indices, int64_t *spare, const element *keys, int64_t n, bool descending)
+/* Sorts n indices by their keys; equal keys keep their order. */
+static void sort_indices(int64_t *indices, int64_t *spare, const element *keys, int64_t n, bool descending)
 {
     int64_t *from = indices, *to = spare;
-    for (int64_t i = 0; i < n; i++) from[i] = i;
     for (int64_t run = 1; run < n; run *= 2) {
         for (int64_t i = 0; i < n; i += 2 * run) {
             const int64_t end = n - i < 2 * run ? n - i : 2 * run, middle = run < end ? run : end;
@@ -43,10 +43,10 @@ static void argsort_row(int64_t *indices, int64_t *spare, const element *keys, i
     if (from != indices) memcpy(indices, from, sizeof(int64_t) * (size_t)n);
 }
 
-#define FEW_FIRST 64 /* so many of the first are looked for one by one */
+#define FEW_FIRST 8 /* so many of the first are looked for one by one */
 
 /* The first K of a row, in order: each element is put where it belongs among those that were found before it. */
-static void first_of_row(int64_t *indices, const element *keys, int64_t n, int64_t K, bool descending)
+static void few_of_row(int64_t *indices, const element *keys, int64_t n, int64_t K, bool descending)
 {
     int64_t found = 0;
     for (int64_t i = 0; i < n; i++) {
@@ -57,18 +57,37 @@ static void first_of_row(int64_t *indices, const element *keys, int64_t n, int64
     }
 }
 
+/* The same of more: those that stand before the last of the first K so far are collected, and sorted when they are as many again. Returns
+ * where they are; `found` and `spare` have room for n. */
+static const int64_t *first_of_row(int64_t *found, int64_t *spare, const element *keys, int64_t n, int64_t K, bool descending)
+{
+    const int64_t most = K < n / 2 ? 2 * K : n;
+    int64_t count = 0;
+    bool full = false;
+    for (int64_t i = 0; i < n; i++) {
+        if (full && !stands_before(keys[i], keys[found[K - 1]], descending)) continue;
+        found[count++] = i;
+        if (count < most) continue;
+        sort_indices(found, spare, keys, count, descending);
+        count = K;
+        full = true;
+    }
+    if (!full || count > K) sort_indices(found, spare, keys, count, descending);
+    return found;
+}
+
 static void argsort_rows(const tc_argsort_args *a, int64_t begin, int64_t end, int64_t *spare)
 {
     for (int64_t n = begin; n < end; n++) {
         const element *keys = (const element *)a->x + n * a->C;
         int64_t *indices = a->indices + n * a->K;
         if (a->K == a->C) {
-            argsort_row(indices, spare, keys, a->C, a->descending);
+            for (int64_t i = 0; i < a->C; i++) indices[i] = i;
+            sort_indices(indices, spare, keys, a->C, a->descending);
         } else if (a->K <= FEW_FIRST) {
-            if (a->K) first_of_row(indices, keys, a->C, a->K, a->descending);
+            if (a->K) few_of_row(indices, keys, a->C, a->K, a->descending);
         } else {
-            argsort_row(spare + a->C, spare, keys, a->C, a->descending);
-            memcpy(indices, spare + a->C, sizeof(int64_t) * (size_t)a->K);
+            memcpy(indices, first_of_row(spare + a->C, spare, keys, a->C, a->K, a->descending), sizeof(int64_t) * (size_t)a->K);
         }
     }
 }
