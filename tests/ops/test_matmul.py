@@ -175,3 +175,19 @@ def test_nan_stays_in_its_row_and_column(isa):
 def test_bad_input(a, b, message):
     with pytest.raises(ValueError, match=message):
         _core.matmul(a, b)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_a_column_has_the_bits_of_its_elements_alone(isa, dtype, rng):
+    """It is computed as a row of the transposed product, whatever the strides, the batch and the number of rows."""
+    for m, k in ((2, 1), (3, 7), (64, 33), (129, 400), (1000, 16), (5, 3000), (700, 1700)):
+        a, b = rng.standard_normal((m, k)).astype(dtype), rng.standard_normal(k).astype(dtype)
+        alone = np.array([_core.matmul(a[i : i + 1], b)[0] for i in range(min(m, 40))])
+        for x in (a, np.asfortranarray(a), np.repeat(a, 2, 1)[:, ::2]):
+            for y in (b, b[::-1].copy()[::-1]):
+                np.testing.assert_array_equal(_core.matmul(x, y)[:40], alone)
+                np.testing.assert_array_equal(_core.matmul(x, y[:, None])[:40, 0], alone)
+                np.testing.assert_array_equal(_core.matmul(np.stack([x, x]), y)[1, :40], alone)
+        np.testing.assert_allclose(alone, a[:40].astype(np.float64) @ b, rtol=1e-4, atol=1e-4)
+        batch = _core.matmul(np.stack([a, 2 * a]), np.stack([b, b])[:, :, None])
+        np.testing.assert_array_equal(batch[1, :40, 0], 2 * alone)
