@@ -407,6 +407,42 @@ def test_a_batch_of_names_that_the_dataset_makes_keeps_them():
         assert type(batch) is kind and batch[0].tolist() == [0, 1]
 
 
+def test_samples_that_a_subclass_changes_are_changed_one_by_one():
+    """A TensorDataset gives whole batches, which its subclass's __getitem__ was called with."""
+
+    class Reversed(tc.data.TensorDataset):
+        def __getitem__(self, index):
+            x, y = super().__getitem__(index)
+            return x.flip(0), y
+
+    x = tc.arange(12).reshape(4, 3)
+    data = Reversed(x, tc.arange(4))
+    for samples in (data, tc.data.Subset(data, range(4)), tc.data.ConcatDataset([data])):
+        (batch, labels), _ = DataLoader(samples, 2)
+        assert batch.tolist() == [[2, 1, 0], [5, 4, 3]] and labels.tolist() == [0, 1]
+
+    class Marked(tc.data.Subset):
+        def __getitem__(self, index):
+            return -super().__getitem__(index)[0]
+
+    assert next(iter(DataLoader(Marked(data, [3, 1]), 2))).tolist() == [[-11, -10, -9], [-5, -4, -3]]
+
+
+def test_a_subset_gives_the_batches_of_its_dataset():
+    calls = []
+
+    class Rows(Squares):
+        def __getitems__(self, indices):
+            calls.append(list(indices))
+            return np.asarray(indices)
+
+    subset = tc.data.Subset(tc.data.Subset(Rows(), [5, 6, 7, 8]), np.array([3, 1, 0]))
+    assert [np.asarray(b).tolist() for b in DataLoader(subset, 2)] == [[8, 6], [5]] and calls == [[8, 6], [5]]
+    plain = DataLoader(tc.data.Subset(Squares(), np.array([3, 1, 0])), 2)
+    expected = DataLoader(tc.data.Subset(Squares(), [3, 1, 0]), 2, collate_fn=tc.data.default_collate)
+    assert repr(list(plain)) == repr(list(expected))
+
+
 def test_mappings_keep_their_type():
     class Named(UserDict):
         """No dict, and with an attribute."""

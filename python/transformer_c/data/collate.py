@@ -23,7 +23,7 @@ def default_collate(samples: Sequence[Any]) -> Any:
         raise ValueError("there are no samples to make a batch of")
     first = samples[0]
     if isinstance(first, (Tensor, np.ndarray)):
-        _check_alike("shapes", [np.shape(sample) for sample in samples])
+        _check_alike("shapes", [s.shape if isinstance(s, (Tensor, np.ndarray)) else np.shape(s) for s in samples])
         return stack(list(samples)) if isinstance(first, Tensor) else as_tensor(np.stack(samples))
     if isinstance(first, (int, float, np.number, np.bool_)):
         return tensor(_numbers(samples))
@@ -75,7 +75,7 @@ def _of_types(samples: Sequence[Any]) -> TypeError:
 
 def _numbers(samples: Sequence[Any]) -> np.ndarray:
     """An array of numbers of a dtype that holds all of them, in whatever order they come: bool, int64, or that of NumPy's numbers."""
-    if all(isinstance(sample, np.floating) for sample in samples):
+    if set(map(type, samples)) == {float} or all(isinstance(sample, np.floating) for sample in samples):
         return np.array(samples)
     if all(isinstance(sample, np.integer) for sample in samples) and (found := np.array(samples)).dtype.name in ("int32", "uint8"):
         return found

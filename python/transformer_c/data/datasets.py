@@ -5,7 +5,7 @@ from __future__ import annotations
 import bisect
 import itertools
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,13 +13,14 @@ import numpy as np
 from .._core import Tensor
 from .._tensor import as_tensor
 from ..random import one_source, randperm
+from .collate import default_collate
 
 
 class Dataset:
     """Samples by index: subclasses define ``__getitem__`` and ``__len__``.
 
     A subclass may also define ``__getitems__(indices)``, which returns a whole batch, already collated; the loader calls it
-    instead of ``__getitem__`` once per sample.
+    instead of ``__getitem__`` once per sample, but not that of a class whose subclass has a ``__getitem__`` of its own.
     """
 
     def __getitem__(self, index: int) -> Any:
@@ -30,6 +31,16 @@ class Dataset:
 
     def __add__(self, other: Any) -> ConcatDataset:
         return ConcatDataset([self, other])
+
+
+def batches_of(dataset: Any) -> Callable[[Sequence[int]], Any] | None:
+    """``dataset.__getitems__``, where it makes of samples what ``__getitem__`` does: unless a subclass has another ``__getitem__``."""
+    for kind in type(dataset).__mro__:
+        if "__getitems__" in vars(kind):
+            break
+        if "__getitem__" in vars(kind):
+            return None
+    return getattr(dataset, "__getitems__", None)
 
 
 class IterableDataset:
@@ -113,6 +124,11 @@ class Subset(Dataset):
 
     def __getitem__(self, index: int | list[int]) -> Any:
         return self.dataset[[self.indices[i] for i in index] if isinstance(index, list) else self.indices[index]]
+
+    def __getitems__(self, indices: Sequence[int]) -> Any:
+        places = [self.indices[i] for i in indices]
+        make = batches_of(self.dataset)
+        return make(places) if make else default_collate([self.dataset[int(i)] for i in places])
 
     def __len__(self) -> int:
         return len(self.indices)

@@ -12,7 +12,7 @@ from .._arguments import all_of, count, switch
 from .._names import explained
 from ..random import as_generator, one_source
 from .collate import default_collate
-from .datasets import IterableDataset
+from .datasets import IterableDataset, batches_of
 from .prefetching import ahead
 from .samplers import BatchSampler, RandomSampler
 
@@ -145,8 +145,8 @@ class DataLoader:
     def _batch(self, indices: Any) -> Any:
         if isinstance(self.dataset, IterableDataset):
             return (self.collate_fn or default_collate)(indices)
-        if hasattr(self.dataset, "__getitems__") and self.collate_fn is None:
-            batch = self.dataset.__getitems__(indices)
+        if self.collate_fn is None and (make := batches_of(self.dataset)):
+            batch = make(indices)
             return list(batch) if isinstance(batch, tuple) and not hasattr(batch, "_fields") else batch
         samples = [self.dataset[int(i)] for i in indices]
         return (self.collate_fn or default_collate)(samples)
