@@ -47,6 +47,26 @@ def test_functions_of_views(isa, dtype, rng):
         np.testing.assert_array_equal(to, x)
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "int32", "bool"])
+def test_rows_and_columns(isa, dtype, rng):
+    """Broadcast over as many elements as several blocks have, dense and not, beside each other and alone."""
+    for length in (2, 15, 16, 19, 64, 255, 256, 257, 300):
+        x = (rng.standard_normal((20_000 // length, length + 1)) * 3).astype(dtype)
+        row, column = x[3, :-1].copy(), x[:, :1].copy()
+        for a in (x[:, :-1].copy(), x[:, :-1], x[1:2, :-1]):
+            for b in (row, row[::-1], column[: len(a)], x[: len(a), -1:]):
+                np.testing.assert_array_equal(_core.le(a, b), a <= b)
+                np.testing.assert_array_equal(_core.gt(b, a), b > a)
+        np.testing.assert_array_equal(_core.where(row > 0, column, x[:, :-1]), np.where(row > 0, column, x[:, :-1]))
+        np.testing.assert_array_equal(_core.eq(row, column), row == column)
+        if dtype[:5] == "float":
+            t = tc.tensor(x[:, :-1])
+            t *= tc.tensor(column)
+            t += tc.tensor(row)
+            expected = x[:, :-1] * column
+            np.testing.assert_array_equal(t, expected + row)
+
+
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_reductions_of_views(isa, dtype, rng):
     for x in views(rng, dtype, 60):

@@ -21,6 +21,8 @@ typedef enum stream_kind {
     STREAM_DENSE,    /* in place, across axes */
     STREAM_RUN,      /* in place along the innermost axis */
     STREAM_REPEAT,   /* one value along the innermost axis */
+    STREAM_ROW,      /* of two axes, the last short: the same row throughout, which is in the buffer several times */
+    STREAM_COLUMN,   /* of such: one value for each row */
     STREAM_GATHER
 } stream_kind;
 
@@ -32,6 +34,9 @@ static stream_kind stream_kind_of(const tc_operand *operand, int ndim, const int
     if (repeats) return STREAM_CONSTANT;
     const bool same = operand->dtype == ELEMENT_DTYPE;
     if (same && operand_is_dense(operand, ndim, shape)) return STREAM_DENSE;
+    const bool has_short_rows = ndim == 2 && shape[1] <= STRIDED_CHUNK / 2;
+    if (has_short_rows && operand->strides[0] == 0) return STREAM_ROW;
+    if (has_short_rows && long_runs && operand->strides[1] == 0) return STREAM_COLUMN;
     if (long_runs && operand->strides[ndim - 1] == 0) return STREAM_REPEAT;
     if (long_runs && same && operand->strides[ndim - 1] == 1) return STREAM_RUN;
     return STREAM_GATHER;
@@ -50,11 +55,17 @@ static void run_elementwise(const tc_elementwise_args *a, int64_t begin, int64_t
     int step[TC_ELEMENT_INPUTS];
     stream_kind kinds[TC_ELEMENT_INPUTS];
     bool by_run = false, by_chunk = false;
+    int64_t longest = STRIDED_CHUNK; /* chunk */
+    const int64_t last = end * TC_ELEMENT_BLOCK < a->numel ? end * TC_ELEMENT_BLOCK : a->numel;
     for (int k = 0; k < a->inputs; k++) {
         const tc_operand *operand = &a->in[k];
         kinds[k] = stream_kind_of(operand, ndim, a->shape, long_runs);
         by_run |= kinds[k] == STREAM_RUN || kinds[k] == STREAM_REPEAT;
-        by_chunk |= kinds[k] == STREAM_GATHER;
+        by_chunk |= kinds[k] == STREAM_GATHER || kinds[k] == STREAM_ROW || kinds[k] == STREAM_COLUMN;
+        if (kinds[k] == STREAM_ROW) {
+            longest = STRIDED_CHUNK - a->shape[1]; /* from any place of the row on */
+            repeat_row(buffers[k], operand, a->shape[1], a->shape[1] + last - begin * TC_ELEMENT_BLOCK);
+        }
         step[k] = kinds[k] != STREAM_CONSTANT && kinds[k] != STREAM_REPEAT;
         in[k] = buffers[k];
         if (kinds[k] != STREAM_CONSTANT) continue;
@@ -72,18 +83,21 @@ static void run_elementwise(const tc_elementwise_args *a, int64_t begin, int64_t
     by_run |= out_kind == STREAM_RUN;
     by_chunk |= !out_dense && out_kind != STREAM_RUN;
 
-    const int64_t last = end * TC_ELEMENT_BLOCK < a->numel ? end * TC_ELEMENT_BLOCK : a->numel;
     position at = position_of(begin * TC_ELEMENT_BLOCK, ndim, a->shape);
     for (int64_t i = begin * TC_ELEMENT_BLOCK, n; i < last; i += n) {
         n = last - i;
         if (by_run && n > a->shape[inner] - at.index[inner]) n = a->shape[inner] - at.index[inner];
-        if (by_chunk && n > STRIDED_CHUNK) n = STRIDED_CHUNK;
+        if (by_chunk && n > longest) n = longest;
         for (int k = 0; k < a->inputs; k++) {
             const tc_operand *operand = &a->in[k];
             if (kinds[k] == STREAM_DENSE)
                 in[k] = (const element *)operand->data + i;
             else if (kinds[k] == STREAM_RUN)
                 in[k] = (const element *)operand->data + position_offset(&at, ndim, operand->strides);
+            else if (kinds[k] == STREAM_ROW)
+                in[k] = buffers[k] + at.index[1];
+            else if (kinds[k] == STREAM_COLUMN)
+                spread_column(buffers[k], operand, at, n, a->shape[1]);
             else if (kinds[k] == STREAM_REPEAT)
                 gather(buffers[k], operand->data, operand->dtype, operand->strides, at, 1, ndim, a->shape);
             else if (kinds[k] == STREAM_GATHER)

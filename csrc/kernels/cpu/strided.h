@@ -29,12 +29,16 @@ typedef void (*element_store)(void *to, int64_t to_step, const element *from, in
 #define element_stores TC_KERNEL(integer_stores)
 #define gather TC_KERNEL(integer_gather)
 #define scatter TC_KERNEL(integer_scatter)
+#define repeat_row TC_KERNEL(integer_repeat_row)
+#define spread_column TC_KERNEL(integer_spread_column)
 #else
 #define ELEMENT_DTYPE (TC_PRECISION == 32 ? TC_FLOAT32 : TC_FLOAT64)
 #define element_loads TC_KERNEL(element_loads)
 #define element_stores TC_KERNEL(element_stores)
 #define gather TC_KERNEL(gather_elements)
 #define scatter TC_KERNEL(scatter_elements)
+#define repeat_row TC_KERNEL(repeat_row)
+#define spread_column TC_KERNEL(spread_column)
 #endif
 extern const element_load element_loads[TC_DTYPE_COUNT]; /* in the order of tc_dtype */
 extern const element_store element_stores[TC_DTYPE_COUNT];
@@ -80,5 +84,9 @@ TC_INLINE int64_t position_offset(const position *at, int ndim, const int64_t *s
 /* n elements from `at` on, over several runs along the innermost axis. */
 void gather(element *to, const void *data, int dtype, const int64_t *strides, position at, int64_t n, int ndim, const int64_t *shape);
 void scatter(const tc_operand *operand, const element *from, position at, int64_t n, int ndim, const int64_t *shape);
+/* Operands of two axes, of which the last has `length` elements. The only row again and again, n elements of it or STRIDED_CHUNK; and
+ * elements from `at` on of a column, each of which belongs to a whole row. */
+void repeat_row(element *to, const tc_operand *operand, int64_t length, int64_t n);
+void spread_column(element *to, const tc_operand *operand, position at, int64_t n, int64_t length);
 
 #endif

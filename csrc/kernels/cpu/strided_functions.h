@@ -113,4 +113,24 @@ void scatter(const tc_operand *operand, const element *from, position at, int64_
     }
 }
 
+void repeat_row(element *to, const tc_operand *operand, int64_t length, int64_t n)
+{
+    element_loads[operand->dtype](to, 1, operand->data, operand->strides[1], length);
+    for (int64_t i = length; i < n && i < STRIDED_CHUNK; i++) to[i] = to[i - length];
+}
+
+void spread_column(element *to, const tc_operand *operand, position at, int64_t n, int64_t length)
+{
+    element values[STRIDED_CHUNK];
+    const char *column = (const char *)operand->data + at.index[0] * operand->strides[0] * element_bytes[operand->dtype];
+    int64_t left = length - at.index[1];
+    element_loads[operand->dtype](values, 1, column, operand->strides[0], (at.index[1] + n + length - 1) / length);
+    for (const element *value = values; n > 0; left = length, value++) {
+        const int64_t run = left < n ? left : n;
+        for (int64_t i = 0; i < run; i++) to[i] = *value;
+        to += run;
+        n -= run;
+    }
+}
+
 #endif
