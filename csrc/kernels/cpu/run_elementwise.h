@@ -36,7 +36,7 @@ static stream_kind stream_kind_of(const tc_operand *operand, int ndim, const int
     if (same && operand_is_dense(operand, ndim, shape)) return STREAM_DENSE;
     const bool has_short_rows = ndim == 2 && shape[1] <= STRIDED_CHUNK / 2;
     if (has_short_rows && operand->strides[0] == 0) return STREAM_ROW;
-    if (has_short_rows && long_runs && operand->strides[1] == 0) return STREAM_COLUMN;
+    if (has_short_rows && shape[1] >= STRIDED_SHORT && operand->strides[1] == 0) return STREAM_COLUMN;
     if (long_runs && operand->strides[ndim - 1] == 0) return STREAM_REPEAT;
     if (long_runs && same && operand->strides[ndim - 1] == 1) return STREAM_RUN;
     return STREAM_GATHER;

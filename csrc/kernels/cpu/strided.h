@@ -12,7 +12,7 @@
 #include "simd.h"
 
 #define STRIDED_CHUNK 512
-#define STRIDED_LONG 16  /* runs of this length along the innermost axis are worth reading one by one */
+#define STRIDED_LONG 32  /* runs of this length along the innermost axis are worth reading one by one */
 #define STRIDED_SHORT 16 /* shorter ones are not, where there are many of them */
 
 typedef uint8_t boolean; /* written as 0 or 1; memory from outside may have any other byte for true */
