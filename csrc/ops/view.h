@@ -12,5 +12,7 @@ TC_CHECKED tc_status tc_window(tc_tensor **out, tc_tensor *x, int ndim, const in
 
 /* May a write to one change the other? Where it says no, it cannot. */
 bool tc_may_overlap(const tc_tensor *a, const tc_tensor *b);
+/* Does each element have memory of its own? Where it says so, it has. */
+bool tc_is_distinct(const tc_tensor *a);
 
 #endif

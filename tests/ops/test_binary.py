@@ -428,3 +428,49 @@ def test_division_rounded_down(isa, dtype, rng):
         np.testing.assert_array_equal(
             np.asarray(function(a.ravel()[some], b.ravel()[some])).view(bits), all_of_them.ravel()[some].view(bits)
         )
+
+
+def test_in_place_beside_its_own_memory(isa, rng):
+    for dtype in ("float32", "float64"):
+        for op in ("__iadd__", "__isub__", "__imul__", "__itruediv__"):
+            function = {"a": np.add, "s": np.subtract, "m": np.multiply, "t": np.divide}[op[3]]
+            for part, other in (
+                (lambda x: x[1:], lambda x: x[:-1]),
+                (lambda x: x, lambda x: x),
+                (lambda x: x, lambda x: x.swapaxes(0, 1)),
+                (lambda x: x[:, ::2], lambda x: x[:, 1::2]),
+                (lambda x: x, lambda x: x[0]),
+                (lambda x: x[::-1], lambda x: x),
+                (lambda x: x, lambda x: 3.5),
+                (lambda x: x[2:3], lambda x: x[2, 3:4]),
+            ):
+                x = rng.uniform(1, 2, (40, 40)).astype(dtype)
+                t = as_tensor(x.copy()).clone()
+                expected = x.copy()
+                part(expected)[...] = function(part(x), other(x))
+                before = part(t)
+                assert getattr(before, op)(other(t)) is before
+                np.testing.assert_array_equal(t, expected)
+
+
+@pytest.mark.parametrize("n", [6, 100_000])
+def test_in_place_to_windows_that_overlap(n):
+    """Each element is added to once, however many windows it is in."""
+    x = Tensor(np.arange(n, dtype=np.float32))
+    windows = x.unfold(0, 3, 1)
+    windows += 1
+    np.testing.assert_array_equal(np.asarray(x), np.arange(1, n + 1))
+
+
+def test_in_place_keeps_what_a_gradient_needs():
+    w = Tensor(np.full(3, 2.0, np.float32), requires_grad=True)
+    x = Tensor(np.ones(3, np.float32))
+    y = (w * x).sum()
+    x += 1
+    with pytest.raises(RuntimeError, match="written"):
+        y.backward()
+    x = Tensor(np.ones(3, np.float32))
+    x *= w
+    x *= w
+    x.sum().backward()
+    np.testing.assert_array_equal(np.asarray(w.grad), 4.0)

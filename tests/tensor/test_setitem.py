@@ -123,6 +123,18 @@ def test_the_gradient_of_a_number_written_at_a_mask():
     assert x.grad.tolist() == [[0.0, 8.0, 0.0], [0.0, 0.0, 0.0]] and v.grad.tolist() == [16.0]
 
 
+@pytest.mark.parametrize("n", [8, 100_003])
+def test_a_mask_of_windows_that_overlap(n):
+    """What one window has outside the mask is not written back over what another one has in it."""
+    x, expected = tc.zeros(n), np.zeros(n, np.float32)
+    windows = x.unfold(0, 3, 1)
+    mask = np.zeros(windows.shape, bool)
+    mask[::2, 1] = True
+    windows[tc.as_tensor(mask)] = 5.0
+    np.lib.stride_tricks.sliding_window_view(expected, 3, writeable=True)[mask] = 5.0
+    np.testing.assert_array_equal(x, expected)
+
+
 def test_a_mask_in_the_memory_that_is_written():
     b = tc.tensor([True, False, True, True])
     b[1:][b[:-1]] = False
