@@ -130,3 +130,17 @@ def test_functions_of_bools(isa, rng):
         t = tc.tensor(x)
         t &= tc.tensor(y)
         np.testing.assert_array_equal(t, x & y)
+
+
+@pytest.mark.parametrize(("n", "length", "step"), [(10, 3, 1), (5000, 5, 2), (1000, 15, 1)])
+def test_the_last_of_overlapping_windows_stays(n, length, step):
+    """In C order, as if they were written one after another."""
+    expected = np.zeros(n, np.float32)
+    windows = np.lib.stride_tricks.sliding_window_view(expected, length, writeable=True)[::step]
+    values = np.arange(windows.size, dtype=np.float64).reshape(windows.shape)
+    for row, value in zip(windows, values, strict=True):
+        row[:] = value
+    for given in (values, values.astype(np.float32)):
+        x = tc.zeros(n)
+        x.unfold(0, length, step)[...] = tc.tensor(given)
+        np.testing.assert_array_equal(x, expected)

@@ -175,6 +175,13 @@ TC_INLINE void advance(const tc_copy_args *a, place *at, int axis, int64_t n)
 /* Runs that are a multiple of 1 KiB apart meet in few places of a cache: from one turn to the next they would be gone. */
 static bool meet_in_caches(int64_t stride, int bytes) { return stride != 0 && stride * bytes % 1024 == 0; }
 
+/* Do no two elements that are written along the two innermost axes share memory? Of those that do, the last one in C order stays. */
+static bool are_apart(const int64_t *shape, const int64_t *strides)
+{
+    const int64_t outer = strides[0] < 0 ? -strides[0] : strides[0], inner = strides[1] < 0 ? -strides[1] : strides[1];
+    return outer >= shape[1] * inner || inner >= shape[0] * outer;
+}
+
 TC_DEFINE_KERNEL(copy)(const void *args, int64_t begin, int64_t end, void *scratch)
 {
     const tc_copy_args *a = args;
@@ -190,8 +197,8 @@ TC_DEFINE_KERNEL(copy)(const void *args, int64_t begin, int64_t end, void *scrat
     }
     const int inner = a->ndim - 1;
     const int64_t length = a->shape[inner], to_step = a->to_strides[inner], from_step = a->from_strides[inner];
-    const bool across = length < SHORT_RUN && inner > 0 && !meet_in_caches(a->to_strides[inner - 1], to_bytes) &&
-                        !meet_in_caches(a->from_strides[inner - 1], from_bytes);
+    const bool across = length < SHORT_RUN && inner > 0 && are_apart(&a->shape[inner - 1], &a->to_strides[inner - 1]) &&
+                        !meet_in_caches(a->to_strides[inner - 1], to_bytes) && !meet_in_caches(a->from_strides[inner - 1], from_bytes);
     place at = place_of(a, begin * TC_COPY_BLOCK);
     for (int64_t i = begin * TC_COPY_BLOCK; i < last;) {
         if (across && at.index[inner] == 0) {
