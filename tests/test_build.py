@@ -138,22 +138,31 @@ def test_the_target_is_the_compilers(tmp_path):
     assert sum("-DTC_NEON" in c for c in commands) == sum("-DTC_ISA=baseline" in c for c in commands) > 30
 
 
-def test_arithmetic_with_other_roundings_is_refused():
+@pytest.mark.parametrize(
+    ("flags", "refused"),
+    [
+        ((), False),
+        (("-ffast-math",), True),
+        (("-Ofast",), True),
+        (("-U__FLT_EVAL_METHOD__", "-D__FLT_EVAL_METHOD__=2"), True),  # the x87
+        (("-U__FLT_EVAL_METHOD__", "-D__FLT_EVAL_METHOD__=16"), False),  # gcc, for processors with arithmetic of float16 (-march=native)
+    ],
+)
+def test_arithmetic_with_other_roundings_is_refused(flags, refused):
     """Errors of sums are summed as well, which -ffast-math takes out, and which are lost in registers of 80 bits."""
-    kernel = ["csrc/kernels/cpu/unary.c", "-std=gnu11", "-DTC_PRECISION=32", "-DTC_ISA=baseline", "-fsyntax-only"]
-    for flags, refused in ([], False), (["-ffast-math"], True), (["-Ofast"], True):
-        done = subprocess.run(["cc", *kernel, *flags], cwd=Path(__file__).parents[1], capture_output=True, text=True)
-        assert bool(done.returncode) == refused and ("results would be wrong" in done.stderr) == refused, done.stderr
+    needed = of_setup("PROCESSOR_FLAGS")["__i386__"] if platform.machine() in ("i386", "i686") else []
+    kernel = ["csrc/kernels/cpu/unary.c", "-std=gnu11", "-DTC_PRECISION=32", "-DTC_ISA=baseline", "-fsyntax-only", *needed]
+    done = subprocess.run(["cc", *kernel, *flags], cwd=Path(__file__).parents[1], capture_output=True, text=True)
+    assert bool(done.returncode) == refused and ("results would be wrong" in done.stderr) == refused, done.stderr
 
 
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="32-bit x86 is compiled for on x86-64 alone")
 def test_32_bit_x86_computes_without_80_bits():
-    command = ["cc", "-m32", "-dM", "-E", "-xc", "/dev/null"]
-    methods = [
-        subprocess.run([*command, *flags], capture_output=True, text=True).stdout for flags in ([], of_setup("PROCESSOR_FLAGS")["__i386__"])
-    ]
-    assert "#define __FLT_EVAL_METHOD__ 2" in methods[0] and "#define __FLT_EVAL_METHOD__ 0" in methods[1]
-    assert "#define __i386__ 1" in methods[1]
+    found = []
+    for flags in ([], of_setup("PROCESSOR_FLAGS")["__i386__"]):
+        command = ["cc", "-m32", "-march=i686", "-E", "-P", "-xc", "-", *flags]
+        found.append(subprocess.run(command, input="__FLT_EVAL_METHOD__ __i386__", capture_output=True, text=True).stdout.split())
+    assert found == [["2", "1"], ["0", "1"]]
 
 
 def built(folder, **environment):
