@@ -244,11 +244,12 @@ static tc_status finish(tc_scope *s, tc_tensor **out, tc_tensor *result, const t
             .op = &ops[function], .saved = saved, .saved_count = needs == NONE ? 0 : 2, .attributes = &at, .attribute_bytes = bytes});
 }
 
-/* Can the result be computed where the target is? Each element is read before it is written. */
+/* Can the result be computed where the target is? Each element is read before it is written. given: the arguments, of which the first is
+ * another tensor than the target where that was brought to a GPU. */
 static bool takes_place_of(const tc_tensor *target, tc_tensor *const given[2], const tc_scope *s, int ndim, const int64_t *shape)
 {
     const tc_tensor *const b = given[1];
-    if (!tc_tensor_on_cpu(target) || target->dtype != s->result || !tc_has_shape(target, ndim, shape)) return false;
+    if (given[0] != target || !tc_tensor_on_cpu(target) || target->dtype != s->result || !tc_has_shape(target, ndim, shape)) return false;
     if (tc_tape_wants(2, given) || tc_tape_is_stale(target) || !tc_is_distinct(target)) return false;
     return !b || !tc_may_overlap(target, b) || (b->dtype == target->dtype && tc_tensor_same_view(target, b));
 }
@@ -296,7 +297,7 @@ static tc_status compute(tc_tensor **out, tc_tensor *target, const tc_argument *
     TC_TRY(check_numbers(a, b, function, dtype, err));
     TC_TRY(result_shape(&ndim, shape, &in[0], &in[1], err));
     const bool cube = floating && is_cube(function, in[0].tensor, in[1].tensor, &b->scalar);
-    const bool in_place = target && !cube && takes_place_of(target, (tc_tensor *const[]){target, in[1].tensor}, &s, ndim, shape);
+    const bool in_place = target && !cube && takes_place_of(target, (tc_tensor *const[]){in[0].tensor, in[1].tensor}, &s, ndim, shape);
     if (in_place) {
         *out = NULL;
         result = target;

@@ -213,6 +213,18 @@ def test_a_number_in_a_tensor_of_the_cpu(emulated_gpu, name, number):
         np.testing.assert_allclose(host(on_gpu), host(on_cpu), rtol=1e-5)
 
 
+def test_a_number_on_the_cpu_in_place(emulated_gpu):
+    """The sum is computed on the GPU, and written to where the number is."""
+    total = tc.tensor(1.5)
+    for other in (tc.tensor(2.0, device=emulated_gpu), tc.tensor(3.0, device=emulated_gpu)):
+        before = total
+        total += other
+        assert total is before and total.device == "cpu" and other.device == emulated_gpu
+    assert total.item() == 6.5
+    with pytest.raises(ValueError, match="cannot be written in place"):
+        total += tc.ones(2, device=emulated_gpu)
+
+
 def test_a_number_that_does_not_fit_is_refused(emulated_gpu):
     """fill_ brought it to the GPU first, where it wrapped around."""
     x = tc.zeros(2, dtype="uint8", device=emulated_gpu)
