@@ -188,6 +188,6 @@ def test_a_column_has_the_bits_of_its_elements_alone(isa, dtype, rng):
                 np.testing.assert_array_equal(_core.matmul(x, y)[:40], alone)
                 np.testing.assert_array_equal(_core.matmul(x, y[:, None])[:40, 0], alone)
                 np.testing.assert_array_equal(_core.matmul(np.stack([x, x]), y)[1, :40], alone)
-        np.testing.assert_allclose(alone, a[:40].astype(np.float64) @ b, rtol=1e-4, atol=1e-4)
+        assert_close(alone, R.matmul(a[:40], b), dtype, k, scale=magnitude(a[:40], b))
         batch = _core.matmul(np.stack([a, 2 * a]), np.stack([b, b])[:, :, None])
         np.testing.assert_array_equal(batch[1, :40, 0], 2 * alone)
