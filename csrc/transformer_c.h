@@ -271,7 +271,8 @@ TC_CHECKED tc_status tc_binary_scalar(tc_tensor **out, tc_tensor *a, tc_scalar b
 /* The same; a, b or both may be numbers. */
 TC_CHECKED tc_status tc_binary_arguments(tc_tensor **out, const tc_argument *a, const tc_argument *b, tc_binary_function function,
                                          tc_error *err);
-/* target = function(target, b), with *out NULL; where it cannot be computed in place (it is recorded, or of another dtype), *out is it. */
+/* Writes function(target, b) to target, and NULL to *out; where that cannot be done in place (the result is recorded, or has another
+ * dtype), the result is *out. */
 TC_CHECKED tc_status tc_binary_in_place(tc_tensor **out, tc_tensor *target, const tc_argument *b, tc_binary_function function,
                                         tc_error *err);
 /* Not recorded.  a,b have one floating dtype, dy their broadcast shape. Only for functions that have a gradient. */

@@ -98,7 +98,7 @@ static bool walk_columns(tc_reduce_args *args, const tc_tensor *x, const tc_axis
     return true;
 }
 
-/* Extremes and truth values, which have no order, of rows that a processor's vectors are longer than: across them. */
+/* Rows shorter than a vector of the processor are reduced side by side, where the order does not matter: extremes and truth values. */
 static bool across_short_rows(const tc_reduce_args *args, tc_device device)
 {
     const bool ordered = args->step == TC_STEP_sum || args->step == TC_STEP_square_difference;

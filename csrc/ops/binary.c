@@ -62,7 +62,7 @@ static bool is_cube(tc_binary_function function, const tc_tensor *a, const tc_te
     return function == TC_BINARY_pow && a && !b && number->real == 3.0 && tc_tensor_on_cpu(a) && tc_compute_dtype(a->dtype) == a->dtype;
 }
 
-/* out = a a factor, of one shape and dtype. */
+/* out = a^2 factor, all of one shape and dtype. */
 static tc_status square_times(tc_tensor *out, tc_tensor *a, tc_argument factor, tc_error *err)
 {
     TC_TRY(tc_run_elementwise(out, 1, &(tc_argument){.tensor = a}, &tc_kernel_unary_forward, TC_UNARY_square, a->dtype, cost, err));

@@ -78,8 +78,8 @@ static void fold_batch(tc_gemm_args *p)
     }
 }
 
-/* One column of a result on a CPU is computed as the row that it is of the transposed product, whose vectors are full. It sums in the same
- * order; of halves, and with may_split, the number of columns decides how. */
+/* On a CPU a result of one column is computed as a row, that of the transposed product, in full vectors. The order of its sums stays: where
+ * the number of columns would decide it, halves are left as they are, and may_split is off. */
 static void transpose_column(tc_gemm_args *p)
 {
     const tc_gemm_args q = *p;

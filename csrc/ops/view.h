@@ -10,9 +10,9 @@
 TC_CHECKED tc_status tc_window(tc_tensor **out, tc_tensor *x, int ndim, const int64_t *shape, const int *axis, const int64_t *step,
                                const int64_t *start, bool overlaps, tc_error *err);
 
-/* May a write to one change the other? Where it says no, it cannot. */
+/* May a write to one change the other? `false` is certain; `true` is not. */
 bool tc_may_overlap(const tc_tensor *a, const tc_tensor *b);
-/* Does each element have memory of its own? Where it says so, it has. */
+/* Does each element have memory of its own? `true` is certain; `false` is not. */
 bool tc_is_distinct(const tc_tensor *a);
 
 #endif

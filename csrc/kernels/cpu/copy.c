@@ -155,7 +155,7 @@ TC_INLINE place place_of(const tc_copy_args *a, int64_t i)
     return at;
 }
 
-/* Moves n elements along an axis, at most to its end; those inside it are at their beginning. */
+/* Moves n elements along an axis, at most to its end; the axes inside it are at their beginning. */
 TC_INLINE void advance(const tc_copy_args *a, place *at, int axis, int64_t n)
 {
     at->index[axis] += n;
@@ -170,12 +170,12 @@ TC_INLINE void advance(const tc_copy_args *a, place *at, int axis, int64_t n)
 }
 
 #define SHORT_RUN 16 /* where there are many of them, they are walked across, one place of all after another */
-#define TOGETHER 512 /* elements of short runs, which caches contain */
+#define TOGETHER 512 /* elements of short runs that are walked across at a time: few enough for a cache */
 
-/* Runs that are a multiple of 1 KiB apart meet in few places of a cache: from one turn to the next they would be gone. */
+/* Runs that are a multiple of 1 KiB apart compete for a few lines of the cache, which would lose them between two turns. */
 static bool meet_in_caches(int64_t stride, int bytes) { return stride != 0 && stride * bytes % 1024 == 0; }
 
-/* Do no two elements that are written along the two innermost axes share memory? Of those that do, the last one in C order stays. */
+/* Has each element along the two innermost axes memory of its own? Where several share it, the last one in C order must stay. */
 static bool are_apart(const int64_t *shape, const int64_t *strides)
 {
     const int64_t outer = strides[0] < 0 ? -strides[0] : strides[0], inner = strides[1] < 0 ? -strides[1] : strides[1];

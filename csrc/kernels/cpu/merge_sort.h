@@ -57,8 +57,8 @@ static void few_of_row(int64_t *indices, const element *keys, int64_t n, int64_t
     }
 }
 
-/* The same of more: those that stand before the last of the first K so far are collected, and sorted when they are as many again. Returns
- * where they are; `found` and `spare` have room for n. */
+/* The same for more of them. `found` begins with the first K so far; elements that stand before the last of these are added behind them,
+ * and after each K of those it is sorted, and keeps its first K. Returns `found`, which has room for n, as `spare` has. */
 static const int64_t *first_of_row(int64_t *found, int64_t *spare, const element *keys, int64_t n, int64_t K, bool descending)
 {
     const int64_t most = K < n / 2 ? 2 * K : n;

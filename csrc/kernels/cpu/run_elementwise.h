@@ -21,8 +21,8 @@ typedef enum stream_kind {
     STREAM_DENSE,    /* in place, across axes */
     STREAM_RUN,      /* in place along the innermost axis */
     STREAM_REPEAT,   /* one value along the innermost axis */
-    STREAM_ROW,      /* of two axes, the last short: the same row throughout, which is in the buffer several times */
-    STREAM_COLUMN,   /* of such: one value for each row */
+    STREAM_ROW,      /* two axes, the last short: the same row throughout, which is in the buffer several times */
+    STREAM_COLUMN,   /* two such axes: one value for each row */
     STREAM_GATHER
 } stream_kind;
 

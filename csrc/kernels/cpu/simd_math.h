@@ -426,8 +426,8 @@ TC_INLINE vreal v_share(vreal g, vmask less, vmask equal) { return v_select(equa
 
 /* Python's // and %: the quotient is rounded down, the remainder has the sign of b.
  *
- * Where the quotient has fewer bits than a number, a division finds it, or one more, and a multiply-add what is left, exactly: of the wrong
- * sign if it was one more. Returns where. */
+ * Where a real holds every whole number up to the quotient, a division gives it, or one more, and a multiply-add gives the rest exactly,
+ * with the wrong sign if it was one more. Returns where that is. */
 TC_INLINE vmask v_divide_down(vreal a, vreal b, vreal *quotient, vreal *rest)
 {
     const vreal ratio = a / b, down = v_floor(ratio), left = v_fnma(down, b, a);

@@ -84,8 +84,8 @@ TC_INLINE int64_t position_offset(const position *at, int ndim, const int64_t *s
 /* n elements from `at` on, over several runs along the innermost axis. */
 void gather(element *to, const void *data, int dtype, const int64_t *strides, position at, int64_t n, int ndim, const int64_t *shape);
 void scatter(const tc_operand *operand, const element *from, position at, int64_t n, int ndim, const int64_t *shape);
-/* Operands of two axes, of which the last has `length` elements. The only row again and again, n elements of it or STRIDED_CHUNK; and
- * elements from `at` on of a column, each of which belongs to a whole row. */
+/* Operands of two axes, the last of `length` elements, that repeat along one of them. repeat_row: their only row, over and over, to n
+ * elements or STRIDED_CHUNK. spread_column: n elements from `at` on, each row of which is one value of their only column. */
 void repeat_row(element *to, const tc_operand *operand, int64_t length, int64_t n);
 void spread_column(element *to, const tc_operand *operand, position at, int64_t n, int64_t length);
 
