@@ -157,7 +157,7 @@ def _fill(tensor: Tensor, draw: Callable[[Sequence[int]], Tensor]) -> Tensor:
     if n < 2 * _PIECE or not tensor.is_contiguous() or (tensor.requires_grad and is_grad_enabled()):
         return tensor.copy_(_filling(tensor, draw))
     starts = range(0, n - _PIECE, _PIECE)
-    flat = tensor.detach().view(-1)
+    flat = tensor.view(-1)
     for start, stop in zip(starts, [*starts[1:], n], strict=True):
         flat[start:stop] = draw((stop - start,))
     return tensor

@@ -574,6 +574,18 @@ def test_initial_values_that_are_drawn_in_pieces(n, dtype):
         y.backward()
 
 
+@pytest.mark.parametrize("n", [16, (2 << 20) + 1])
+def test_a_result_that_is_filled_through_a_view_without_a_history_is_out_of_date(n):
+    """Also where the numbers are drawn in pieces."""
+    for fill in (tc.Tensor.uniform_, tc.Tensor.normal_):
+        y = tc.ones(n, requires_grad=True) * 2
+        with tc.no_grad():
+            part = y[:]
+        fill(part)
+        with pytest.raises(RuntimeError, match="shares memory that was written in place"):
+            y.sum()
+
+
 def test_a_large_layer_is_made_in_its_own_memory():
     _core.memory_reset_peak()
     before = _core.memory_stats()["in_use"]
