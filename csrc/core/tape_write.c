@@ -67,7 +67,7 @@ static unsigned raise_version(tc_tensor *tensor)
     tensor->wrote = stays;
     if (!stays) return now;
     tensor->version = now;
-    if (tensor->node) tensor->written = true;
+    tensor->written = true;
     return now;
 }
 

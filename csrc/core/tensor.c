@@ -318,7 +318,8 @@ tc_status tc_tensor_hold(tc_tensor **out, tc_tensor *tensor, tc_error *err)
 void tc_tensor_end_hold(tc_tensor *held)
 {
     tc_tensor *tensor = held->of;
-    if (!held->written || tensor->storage != held->storage) return; /* the write was to memory that the tensor no longer has */
+    if (!held->written || tensor->storage != held->storage) return;             /* the write was to memory that the tensor no longer has */
+    if (!held->node && tensor->node && tensor->version > held->version) return; /* another thread has written values with a history since */
     tc_node *before = tensor->node;
     tensor->node = held->node;
     tensor->output = held->output;

@@ -105,7 +105,7 @@ struct tc_tensor {
     atomic_bool requires_grad; /* a leaf for which it was set; results are recognised by their node */
     bool contiguous;           /* C order without gaps */
     bool wrote;                /* all writes after the versions `traced_before` and `changed_before` went through this tensor */
-    bool written;              /* of a call's own header: an in-place write changed its history */
+    bool written;              /* of a call's own header: it was written in place, and is up to date */
     tc_storage *storage;
     char *data; /* element [0,...,0] */
     tc_dtype dtype;
@@ -141,7 +141,7 @@ _Static_assert(sizeof(tc_tensor) <= 384, "the allocator would take 448 bytes: ev
 /* A header of a call's own: what it says stays, and the memory stays, whatever happens to the tensor. Its edges lead to the tensor itself.
  */
 TC_CHECKED tc_status tc_tensor_hold(tc_tensor **out, tc_tensor *tensor, tc_error *err);
-/* After the call: gives the tensor the history that an in-place write gave the header. Release it then. */
+/* After the call: tells the tensor of an in-place write to the header, and gives it its history. Release it then. */
 void tc_tensor_end_hold(tc_tensor *held);
 void tc_tensor_forget_base(tc_tensor *tensor);
 static inline tc_tensor *tc_tensor_itself(tc_tensor *tensor) { return tensor->of ? tensor->of : tensor; }

@@ -334,6 +334,20 @@ def test_a_part_is_taken_back_only_without_other_writes_where_nothing_had_a_hist
             y[place] = part
 
 
+@pytest.mark.parametrize("n", [4, 300_000])
+@pytest.mark.parametrize("write", [lambda part: part.__iadd__(1.0), lambda part: part.fill_(3.0), lambda part: part.copy_(part + 1.0)])
+def test_a_part_without_a_history_is_written_whatever_its_size(write, n):
+    """A long call works on a header of its own."""
+    y, w = tc.ones(n, requires_grad=True) * 2.0, tc.ones(n - 1, requires_grad=True)
+    with tc.no_grad():
+        part = y[1:]
+    write(part)
+    part *= w
+    y[1:] = part
+    y.sum().backward()
+    assert w.grad[0].item() == w.grad[-1].item() == 3.0
+
+
 def test_what_is_there_is_taken_only_with_all_writes():
     w = tc.ones(1, requires_grad=True)
 
