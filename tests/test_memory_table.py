@@ -80,9 +80,10 @@ def of_functions():
     known = {"x (n)": (set(op_lists.functions(ROOT, "unary")), X), "a (n) and b (n)": (set(op_lists.functions(ROOT, "binary")), X * 2)}
     found = {}
     for row in TABLE:
-        names, _, arguments = row.partition(" of ")
+        first, _, arguments = row.partition(" of ")
         functions, shapes = known.get(arguments, (set(), X))
-        if set(names := re.findall(r"`(\w+)`", names)) <= functions:
+        names = re.findall(r"`(\w+)`", first)
+        if names and functions.issuperset(names):
             found[row] = each(names, shapes)
     return found
 

@@ -130,7 +130,8 @@ def test_a_package_that_lists_its_files_lists_all():
         text = ast.get_docstring(ast.parse(path.read_text())) or ""
         if len(files & set(re.findall(r"^(\w+)(?:, \w+)*  ", text, re.M))) > 1:
             listing += 1
-            missing[path.parent.name] = {file for file in files if not file.startswith("_")} - set(re.findall(r"\w+", text))
+            public = {file for file in files if not file.startswith("_")}
+            missing[path.parent.relative_to(PACKAGE).as_posix()] = public - set(re.findall(r"\w+", text))
     assert listing > 8 and {name: files for name, files in missing.items() if files} == {}, "enter them into the docstring of __init__.py"
 
 
