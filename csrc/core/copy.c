@@ -16,13 +16,16 @@
 static tc_status run_copy(tc_tensor *to, tc_copy_args *args, tc_error *err)
 {
     int64_t *const strides[2] = {args->to_strides, args->from_strides};
+    /* Of elements that are written to the same memory, the last one in C order stays: one thread writes them, axis by axis. */
+    const bool in_order = !to->contiguous && !tc_layout_is_distinct(to->ndim, to->shape, to->strides);
     args->to = to->data;
     args->to_dtype = to->dtype;
     args->numel = to->numel;
     memcpy(args->shape, to->shape, sizeof(int64_t) * (size_t)to->ndim);
     memcpy(args->to_strides, to->strides, sizeof(int64_t) * (size_t)to->ndim);
-    args->ndim = tc_layout_merge(to->ndim, args->shape, 2, strides, true);
-    return tc_run(to->storage->device, TC_FLOAT32, &tc_kernel_copy, args, tc_divide_up(to->numel, TC_COPY_BLOCK), TC_COPY_BLOCK, 0, err);
+    args->ndim = tc_layout_merge(to->ndim, args->shape, 2, strides, !in_order);
+    return tc_run(to->storage->device, TC_FLOAT32, &tc_kernel_copy, args, tc_divide_up(to->numel, TC_COPY_BLOCK),
+                  in_order ? 0 : TC_COPY_BLOCK, 0, err);
 }
 
 /* Same device: one strided, casting kernel, or the bytes as they are, except bools: memory from outside may have any byte for true, and

@@ -62,3 +62,16 @@ int tc_layout_merge(int ndim, int64_t *shape, int operands, int64_t *const *stri
     }
     return kept ? last + 1 : 0;
 }
+
+/* Sorted by strides, every axis steps over all that is inside it. */
+bool tc_layout_is_distinct(int ndim, const int64_t *shape, const int64_t *strides)
+{
+    for (int i = 0; i < ndim; i++) {
+        int64_t reach = 1;
+        for (int k = 0; k < ndim; k++)
+            if (llabs(strides[k]) < llabs(strides[i]) || (k < i && llabs(strides[k]) == llabs(strides[i])))
+                reach += (shape[k] - 1) * llabs(strides[k]);
+        if (shape[i] > 1 && llabs(strides[i]) < reach) return false;
+    }
+    return true;
+}

@@ -16,4 +16,7 @@ void tc_c_strides(int64_t *strides, int ndim, const int64_t *shape);
  * order does not matter). */
 int tc_layout_merge(int ndim, int64_t *shape, int operands, int64_t *const *strides, bool reorder);
 
+/* Does each element have memory of its own? `true` is certain; `false` is not. */
+bool tc_layout_is_distinct(int ndim, const int64_t *shape, const int64_t *strides);
+
 #endif

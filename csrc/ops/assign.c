@@ -4,7 +4,6 @@
  * gradient of what was written. Other tensors in the same memory follow, or are out of date (core/tape_view.h); writing all elements of one
  * that is out of date mends it. A view that was written and is then assigned to where it is, as Python ends y[k] += v, is not written
  * again. */
-#include <stdlib.h>
 #include <string.h>
 
 #include "../core/elementwise.h"
@@ -108,19 +107,6 @@ bool tc_may_overlap(const tc_tensor *a, const tc_tensor *b)
     return a_low < b_high && b_low < a_high;
 }
 
-/* Sorted by strides, every axis steps over all that is inside it. */
-bool tc_is_distinct(const tc_tensor *a)
-{
-    for (int i = 0; !a->contiguous && i < a->ndim; i++) {
-        int64_t reach = 1;
-        for (int k = 0; k < a->ndim; k++)
-            if (llabs(a->strides[k]) < llabs(a->strides[i]) || (k < i && llabs(a->strides[k]) == llabs(a->strides[i])))
-                reach += (a->shape[k] - 1) * llabs(a->strides[k]);
-        if (a->shape[i] > 1 && llabs(a->strides[i]) < reach) return false;
-    }
-    return true;
-}
-
 static tc_status check_fits(const tc_tensor *value, const tc_index_place *place, tc_error *err)
 {
     char a[TC_SHAPE_TEXT], b[TC_SHAPE_TEXT];
@@ -207,7 +193,7 @@ static bool is_filled_where(const tc_tensor *x, int count, const tc_index *indic
     const tc_tensor *mask = count == 1 && indices->kind == TC_INDEX_TENSOR ? indices->tensor : NULL;
     if (!mask || mask->dtype != TC_BOOL || mask->ndim == 0 || mask->ndim > x->ndim || value->numel != 1) return false;
     if (!tc_tensor_on_cpu(x) || !tc_tensor_on_cpu(mask) || !tc_tensor_on_cpu(value)) return false;
-    if (!tc_is_distinct(x) || (tc_may_overlap(x, mask) && !tc_tensor_same_view(x, mask))) return false;
+    if (!tc_layout_is_distinct(x->ndim, x->shape, x->strides) || (tc_may_overlap(x, mask) && !tc_tensor_same_view(x, mask))) return false;
     return memcmp(mask->shape, x->shape, sizeof(int64_t) * (size_t)mask->ndim) == 0;
 }
 

@@ -250,7 +250,8 @@ static bool takes_place_of(const tc_tensor *target, tc_tensor *const given[2], c
 {
     const tc_tensor *const b = given[1];
     if (given[0] != target || !tc_tensor_on_cpu(target) || target->dtype != s->result || !tc_has_shape(target, ndim, shape)) return false;
-    if (tc_tape_wants(2, given) || tc_tape_is_stale(target) || !tc_is_distinct(target)) return false;
+    if (tc_tape_wants(2, given) || tc_tape_is_stale(target)) return false;
+    if (!target->contiguous && !tc_layout_is_distinct(ndim, shape, target->strides)) return false;
     return !b || !tc_may_overlap(target, b) || (b->dtype == target->dtype && tc_tensor_same_view(target, b));
 }
 

@@ -12,7 +12,5 @@ TC_CHECKED tc_status tc_window(tc_tensor **out, tc_tensor *x, int ndim, const in
 
 /* May a write to one change the other? `false` is certain; `true` is not. */
 bool tc_may_overlap(const tc_tensor *a, const tc_tensor *b);
-/* Does each element have memory of its own? `true` is certain; `false` is not. */
-bool tc_is_distinct(const tc_tensor *a);
 
 #endif
