@@ -430,6 +430,15 @@ def test_division_rounded_down(isa, dtype, rng):
         )
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_large_quotients_are_those_of_numpy(isa, dtype, rng):
+    """Which rounds them before it rounds them down."""
+    b = rng.standard_normal(5000).astype(dtype)
+    a = (b * rng.uniform(-2.0, 2.0, b.size) * 2.0 ** (np.finfo(dtype).nmant - rng.integers(0, 4, b.size))).astype(dtype)
+    np.testing.assert_array_equal(_core.floor_divide(a, b), np.floor_divide(a, b))
+    np.testing.assert_array_equal(_core.remainder(a, b), np.remainder(a, b))
+
+
 def test_in_place_beside_its_own_memory(isa, rng):
     for dtype in ("float32", "float64"):
         for op in ("__iadd__", "__isub__", "__imul__", "__itruediv__"):

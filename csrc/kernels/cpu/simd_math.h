@@ -426,8 +426,8 @@ TC_INLINE vreal v_share(vreal g, vmask less, vmask equal) { return v_select(equa
 
 /* Python's // and %: the quotient is rounded down, the remainder has the sign of b.
  *
- * Where a real holds every whole number up to the quotient, a division gives it, or one more, and a multiply-add gives the rest exactly,
- * with the wrong sign if it was one more. Returns where that is. */
+ * Where a real has two bits more than the quotient, a division gives it, or one more, and a multiply-add gives the rest exactly, with the
+ * wrong sign if it was one more. Returns where that is. Beyond, PyTorch and NumPy round before they round down. */
 TC_INLINE vmask v_divide_down(vreal a, vreal b, vreal *quotient, vreal *rest)
 {
     const vreal ratio = a / b, down = v_floor(ratio), left = v_fnma(down, b, a);
@@ -435,7 +435,7 @@ TC_INLINE vmask v_divide_down(vreal a, vreal b, vreal *quotient, vreal *rest)
     *quotient = v_select(is_over, down - v_set1(R(1.0)), down);
     *rest = v_select(v_eq(left, v_zero()), a * v_zero(), v_select(is_over, left + b, left));
 #if defined(__FMA__) || defined(TC_NEON)
-    const vreal most = v_set1(TC_PRECISION == 32 ? R(8388608.0) : R(4503599627370496.0));
+    const vreal most = v_set1(TC_PRECISION == 32 ? R(4194304.0) : R(2251799813685248.0));
     return v_and(v_lt(v_abs(ratio), most), v_lt(v_abs(b), v_set1((real)INFINITY)));
 #else
     return v_lt(ratio, ratio); /* nowhere: it would be rounded */
