@@ -443,6 +443,17 @@ def test_a_subset_gives_the_batches_of_its_dataset():
     assert repr(list(plain)) == repr(list(expected))
 
 
+def test_a_subset_passes_its_indices_on_as_they_are():
+    named = tc.data.Subset({"one": 1, "two": 2, "three": 3}, ["three", "one"])
+    assert next(iter(DataLoader(named, 2))).tolist() == [3, 1]
+    data = tc.data.TensorDataset(tc.arange(4))
+    for indices in ([True, False, True], np.array([False, True]), [0.5, 2.5], tc.tensor([1.0])):
+        with pytest.raises(IndexError, match="samples are taken by ints, got (bool|float)"):
+            next(iter(DataLoader(tc.data.Subset(data, indices), 2)))
+    with pytest.raises(TypeError, match="indices must be integers"):
+        next(iter(DataLoader(tc.data.Subset([5, 6], [0.5]), 2)))
+
+
 def test_mappings_keep_their_type():
     class Named(UserDict):
         """No dict, and with an attribute."""

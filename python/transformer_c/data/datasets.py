@@ -107,7 +107,10 @@ class TensorDataset(Dataset):
         return tuple(t[index] for t in self.tensors)
 
     def __getitems__(self, indices: Sequence[int]) -> tuple[Tensor, ...]:
-        return self[np.asarray(indices, np.int64)]
+        places = np.asarray(indices)
+        if places.size and places.dtype.kind not in "iu":
+            raise IndexError(f"samples are taken by ints, got {places.dtype}; np.flatnonzero(mask) gives the ints of a mask")
+        return self[places.astype(np.int64)]
 
     def __len__(self) -> int:
         return len(self.tensors[0])
@@ -128,7 +131,7 @@ class Subset(Dataset):
     def __getitems__(self, indices: Sequence[int]) -> Any:
         places = [self.indices[i] for i in indices]
         make = batches_of(self.dataset)
-        return make(places) if make else default_collate([self.dataset[int(i)] for i in places])
+        return make(places) if make else default_collate([self.dataset[i] for i in places])
 
     def __len__(self) -> int:
         return len(self.indices)
