@@ -422,6 +422,8 @@ def test_division_rounded_down(isa, dtype, rng):
         np.testing.assert_array_equal(rest[np.isfinite(a) & (b == np.inf)], np.where(a < 0, np.inf, a)[np.isfinite(a) & (b == np.inf)])
         few = usual & (abs(a / b) < 2.0**20)
         np.testing.assert_array_equal(quotient[few], np.floor_divide(a.astype(np.float64), b.astype(np.float64))[few])
+        nothing = np.isfinite(a) & (quotient == 0)
+        np.testing.assert_array_equal(np.signbit(quotient)[nothing], np.signbit(a / b)[nothing])
     for function, all_of_them in ((_core.remainder, rest), (_core.floor_divide, quotient)):  # the same bits, whatever stands beside
         some = rng.permutation(a.size)[:1000]
         bits = f"u{a.itemsize}"

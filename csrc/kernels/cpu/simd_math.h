@@ -472,8 +472,8 @@ static inline vreal v_floor_divide(vreal a, vreal b)
         real rest = real_fmod(x[i], y[i]), quotient = (x[i] - rest) / y[i];
         if (rest != 0 && (rest < 0) != (y[i] < 0)) quotient -= 1;
         /* almost an integer already: the division above may have rounded past it */
-        const real down = real_floor(quotient);
-        x[i] = quotient - down > R(0.5) ? down + 1 : down;
+        const real down = real_floor(quotient), whole = quotient - down > R(0.5) ? down + 1 : down;
+        x[i] = whole != 0 ? whole : x[i] / y[i] * R(0.0); /* 0 or -0 */
     }
     return v_select(is_near, near, v_load(x));
 }
