@@ -136,7 +136,8 @@ def test_functions_of_bools(isa, rng):
 @pytest.mark.parametrize(("n", "length", "step"), [(10, 3, 1), (5000, 5, 2), (1000, 15, 1), (200_000, 5, 2)])
 def test_the_last_of_overlapping_windows_stays(n, length, step, threads, request):
     """In C order, as if they were written one after another."""
-    request.addfinalizer(lambda before=tc.get_num_threads(): tc.set_num_threads(before))
+    before = tc.get_num_threads()
+    request.addfinalizer(lambda: tc.set_num_threads(before))
     tc.set_num_threads(threads)
     expected = np.zeros(n, np.float32)
     windows = np.lib.stride_tricks.sliding_window_view(expected, length, writeable=True)[::step]
