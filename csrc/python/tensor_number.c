@@ -68,22 +68,43 @@ static PyObject *unary(PyObject *x, const char *name, tc_unary_function function
     return tcpy_show(name, result, &x, 1, NULL);
 }
 
-#define BINARY(slot, function)                                                                                                             \
-    static PyObject *slot(PyObject *a, PyObject *b) { return tcpy_binary(a, b, TC_BINARY_##function); }
-BINARY(tensor_add, add)
-BINARY(tensor_subtract, sub)
-BINARY(tensor_multiply, mul)
-BINARY(tensor_divide, div)
-BINARY(tensor_floor_divide, floor_divide)
-BINARY(tensor_remainder, remainder)
-BINARY(tensor_and, bitwise_and)
-BINARY(tensor_or, bitwise_or)
-BINARY(tensor_xor, bitwise_xor)
+/* t += x is t.copy_(t + x) with the history of t + x. */
+static PyObject *replace(PyObject *self, PyObject *other, tc_binary_function function)
+{
+    tc_error err;
+    PyObject *result = binary(self, other, function, tcpy.tracer == NULL);
+    if (!result || result == Py_NotImplemented || result == self) return result;
+    const tc_status status = tc_replace(tcpy_tensor_of(self), tcpy_tensor_of(result), &err);
+    PyObject *replaced = status == TC_OK ? Py_NewRef(self) : tcpy_raise(&err);
+    replaced = tcpy_show("copy_", replaced, (PyObject *[]){self, result}, 2, NULL);
+    Py_DECREF(result);
+    return replaced;
+}
+
+#define OPERATOR(name, function)                                                                                                           \
+    static PyObject *tensor_##name(PyObject *a, PyObject *b) { return tcpy_binary(a, b, TC_BINARY_##function); }                           \
+    static PyObject *in_place_##name(PyObject *a, PyObject *b) { return replace(a, b, TC_BINARY_##function); }
+OPERATOR(add, add)
+OPERATOR(subtract, sub)
+OPERATOR(multiply, mul)
+OPERATOR(divide, div)
+OPERATOR(floor_divide, floor_divide)
+OPERATOR(remainder, remainder)
+OPERATOR(and, bitwise_and)
+OPERATOR(or, bitwise_or)
+OPERATOR(xor, bitwise_xor)
+OPERATOR(power, pow)
 
 static PyObject *power(PyObject *a, PyObject *b, PyObject *modulus)
 {
     if (modulus != Py_None) Py_RETURN_NOTIMPLEMENTED;
-    return tcpy_binary(a, b, TC_BINARY_pow);
+    return tensor_power(a, b);
+}
+
+static PyObject *power_in_place(PyObject *a, PyObject *b, PyObject *modulus)
+{
+    if (modulus != Py_None) Py_RETURN_NOTIMPLEMENTED;
+    return in_place_power(a, b);
 }
 
 static PyObject *divmod(PyObject *a, PyObject *b)
@@ -151,38 +172,6 @@ PyObject *tcpy_tensor_compare(PyObject *a, PyObject *b, int operation)
     static const tc_binary_function functions[] = {[Py_LT] = TC_BINARY_lt, [Py_LE] = TC_BINARY_le, [Py_EQ] = TC_BINARY_eq,
                                                    [Py_NE] = TC_BINARY_ne, [Py_GT] = TC_BINARY_gt, [Py_GE] = TC_BINARY_ge};
     return tcpy_binary(a, b, functions[operation]);
-}
-
-/* ---- in place: t += x is t.copy_(t + x) with the history of t + x ------------------------------------------------------------- */
-
-static PyObject *replace(PyObject *self, PyObject *other, tc_binary_function function)
-{
-    tc_error err;
-    PyObject *result = binary(self, other, function, tcpy.tracer == NULL);
-    if (!result || result == Py_NotImplemented || result == self) return result;
-    const tc_status status = tc_replace(tcpy_tensor_of(self), tcpy_tensor_of(result), &err);
-    PyObject *replaced = status == TC_OK ? Py_NewRef(self) : tcpy_raise(&err);
-    replaced = tcpy_show("copy_", replaced, (PyObject *[]){self, result}, 2, NULL);
-    Py_DECREF(result);
-    return replaced;
-}
-
-#define IN_PLACE(slot, function)                                                                                                           \
-    static PyObject *slot(PyObject *a, PyObject *b) { return replace(a, b, TC_BINARY_##function); }
-IN_PLACE(in_place_add, add)
-IN_PLACE(in_place_subtract, sub)
-IN_PLACE(in_place_multiply, mul)
-IN_PLACE(in_place_divide, div)
-IN_PLACE(in_place_floor_divide, floor_divide)
-IN_PLACE(in_place_remainder, remainder)
-IN_PLACE(in_place_and, bitwise_and)
-IN_PLACE(in_place_or, bitwise_or)
-IN_PLACE(in_place_xor, bitwise_xor)
-
-static PyObject *in_place_power(PyObject *a, PyObject *b, PyObject *modulus)
-{
-    if (modulus != Py_None) Py_RETURN_NOTIMPLEMENTED;
-    return replace(a, b, TC_BINARY_pow);
 }
 
 /* ---- one element as a number ------------------------------------------------------------------------------------------------- */
@@ -288,7 +277,7 @@ PyType_Slot tcpy_number_slots[] = {
     {Py_nb_inplace_true_divide, in_place_divide},
     {Py_nb_inplace_floor_divide, in_place_floor_divide},
     {Py_nb_inplace_remainder, in_place_remainder},
-    {Py_nb_inplace_power, in_place_power},
+    {Py_nb_inplace_power, power_in_place},
     {Py_nb_inplace_and, in_place_and},
     {Py_nb_inplace_or, in_place_or},
     {Py_nb_inplace_xor, in_place_xor},
