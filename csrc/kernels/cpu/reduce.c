@@ -228,7 +228,7 @@ TC_INLINE void columns_tile(int step, const tc_reduce_args *a, const char *x, in
     const int64_t block = a->segment < TC_REDUCE_ROWS ? a->segment : TC_REDUCE_ROWS;
     real sum[TC_REDUCE_TILE + TC_LANES], buffer[4][TC_REDUCE_TILE + TC_LANES];
     const bool direct = a->x_dtype == ELEMENT_DTYPE && column_step == 1;
-    const element_load load = element_loads[a->x_dtype];
+    const element_run load = element_loads[a->x_dtype];
     position at = position_of(first, a->reduced_ndim, a->reduced_shape);
     if (n == 1) {
         one_column(step, a, x, first, last, center ? *center : 0, total);

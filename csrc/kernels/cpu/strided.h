@@ -18,9 +18,8 @@
 typedef uint8_t boolean; /* written as 0 or 1; memory from outside may have any other byte for true */
 typedef uint16_t float16, bfloat16;
 
-/* to[i * to_step] = from[i * step] */
-typedef void (*element_load)(element *to, int64_t to_step, const void *from, int64_t step, int64_t n);
-typedef void (*element_store)(void *to, int64_t to_step, const element *from, int64_t step, int64_t n);
+/* to[i * to_step] = from[i * step], i < n; one of both sides is of `element` */
+typedef void (*element_run)(void *to, int64_t to_step, const void *from, int64_t step, int64_t n);
 
 /* Of floats in strided.c, of integers in integer.c. */
 #ifdef STRIDED_INTEGERS
@@ -40,8 +39,8 @@ typedef void (*element_store)(void *to, int64_t to_step, const element *from, in
 #define repeat_row TC_KERNEL(repeat_row)
 #define spread_column TC_KERNEL(spread_column)
 #endif
-extern const element_load element_loads[TC_DTYPE_COUNT]; /* in the order of tc_dtype */
-extern const element_store element_stores[TC_DTYPE_COUNT];
+extern const element_run element_loads[TC_DTYPE_COUNT]; /* in the order of tc_dtype */
+extern const element_run element_stores[TC_DTYPE_COUNT];
 
 static const int8_t element_bytes[TC_DTYPE_COUNT] = {4, 8, 2, 2, 8, 4, 1, 1};
 

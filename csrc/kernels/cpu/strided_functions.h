@@ -5,58 +5,46 @@
 #include "half.h"
 #include "strided.h"
 
-#define STRIDED_LOAD(TYPE, VALUE)                                                                                                          \
-    static void load_##TYPE(element *to, int64_t to_step, const void *from_, int64_t step, int64_t n)                                      \
+#define STRIDED_RUN(NAME, TO, FROM, VALUE)                                                                                                 \
+    static void NAME(void *to_, int64_t to_step, const void *from_, int64_t step, int64_t n)                                               \
     {                                                                                                                                      \
-        const TYPE *from = from_;                                                                                                          \
+        TO *to = to_;                                                                                                                      \
+        const FROM *from = from_;                                                                                                          \
         if (to_step == 1 && step == 1)                                                                                                     \
-            for (int64_t i = 0; i < n; i++) to[i] = (element)VALUE(from[i]);                                                               \
+            for (int64_t i = 0; i < n; i++) to[i] = (TO)VALUE(from[i]);                                                                    \
         else                                                                                                                               \
-            for (int64_t i = 0; i < n; i++) to[i * to_step] = (element)VALUE(from[i * step]);                                              \
+            for (int64_t i = 0; i < n; i++) to[i * to_step] = (TO)VALUE(from[i * step]);                                                   \
     }
+#define STRIDED_LOAD(TYPE, VALUE) STRIDED_RUN(load_##TYPE, element, TYPE, VALUE)
+#define STRIDED_STORE(TYPE, VALUE) STRIDED_RUN(store_##TYPE, TYPE, element, VALUE)
 #define AS_IT_IS(x) (x)
 #define NOT_ZERO(x) ((x) != 0)
 STRIDED_LOAD(int64_t, AS_IT_IS)
 STRIDED_LOAD(int32_t, AS_IT_IS)
 STRIDED_LOAD(uint8_t, AS_IT_IS)
 STRIDED_LOAD(boolean, NOT_ZERO)
+STRIDED_STORE(boolean, NOT_ZERO)
 #ifdef STRIDED_INTEGERS
-/* The ops ensure that integer kernels get integers. */
-const element_load element_loads[TC_DTYPE_COUNT] = {NULL, NULL, NULL, NULL, load_int64_t, load_int32_t, load_uint8_t, load_boolean};
+STRIDED_STORE(int64_t, AS_IT_IS)
+STRIDED_STORE(int32_t, AS_IT_IS)
+STRIDED_STORE(uint8_t, AS_IT_IS)
+/* The ops ensure that integer kernels get and write integers. */
+const element_run element_loads[TC_DTYPE_COUNT] = {NULL, NULL, NULL, NULL, load_int64_t, load_int32_t, load_uint8_t, load_boolean};
+const element_run element_stores[TC_DTYPE_COUNT] = {NULL, NULL, NULL, NULL, store_int64_t, store_int32_t, store_uint8_t, store_boolean};
 #else
 STRIDED_LOAD(float, AS_IT_IS)
 STRIDED_LOAD(double, AS_IT_IS)
 STRIDED_LOAD(float16, tc_from_float16)
 STRIDED_LOAD(bfloat16, tc_from_bfloat16)
-const element_load element_loads[TC_DTYPE_COUNT] = {load_float,   load_double,  load_float16, load_bfloat16,
-                                                    load_int64_t, load_int32_t, load_uint8_t, load_boolean};
-#endif
-
-#define STRIDED_STORE(TYPE, VALUE)                                                                                                         \
-    static void store_##TYPE(void *to_, int64_t to_step, const element *from, int64_t step, int64_t n)                                     \
-    {                                                                                                                                      \
-        TYPE *to = to_;                                                                                                                    \
-        if (to_step == 1 && step == 1)                                                                                                     \
-            for (int64_t i = 0; i < n; i++) to[i] = (TYPE)VALUE(from[i]);                                                                  \
-        else                                                                                                                               \
-            for (int64_t i = 0; i < n; i++) to[i * to_step] = (TYPE)VALUE(from[i * step]);                                                 \
-    }
-#ifdef STRIDED_INTEGERS
-STRIDED_STORE(int64_t, AS_IT_IS)
-STRIDED_STORE(int32_t, AS_IT_IS)
-STRIDED_STORE(uint8_t, AS_IT_IS)
-STRIDED_STORE(boolean, NOT_ZERO)
-/* The ops ensure that integer kernels write integers. */
-const element_store element_stores[TC_DTYPE_COUNT] = {NULL, NULL, NULL, NULL, store_int64_t, store_int32_t, store_uint8_t, store_boolean};
-#else
 STRIDED_STORE(float, AS_IT_IS)
 STRIDED_STORE(double, AS_IT_IS)
 STRIDED_STORE(float16, tc_to_float16)
 STRIDED_STORE(bfloat16, tc_to_bfloat16)
-STRIDED_STORE(boolean, NOT_ZERO)
 /* Results that are not floats are truth values. */
-const element_store element_stores[TC_DTYPE_COUNT] = {store_float, store_double, store_float16, store_bfloat16,
-                                                      NULL,        NULL,         NULL,          store_boolean};
+const element_run element_loads[TC_DTYPE_COUNT] = {load_float,   load_double,  load_float16, load_bfloat16,
+                                                   load_int64_t, load_int32_t, load_uint8_t, load_boolean};
+const element_run element_stores[TC_DTYPE_COUNT] = {store_float, store_double, store_float16, store_bfloat16,
+                                                    NULL,        NULL,         NULL,          store_boolean};
 #endif
 
 /* How many short runs along the innermost axis begin at `at` and are worth walking across, one place of all of them after another: 0, or
@@ -70,7 +58,7 @@ TC_INLINE int64_t short_runs(const position *at, int64_t n, int ndim, const int6
 
 void gather(element *to, const void *data, int dtype, const int64_t *strides, position at, int64_t n, int ndim, const int64_t *shape)
 {
-    const element_load load = element_loads[dtype];
+    const element_run load = element_loads[dtype];
     const int64_t length = ndim ? shape[ndim - 1] : 1, step = ndim ? strides[ndim - 1] : 0;
     while (n > 0) {
         const char *from = (const char *)data + position_offset(&at, ndim, strides) * element_bytes[dtype];
@@ -92,7 +80,7 @@ void gather(element *to, const void *data, int dtype, const int64_t *strides, po
 
 void scatter(const tc_operand *operand, const element *from, position at, int64_t n, int ndim, const int64_t *shape)
 {
-    const element_store store = element_stores[operand->dtype];
+    const element_run store = element_stores[operand->dtype];
     const int64_t length = shape[ndim - 1], step = operand->strides[ndim - 1];
     while (n > 0) {
         char *to = (char *)operand->data + position_offset(&at, ndim, operand->strides) * element_bytes[operand->dtype];
