@@ -21,10 +21,9 @@ INTEGER_KERNEL(integer_argsort)
 
 #define STRIDED_INTEGERS
 typedef int64_t element;
-#include "../reduce.h"
 #include "merge_sort.h"
+#include "reduced.h"
 #include "run_elementwise.h"
-#include "strided_functions.h"
 
 #define WRAP(a, operator, b) ((int64_t)((uint64_t)(a) operator(uint64_t)(b)))
 
@@ -196,7 +195,7 @@ static void reduce_columns(const tc_reduce_args *a, int64_t k, const position *k
     for (int64_t j = 0; j < n; j++) so_far[j] = a->step == TC_STEP_sum ? 0 : INT64_MIN, found[j] = 0;
     for (int64_t r = 0; r < a->reduced; r++) {
         const char *from = x + position_offset(&at, a->reduced_ndim, a->reduced_strides) * element_bytes[a->x_dtype];
-        element_loads[a->x_dtype](row, 1, from, step, n);
+        cast_runs[a->x_dtype][TC_INT64](row, 1, from, step, n);
         position_advance(&at, 1, a->reduced_ndim, a->reduced_shape);
         if (a->step == TC_STEP_sum) {
             for (int64_t j = 0; j < n; j++) so_far[j] = WRAP(so_far[j], +, row[j]);
@@ -209,7 +208,7 @@ static void reduce_columns(const tc_reduce_args *a, int64_t k, const position *k
         }
     }
     for (int64_t j = 0; j < n; j++) so_far[j] ^= flip;
-    element_stores[a->out_dtype]((char *)a->out + k * element_bytes[a->out_dtype], 1, a->arg ? found : so_far, 1, n);
+    cast_runs[TC_INT64][a->out_dtype]((char *)a->out + k * element_bytes[a->out_dtype], 1, a->arg ? found : so_far, 1, n);
 }
 
 /* Short rows, and rows whose neighbours are nearer than their elements, are reduced beside one another. */
@@ -241,12 +240,11 @@ TC_DEFINE_KERNEL(integer_reduce)(const void *args, int64_t begin, int64_t end, v
         best so_far = {a->step == TC_STEP_all, -1};
         for (int64_t r = first, n; r < last; r += n) {
             n = last - r < STRIDED_CHUNK ? last - r : STRIDED_CHUNK;
-            gather(buffer, x, a->x_dtype, a->reduced_strides, position_of(r, a->reduced_ndim, a->reduced_shape), n, a->reduced_ndim,
-                   a->reduced_shape);
+            gather_reduced(buffer, a, x, r, n);
             so_far = reduce_step(a->step, so_far, buffer, n, r);
         }
         const int64_t result = a->arg ? so_far.at : so_far.value;
-        element_stores[a->out_dtype]((char *)a->out + k * element_bytes[a->out_dtype], 1, &result, 1, 1);
+        cast_runs[TC_INT64][a->out_dtype]((char *)a->out + k * element_bytes[a->out_dtype], 1, &result, 1, 1);
     }
 }
 

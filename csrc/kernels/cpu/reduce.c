@@ -1,12 +1,11 @@
 /* reduce.c: reductions. Sums are pairwise over blocks of REDUCE_BLOCK elements, each added up in a few vectors: accurate, and in an order
  * that depends on the shape alone. */
-#include "simd.h"
+#include <string.h>
 
-typedef real element;
-#include "../reduce.h"
 #include "columns.h"
+#include "half.h"
+#include "reduced.h"
 #include "simd_math.h"
-#include "strided.h"
 
 #define REDUCE_BLOCK 1024
 
@@ -128,8 +127,7 @@ TC_INLINE real segment_of_row(int step, const tc_reduce_args *a, const char *x, 
         n = last - r < REDUCE_BLOCK ? last - r : REDUCE_BLOCK;
         const real *chunk = (const real *)(const void *)x + r;
         if (!direct) {
-            gather(space->chunk, x, a->x_dtype, a->reduced_strides, position_of(r, a->reduced_ndim, a->reduced_shape), n, a->reduced_ndim,
-                   a->reduced_shape);
+            gather_reduced(space->chunk, a, x, r, n);
             chunk = space->chunk;
         }
         total = block(step, chunk, n, center);
@@ -203,9 +201,7 @@ TC_INLINE void one_column(int step, const tc_reduce_args *a, const char *x, int6
         const real *row = direct ? (const real *)(const void *)x + r * apart : buffer;
         vreal sum = identity(step);
         n = last - r < block ? last - r : block;
-        if (!direct)
-            gather(buffer, x, a->x_dtype, a->reduced_strides, position_of(r, a->reduced_ndim, a->reduced_shape), n, a->reduced_ndim,
-                   a->reduced_shape);
+        if (!direct) gather_reduced(buffer, a, x, r, n);
         for (int64_t left = n; left > 0; left -= 4, row += 4 * apart) {
             vreal x0 = prepare(step, v_set1(row[0]), c);
             if (left >= 4) {
@@ -228,7 +224,7 @@ TC_INLINE void columns_tile(int step, const tc_reduce_args *a, const char *x, in
     const int64_t block = a->segment < TC_REDUCE_ROWS ? a->segment : TC_REDUCE_ROWS;
     real sum[TC_REDUCE_TILE + TC_LANES], buffer[4][TC_REDUCE_TILE + TC_LANES];
     const bool direct = a->x_dtype == ELEMENT_DTYPE && column_step == 1;
-    const element_run load = element_loads[a->x_dtype];
+    const cast_run load = cast_runs[a->x_dtype][ELEMENT_DTYPE];
     position at = position_of(first, a->reduced_ndim, a->reduced_shape);
     if (n == 1) {
         one_column(step, a, x, first, last, center ? *center : 0, total);
@@ -330,8 +326,7 @@ TC_INLINE int64_t arg_of_row(int step, const tc_reduce_args *a, const char *x, r
         n = a->reduced - r < REDUCE_BLOCK ? a->reduced - r : REDUCE_BLOCK;
         const real *chunk = (const real *)(const void *)x + r;
         if (!direct) {
-            gather(buffer, x, a->x_dtype, a->reduced_strides, position_of(r, a->reduced_ndim, a->reduced_shape), n, a->reduced_ndim,
-                   a->reduced_shape);
+            gather_reduced(buffer, a, x, r, n);
             chunk = buffer;
         }
         const real here = combine_lanes(step, block(step, chunk, n, v_zero()));
@@ -344,8 +339,7 @@ TC_INLINE int64_t arg_of_row(int step, const tc_reduce_args *a, const char *x, r
     const int64_t n = a->reduced - best_chunk < REDUCE_BLOCK ? a->reduced - best_chunk : REDUCE_BLOCK;
     const real *chunk = (const real *)(const void *)x + best_chunk;
     if (!direct) {
-        gather(buffer, x, a->x_dtype, a->reduced_strides, position_of(best_chunk, a->reduced_ndim, a->reduced_shape), n, a->reduced_ndim,
-               a->reduced_shape);
+        gather_reduced(buffer, a, x, best_chunk, n);
         chunk = buffer;
     }
     return best_chunk + find_first(chunk, n, value);
@@ -434,7 +428,7 @@ TC_DEFINE_KERNEL(reduce_arg_columns)(const void *args, int64_t begin, int64_t en
         for (int64_t r = 0; r < a->reduced; r++) {
             const char *data =
                 (const char *)a->x + (offset + position_offset(&at, a->reduced_ndim, a->reduced_strides)) * element_bytes[a->x_dtype];
-            if (!direct) element_loads[a->x_dtype](buffer, 1, data, column_step, n);
+            if (!direct) cast_runs[a->x_dtype][ELEMENT_DTYPE](buffer, 1, data, column_step, n);
             const real *row = direct ? (const real *)(const void *)data : buffer;
             if (a->step == TC_STEP_max)
                 arg_row(TC_STEP_max, row, r, n, best, index);

@@ -15,6 +15,8 @@ TC_INLINE bool operand_is_dense(const tc_operand *operand, int ndim, const int64
     return true;
 }
 
+TC_INLINE strided array_of(const tc_operand *operand) { return (strided){operand->data, operand->dtype, operand->strides}; }
+
 /* How one operand is read or written, chosen once per call. */
 typedef enum stream_kind {
     STREAM_CONSTANT, /* one value throughout */
@@ -64,12 +66,12 @@ static void run_elementwise(const tc_elementwise_args *a, int64_t begin, int64_t
         by_chunk |= kinds[k] == STREAM_GATHER || kinds[k] == STREAM_ROW || kinds[k] == STREAM_COLUMN;
         if (kinds[k] == STREAM_ROW) {
             longest = STRIDED_CHUNK - a->shape[1]; /* from any place of the row on */
-            repeat_row(buffers[k], operand, a->shape[1], a->shape[1] + last - begin * TC_ELEMENT_BLOCK);
+            repeat_row(buffers[k], ELEMENT_DTYPE, array_of(operand), a->shape[1], a->shape[1] + last - begin * TC_ELEMENT_BLOCK);
         }
         step[k] = kinds[k] != STREAM_CONSTANT && kinds[k] != STREAM_REPEAT;
         in[k] = buffers[k];
         if (kinds[k] != STREAM_CONSTANT) continue;
-        if (operand->data) element_loads[operand->dtype](buffers[k], 1, operand->data, 0, 1);
+        if (operand->data) cast_runs[operand->dtype][ELEMENT_DTYPE](buffers[k], 1, operand->data, 0, 1);
 #ifdef STRIDED_INTEGERS
         else
             buffers[k][0] = operand->integer;
@@ -97,11 +99,11 @@ static void run_elementwise(const tc_elementwise_args *a, int64_t begin, int64_t
             else if (kinds[k] == STREAM_ROW)
                 in[k] = buffers[k] + at.index[1];
             else if (kinds[k] == STREAM_COLUMN)
-                spread_column(buffers[k], operand, at, n, a->shape[1]);
+                spread_column(buffers[k], ELEMENT_DTYPE, array_of(operand), &at, n, a->shape[1]);
             else if (kinds[k] == STREAM_REPEAT)
-                gather(buffers[k], operand->data, operand->dtype, operand->strides, at, 1, ndim, a->shape);
+                cast_runs[operand->dtype][ELEMENT_DTYPE](buffers[k], 1, strided_from(array_of(operand), &at, ndim).data, 0, 1);
             else if (kinds[k] == STREAM_GATHER)
-                gather(buffers[k], operand->data, operand->dtype, operand->strides, at, n, ndim, a->shape);
+                gather(buffers[k], ELEMENT_DTYPE, array_of(operand), &at, n, ndim, a->shape);
         }
         element *out = buffers[TC_ELEMENT_INPUTS];
         if (out_dense)
@@ -109,12 +111,7 @@ static void run_elementwise(const tc_elementwise_args *a, int64_t begin, int64_t
         else if (out_kind == STREAM_RUN)
             out = (element *)a->out.data + position_offset(&at, ndim, a->out.strides);
         function(out, in, step, n);
-        if (!out_dense && out_kind != STREAM_RUN) {
-            if (ndim)
-                scatter(&a->out, out, at, n, ndim, a->shape);
-            else
-                element_stores[a->out.dtype](a->out.data, 1, out, 1, 1);
-        }
+        if (!out_dense && out_kind != STREAM_RUN) scatter(array_of(&a->out), out, ELEMENT_DTYPE, &at, n, ndim, a->shape);
         if (by_run)
             position_advance(&at, n, ndim, a->shape);
         else if (by_chunk)
