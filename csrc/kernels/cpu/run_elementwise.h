@@ -21,6 +21,7 @@ TC_INLINE strided array_of(const tc_operand *operand) { return (strided){operand
 typedef enum stream_kind {
     STREAM_CONSTANT, /* one value throughout */
     STREAM_DENSE,    /* in place, across axes */
+    STREAM_CAST,     /* the same, of another dtype */
     STREAM_RUN,      /* in place along the innermost axis */
     STREAM_REPEAT,   /* one value along the innermost axis */
     STREAM_ROW,      /* two axes, the last short: the same row throughout, which is in the buffer several times */
@@ -35,7 +36,7 @@ static stream_kind stream_kind_of(const tc_operand *operand, int ndim, const int
     for (int axis = 0; axis < ndim; axis++) repeats &= operand->strides[axis] == 0;
     if (repeats) return STREAM_CONSTANT;
     const bool same = operand->dtype == ELEMENT_DTYPE;
-    if (same && operand_is_dense(operand, ndim, shape)) return STREAM_DENSE;
+    if (operand_is_dense(operand, ndim, shape)) return same ? STREAM_DENSE : STREAM_CAST;
     const bool has_short_rows = ndim == 2 && shape[1] <= STRIDED_CHUNK / 2;
     if (has_short_rows && operand->strides[0] == 0) return STREAM_ROW;
     if (has_short_rows && shape[1] >= STRIDED_SHORT && operand->strides[1] == 0) return STREAM_COLUMN;
@@ -63,7 +64,7 @@ static void run_elementwise(const tc_elementwise_args *a, int64_t begin, int64_t
         const tc_operand *operand = &a->in[k];
         kinds[k] = stream_kind_of(operand, ndim, a->shape, long_runs);
         by_run |= kinds[k] == STREAM_RUN || kinds[k] == STREAM_REPEAT;
-        by_chunk |= kinds[k] == STREAM_GATHER || kinds[k] == STREAM_ROW || kinds[k] == STREAM_COLUMN;
+        by_chunk |= kinds[k] == STREAM_CAST || kinds[k] == STREAM_GATHER || kinds[k] == STREAM_ROW || kinds[k] == STREAM_COLUMN;
         if (kinds[k] == STREAM_ROW) {
             longest = STRIDED_CHUNK - a->shape[1]; /* from any place of the row on */
             repeat_row(buffers[k], ELEMENT_DTYPE, array_of(operand), a->shape[1], a->shape[1] + last - begin * TC_ELEMENT_BLOCK);
@@ -94,6 +95,9 @@ static void run_elementwise(const tc_elementwise_args *a, int64_t begin, int64_t
             const tc_operand *operand = &a->in[k];
             if (kinds[k] == STREAM_DENSE)
                 in[k] = (const element *)operand->data + i;
+            else if (kinds[k] == STREAM_CAST)
+                cast_runs[operand->dtype][ELEMENT_DTYPE](buffers[k], 1, (const char *)operand->data + i * element_bytes[operand->dtype], 1,
+                                                         n);
             else if (kinds[k] == STREAM_RUN)
                 in[k] = (const element *)operand->data + position_offset(&at, ndim, operand->strides);
             else if (kinds[k] == STREAM_ROW)
@@ -111,7 +115,10 @@ static void run_elementwise(const tc_elementwise_args *a, int64_t begin, int64_t
         else if (out_kind == STREAM_RUN)
             out = (element *)a->out.data + position_offset(&at, ndim, a->out.strides);
         function(out, in, step, n);
-        if (!out_dense && out_kind != STREAM_RUN) scatter(array_of(&a->out), out, ELEMENT_DTYPE, &at, n, ndim, a->shape);
+        if (out_kind == STREAM_CAST)
+            cast_runs[ELEMENT_DTYPE][a->out.dtype]((char *)a->out.data + i * element_bytes[a->out.dtype], 1, out, 1, n);
+        else if (!out_dense && out_kind != STREAM_RUN)
+            scatter(array_of(&a->out), out, ELEMENT_DTYPE, &at, n, ndim, a->shape);
         if (by_run)
             position_advance(&at, n, ndim, a->shape);
         else if (by_chunk)
