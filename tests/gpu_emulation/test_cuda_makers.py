@@ -151,3 +151,19 @@ def test_random_numbers_in_equal_steps(emulated_gpu, rng, steps, most):
         for dtype in ("float32", "float64", "float16", "int64"):
             found = tc._core.spaced(first, step, last, length, turn, dtype, emulated_gpu)
             np.testing.assert_array_equal(bits(found), bits(wide.to(dtype)))
+
+
+FILLS = {name: getattr(tc.nn.init, name) for name in dir(tc.nn.init) if name.endswith(("normal_", "uniform_"))}
+FILLS["trunc_normal_ far from the mean"] = lambda t: tc.nn.init.trunc_normal_(t, a=1.5, b=2.0)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("name", FILLS)
+def test_initial_values_are_those_of_the_cpu(emulated_gpu, name, dtype):
+    found = []
+    for place in ("cpu", emulated_gpu):
+        tc.manual_seed(3)
+        x = tc.full((6, 5), 7.0, dtype=dtype, device=place)
+        assert FILLS[name](x) is x and x.device == place
+        found.append(bits(x))
+    np.testing.assert_array_equal(*found)

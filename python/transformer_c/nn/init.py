@@ -121,7 +121,7 @@ def trunc_normal_(tensor: Tensor, mean: float = 0.0, std: float = 1.0, a: float 
 
 def _among_normal(tensor: Tensor, mean: float, std: float, a: float, b: float, generator: Any) -> Tensor:
     """Normal numbers, those outside of the bounds drawn again: for bounds that hold more than 30 %."""
-    low, high = tensor.new_tensor(a), tensor.new_tensor(b)  # as the dtype has them
+    low, high = (tensor.new_tensor(bound, device="cpu") for bound in (a, b))  # as the dtype has them; numbers are drawn on the CPU
     drawn = _random._normal(tensor.shape, mean, std, tensor.dtype, generator)
     while (outside := (drawn < low).logical_or(drawn > high)).any():
         drawn = where(outside, _random._normal(tensor.shape, mean, std, tensor.dtype, generator), drawn)
