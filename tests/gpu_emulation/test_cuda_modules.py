@@ -268,3 +268,13 @@ def test_a_module_moves_as_a_whole(emulated_gpu):
     model.to(emulated_gpu, tc.float16)
     assert all(value.device == emulated_gpu and value.dtype == tc.float16 for value in model.state_dict().values())
     assert model[1].weight is model[0].bias
+
+
+def test_a_fitted_estimator_predicts_there(emulated_gpu, rng):
+    pytest.importorskip("sklearn", "1.6")
+    kinds = [rng.standard_normal((6, 3)), rng.standard_normal((6, 4, 3)), ["one word", "two", "a few words more", "one", "two", "more"]]
+    for x in kinds:
+        fitted = tc.sklearn.TransformerClassifier(d_model=8, n_heads=2, n_layers=1, max_epochs=1, random_state=0).fit(x, [0, 1, 2] * 2)
+        on_cpu = fitted.predict_proba(x)
+        fitted.model_.to(emulated_gpu)
+        np.testing.assert_allclose(fitted.predict_proba(x), on_cpu, atol=1e-5)

@@ -131,7 +131,7 @@ class Transformer(BaseEstimator):
         """What the model gives for each sample, float64 (N, K)."""
         x, lengths = self._prepared(X)
         with no_grad():
-            found = np.concatenate([self.model_(*taken(x, lengths, rows)).numpy() for rows in parts(np.arange(len(x)), ROWS)])
+            found = np.concatenate([self.model_(*taken(x, lengths, rows)) for rows in parts(np.arange(len(x)), ROWS)])
         if not np.isfinite(found).all():
             raise ValueError("the model's outputs are not finite: its training diverged; a lower learning_rate may help")
         return found.astype(np.float64)

@@ -35,7 +35,7 @@ class Positions(nn.Module):
         self.register_buffer("cosines", as_tensor(frequency[: width // 2].copy()))
 
     def forward(self, length: int) -> Tensor:
-        place = arange(length).float().unsqueeze(1)
+        place = arange(length, device=self.sines.device).float().unsqueeze(1)
         return cat([(place * self.sines).sin(), (place * self.cosines).cos()], 1)
 
 
@@ -89,7 +89,7 @@ class Model(nn.Module):
         """The outputs (B, K). The first token counts among the `lengths`."""
         tokens = self.tokens(x)
         x = cat([self.first.expand(tokens.shape[0], -1, -1), tokens], 1)
-        padding = None if lengths is None else arange(x.shape[1]) >= lengths.unsqueeze(1)
+        padding = None if lengths is None else arange(x.shape[1], device=x.device) >= lengths.unsqueeze(1)
         for layer in self.layers:
             x = layer(x, src_key_padding_mask=padding)
         return self.head(self.norm(x[:, 0]))

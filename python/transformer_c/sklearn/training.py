@@ -112,15 +112,15 @@ class Samples:
 
     def loss(self, model: Model, rows: np.ndarray, loss: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
         """The mean of some samples' losses."""
-        each = loss(model(*taken(self.x, self.lengths, rows)), as_tensor(self.y[rows]))
+        each = loss(model(*map(as_tensor, taken(self.x, self.lengths, rows))), as_tensor(self.y[rows]))
         return (each * as_tensor(self.weights[rows].astype(np.float32))).sum() / len(rows)
 
 
-def taken(x: np.ndarray, lengths: np.ndarray | None, rows: Any) -> tuple[Tensor, Tensor | None]:
-    """Some rows, without the padding that none of them needs."""
+def taken(x: np.ndarray, lengths: np.ndarray | None, rows: Any) -> tuple[np.ndarray, ...]:
+    """Some rows, without the padding that none of them needs, and their lengths if there are any."""
     if lengths is None:
-        return as_tensor(x[rows]), None
-    return as_tensor(x[rows][:, : max(int(lengths[rows].max()) - 1, 1)]), as_tensor(lengths[rows])
+        return (x[rows],)
+    return x[rows][:, : max(int(lengths[rows].max()) - 1, 1)], lengths[rows]
 
 
 def parts(rows: np.ndarray, size: int) -> Iterator[np.ndarray]:
