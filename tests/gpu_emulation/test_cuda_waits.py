@@ -164,6 +164,7 @@ WAITING = {
     "one_hot": lambda x, i: F.one_hot(i),
     "repeat_interleave": lambda x, i: tc.repeat_interleave(x[0, :2], i),
     "x[indices] = y": lambda x, i: (x.requires_grad_() * 1).__setitem__(i, x.sum()),
+    "index_fill": lambda x, i: x.requires_grad_().index_fill(0, i, 1.0),
     "index_put": lambda x, i: x.index_put((i,), x[:2], accumulate=True),
     "gaussian_nll_loss": lambda x, i: F.gaussian_nll_loss(x, x, x.exp()),
     "error_if_nonfinite=True": lambda x, i: tc.nn.utils.clip_grad_norm_(with_gradient(x), 1.0, error_if_nonfinite=True),
@@ -172,6 +173,7 @@ WAITING = {
     "bernoulli": lambda x, i: tc.bernoulli(x.sigmoid()),
     "multinomial": lambda x, i: tc.multinomial(x.exp(), 2),
     "allclose": lambda x, i: tc.allclose(x, x),
+    "equal": lambda x, i: tc.equal(x, x),
 }
 
 
