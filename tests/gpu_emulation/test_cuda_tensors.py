@@ -533,6 +533,27 @@ def test_functions_of_two_arguments(emulated_gpu, name, dtype, rng):
 
 
 @pytest.mark.parametrize("dtype", FLOATS)
+def test_division_rounded_down_has_the_bits_of_the_cpu(emulated_gpu, dtype, rng):
+    """Large quotients and the signs of zeros too."""
+    special = np.array([0, -0.0, 1, -1, 3, -10, 0.1, 1e-30, 1e30, 2049, 16777217, np.inf, -np.inf, np.nan])
+    with np.errstate(over="ignore"):
+        a, b = (np.concatenate([special, rng.standard_normal(20) * 10.0 ** rng.integers(-3, 8, 20)]) for _ in "ab")
+        a, b = (tc.tensor(x.astype(array(rng, (), dtype).dtype)) for x in np.meshgrid(a, b))
+    for function in (tc.floor_divide, tc.remainder):
+        on_cpu, on_gpu = host(function(a, b)), host(function(a.to(emulated_gpu), b.to(emulated_gpu)))
+        np.testing.assert_array_equal(on_gpu.astype(np.float64), on_cpu.astype(np.float64))
+        numbers = on_cpu == on_cpu
+        np.testing.assert_array_equal(np.signbit(on_gpu)[numbers], np.signbit(on_cpu)[numbers])
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("exponent", [2, 3, 0.5, -0.5, -1])
+def test_simple_powers_have_the_bits_of_the_cpu(emulated_gpu, exponent, dtype, rng):
+    x = array(rng, (7, 60), dtype)
+    np.testing.assert_array_equal(host(tc.tensor(x, device=emulated_gpu) ** exponent), host(tc.tensor(x) ** exponent))
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
 def test_where(emulated_gpu, dtype, rng):
     condition = array(rng, (4, 5), "bool")
     beside_the_cpu(tc.where, emulated_gpu, rng, condition, array(rng, (4, 5), dtype), array(rng, 5, dtype))

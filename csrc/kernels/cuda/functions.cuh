@@ -159,7 +159,7 @@ TC_FUNCTION Real v_softplus_slope_sharpness(Real a, Real b) { return a * b > 20 
 // NaN when either is.
 TC_FUNCTION Real v_maximum(Real a, Real b) { return a != a || a > b ? a : b; }
 TC_FUNCTION Real v_minimum(Real a, Real b) { return a != a || a < b ? a : b; }
-TC_FUNCTION Real v_pow(Real a, Real b) { return real_pow(a, b); }
+TC_FUNCTION Real v_pow(Real a, Real b) { return b == 3 ? a * a * a : real_pow(a, b); } // cubes have the CPU's bits
 // g b a^(b - 1), and 0 for b = 0
 TC_FUNCTION Real v_pow_slope_base(Real g, Real a, Real b) { return b == 0 ? Real(0) : g * b * real_pow(a, b - 1); }
 // g a^b log a, and 0 for a = 0 with b >= 0
@@ -178,8 +178,9 @@ TC_FUNCTION Real v_floor_divide(Real a, Real b)
     const Real rest = real_fmod(a, b);
     Real quotient = (a - rest) / b;
     if (rest != 0 && (rest < 0) != (b < 0)) quotient -= 1;
-    const Real down = real_floor(quotient); // almost an integer already: the division may have rounded past it
-    return quotient - down > Real(0.5) ? down + 1 : down;
+    // almost an integer already: the division may have rounded past it
+    const Real down = real_floor(quotient), whole = quotient - down > Real(0.5) ? down + 1 : down;
+    return whole != 0 ? whole : a / b * Real(0); // 0 or -0
 }
 #undef TC_FUNCTION
 
