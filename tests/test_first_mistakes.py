@@ -203,7 +203,6 @@ MISTAKES = {
         TypeError,
         r"a tuple of arrays of one length; write TensorDataset\(X, y\)",
     ),
-    "lengths into Tensor": (lambda: tc.Tensor(2, 3), TypeError, r"not lengths; tc\.empty\(2, 3\) makes a Tensor of a shape"),
     "a recurrent layer": (lambda: tc.nn.LSTM, AttributeError, r"'LSTM'; use nn\.TransformerEncoder.*: there are no recurrent layers"),
     "a batch normalisation": (lambda: tc.nn.BatchNorm1d, AttributeError, r"'BatchNorm1d'; use nn\.LayerNorm"),
     "a pooling layer": (lambda: tc.nn.MaxPool1d, AttributeError, r"use nn\.GlobalMaxPool1D"),

@@ -206,6 +206,24 @@ def test_tensors_by_their_types(name, dtype):
         make([1], [2])
 
 
+def test_ints_alone_are_the_lengths_of_a_tensor():
+    """As in nn.Parameter(torch.Tensor(8)): never a number that broadcasts."""
+    for lengths in ((), (8,), (np.int64(3),), (2, 3), (0, 3), (1,) * 16):
+        made = tc.Tensor(*lengths)
+        assert made.shape == (lengths or (0,)) and made.dtype == "float32"
+    assert tc.nn.Parameter(tc.Tensor(8)).shape == (8,) and tc.nn.Parameter([8.0]).tolist() == [8.0]
+    for data in (2.5, True, [2, 3], (2, 3), np.array(3), tc.tensor(3)):
+        assert tc.Tensor(data).tolist() == tc.tensor(data).tolist()
+    assert tc.Tensor(3, "float64").tolist() == 3 == tc.Tensor(data=3).tolist()
+    for lengths, error, message in (
+        ((-1,), ValueError, "negative length"),
+        ((1,) * 17, ValueError, "at most 16 axes"),
+        ((2**70,), OverflowError, "too big"),
+    ):
+        with pytest.raises(error, match=message):
+            tc.Tensor(*lengths)
+
+
 @pytest.mark.parametrize("dtype", ["float32", "float64", "int64", "bool", "float16"])
 def test_a_saved_tensor_is_loaded_as_an_array(tmp_path, dtype):
     array = np.arange(6).reshape(2, 3).astype(dtype)

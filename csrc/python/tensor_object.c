@@ -69,17 +69,43 @@ static PyObject *wrap_as(PyTypeObject *type, tc_tensor *tensor)
     return (PyObject *)self;
 }
 
+/* Are these the lengths of PyTorch's Tensor(2, 3)? */
+static bool are_lengths(PyObject *args)
+{
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(args); i++) {
+        PyObject *item = PyTuple_GET_ITEM(args, i);
+        if (PyBool_Check(item) || !(PyLong_Check(item) || PyArray_IsScalar(item, Integer))) return false;
+    }
+    return true;
+}
+
+/* Uninitialised memory of float32; Tensor() has one axis, of length 0. */
+static tc_tensor *tensor_of_lengths(PyObject *args)
+{
+    const Py_ssize_t count = PyTuple_GET_SIZE(args);
+    const int ndim = count > TC_MAX_DIMS ? TC_MAX_DIMS + 1 : count ? (int)count : 1;
+    int64_t shape[TC_MAX_DIMS] = {0};
+    tc_tensor *tensor = NULL;
+    tc_error err;
+    for (int i = 0; i < count && i < TC_MAX_DIMS; i++) {
+        shape[i] = PyLong_AsLongLong(PyTuple_GET_ITEM(args, i));
+        if (shape[i] == -1 && PyErr_Occurred()) return NULL;
+    }
+    if (tc_tensor_empty(&tensor, ndim, shape, TC_FLOAT32, (tc_device){TC_CPU, 0}, &err) != TC_OK) tcpy_raise(&err);
+    return tensor;
+}
+
 static PyObject *tensor_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
     static char *names[] = {"data", "dtype", "device", "requires_grad", NULL};
     PyObject *data, *dtype = NULL, *device = NULL;
     int requires_grad = 0;
     tc_error err;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O|OOp:Tensor", names, &data, &dtype, &device, &requires_grad)) return NULL;
-    if (dtype && PyLong_Check(dtype)) { /* PyTorch's Tensor(2, 3) */
-        PyErr_SetString(PyExc_TypeError, "Tensor() takes data and a dtype, not lengths; tc.empty(2, 3) makes a Tensor of a shape");
-        return NULL;
+    if (!kwargs && are_lengths(args)) {
+        tc_tensor *empty = tensor_of_lengths(args);
+        return empty ? wrap_as(type, empty) : NULL;
     }
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O|OOp:Tensor", names, &data, &dtype, &device, &requires_grad)) return NULL;
     tc_tensor *tensor = tensor_from_data(data, dtype, device, "data");
     if (!tensor) return NULL;
     if (requires_grad && tc_tensor_set_requires_grad(tensor, true, &err) != TC_OK) {
@@ -402,7 +428,8 @@ static PyType_Slot tensor_slots[] = {
     {Py_tp_getset, properties},
     {Py_tp_methods, tensor_methods},
     {Py_tp_members, tensor_members},
-    {Py_tp_doc, "Tensor(data, dtype=None, device=None, requires_grad=False)\n--\n\nAn array that records what is computed with it."},
+    {Py_tp_doc, "Tensor(data, dtype=None, device=None, requires_grad=False)\n--\n\nAn array that records what is computed with it. "
+                "Ints alone are lengths: Tensor(2, 3) is tc.empty(2, 3)."},
     {0, NULL},
 };
 
