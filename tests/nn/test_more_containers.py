@@ -1,5 +1,6 @@
 """Lists of parameters, changes of Sequential, paths of modules, Unflatten, and truncated normal numbers."""
 
+import copy
 import math
 from collections import OrderedDict
 
@@ -186,6 +187,17 @@ def test_a_parameter_of_a_list_is_replaced_where_it_is():
         with pytest.raises(IndexError, match=rf"index {index} is out of range for 2 parameters; append\(\) adds one"):
             scales[index] = tc.ones(1)
     assert list(scales.state_dict()) == ["0", "1"]
+
+
+def test_none_keeps_a_place_in_a_list_of_parameters():
+    """As Transformer-XL counts on: a projection for each cutoff, or None."""
+    scales = nn.ParameterList([None, tc.ones(2)]).append(None)
+    assert len(scales) == 3 and scales[0] is scales[2] is None and [p is None for p in scales] == [True, False, True]
+    assert list(scales.state_dict()) == ["1"] == [name for name, _ in scales.named_parameters()]
+    scales[0] = tc.zeros(3)
+    assert list(copy.deepcopy(scales).double().state_dict()) == ["0", "1"] and "(1): float32 of shape (2,)" in repr(scales)
+    scales.load_state_dict({"0": tc.ones(3), "1": tc.ones(2)})
+    assert scales[0].tolist() == [1.0, 1.0, 1.0]
 
 
 def test_no_module_is_lost_where_a_number_is_a_name():

@@ -148,8 +148,8 @@ class ParameterList(Module):
 
     Parameters
     ----------
-    values : iterable of Parameter or array_like
-        Anything but a Parameter becomes one.
+    values : iterable of Parameter, array_like or None
+        Anything but a Parameter becomes one; None keeps its place.
 
     Examples
     --------
@@ -177,7 +177,7 @@ class ParameterList(Module):
     def __len__(self) -> int:
         return len(self._parameters)
 
-    def __iter__(self) -> Iterator[Parameter]:
+    def __iter__(self) -> Iterator[Any]:
         return iter(list(self._parameters.values()))
 
     def __getitem__(self, index):
@@ -195,8 +195,8 @@ class ParameterList(Module):
         self.register_parameter(str(place), _parameter(value))
 
 
-def _parameter(value: Any) -> Parameter:
-    return value if isinstance(value, Parameter) else Parameter(as_tensor(value))
+def _parameter(value: Any) -> Parameter | None:
+    return value if value is None or isinstance(value, Parameter) else Parameter(as_tensor(value))
 
 
 class ModuleDict(Module):
