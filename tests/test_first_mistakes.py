@@ -241,7 +241,7 @@ MISTAKES = {
     "a callback at top level": (lambda: tc.Callback, AttributeError, r"use tc\.callbacks\.Callback$"),
     "a data set at top level": (lambda: tc.Dataset, AttributeError, r"use tc\.data\.Dataset$"),
     "a seed as in NumPy": (lambda: tc.random.seed(0), AttributeError, r"use tc\.manual_seed\(seed\)"),
-    "a normal distribution as in NumPy": (lambda: tc.random.normal(), AttributeError, r"use tc\.randn\(shape\)"),
+    "a normal distribution of no size": (lambda: tc.random.normal(), TypeError, r"needs a size: normal\(mean, std, size\)"),
     "a dtype after the shape": (lambda: tc.zeros((2, 3), int), TypeError, r"write the dtype by name, as in zeros\(\(2, 3\), dtype="),
     "a dtype of a sum": (lambda: tc.ones(2).sum(dtype="float64"), TypeError, "has no argument 'dtype'"),
     "a method of NumPy's": (lambda: tc.ones(2).median(), AttributeError, r"use NumPy: np\.median, with t\.numpy\(\)"),

@@ -33,12 +33,13 @@ NO_VALUES = {
     "randn",
     "randint",
     "multinomial",
+    "normal",
     "nn.functional.dropout",
 }
 # Names whose samples cannot be called: why.
 LEFT_OUT = {"item": "the samples have more than one element, which both refuse", "data": "a property"}
 # Variants of an operator that do not exist here: why.
-LEFT_OUT_VARIANTS = {("norm", "nuc"): "norms of matrices"}
+LEFT_OUT_VARIANTS = {("norm", "nuc"): "norms of matrices", ("normal", "in_place"): "a method, `normal_`"}
 # What this library refuses on purpose, by its message: why. It does not count as refused.
 BY_CONTRACT = {
     r"a floating dtype is needed|mean .* needs": "integers where a float is needed are an error: a function does not choose a dtype",
@@ -46,6 +47,7 @@ BY_CONTRACT = {
     r"has no meaning": "a function of bools that means something else for them is an error",
     r"Integers to negative integer powers": "an integer to a negative power is an error, as in NumPy",
     r"cannot be written to a tensor of": "a float is not written to integers in silence",
+    r"keyword argument 'layout'": "layouts in memory (`layout=`) do not exist",
     r"channels_last": "another order in memory than C order (`channels_last`) does not exist",
     r"^complex$": "complex dtypes do not exist",
 }

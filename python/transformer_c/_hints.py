@@ -102,7 +102,6 @@ _PACKAGE = {
     "expand_dims": "tc.unsqueeze, or t[None]",
     "take_along_axis": "tc.gather",
     "set_printoptions": "NumPy's: np.set_printoptions is for arrays, t.numpy()",
-    "normal": "tc.randn(shape) * std + mean",
     "tan": "tc.sin(t) / tc.cos(t)",
     "tensordot": "tc.einsum",
     "linalg": "tc.norm, or NumPy: np.linalg of t.numpy()",

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from . import _core
-from ._arguments import count, integer, lengths_of
+from ._arguments import all_of, count, integer, lengths_of, not_negative, real
 from ._core import Generator, Tensor
 from ._names import hooks
-from ._recording import is_grad_enabled
+from ._recording import is_grad_enabled, no_grad
 from ._tensor import check_fit, empty, like
 
 default_generator = Generator(int.from_bytes(os.urandom(7), "little"))
@@ -204,6 +204,46 @@ def randn(*lengths, size=None, dtype=None, device=None, requires_grad: bool = Fa
     return _finish(_normal(_shape(lengths, size), 0.0, 1.0, dtype, one_source(rng, generator)), device, requires_grad)
 
 
+def normal(
+    mean: Any = 0.0, std: Any = 1.0, size=None, *, dtype=None, device=None, requires_grad: bool = False, rng=None, generator=None
+) -> Tensor:
+    """A Tensor of numbers of N(mean, std**2): PyTorch's, given the same seed.
+
+    Parameters
+    ----------
+    mean, std : float or Tensor
+        The Tensors broadcast, and have the shape, the dtype and the device of the result.
+    size : sequence of int
+        The shape, of two floats.
+    dtype, device, requires_grad, rng, generator
+        As for ``randn``, of two floats; of Tensors, `rng` and `generator` alone.
+
+    Examples
+    --------
+    >>> import transformer_c as tc
+    >>> tc.normal(1.0, 0.1, (2,), rng=42)
+    tensor([1.0337, 1.0129])
+    >>> tc.normal(tc.zeros(3, 1), tc.ones(4)).shape
+    (3, 4)
+    """
+    source = one_source(rng, generator)
+    if not isinstance(mean, Tensor) and not isinstance(std, Tensor):
+        if size is None:
+            raise TypeError("normal() of two numbers needs a size: normal(mean, std, size)")
+        all_of((real, "mean", mean), (not_negative, "std", std))
+        return _finish(_normal(_shape((), size), mean, std, dtype, source), device, requires_grad)
+    if size is not None or dtype is not None or device is not None or requires_grad:
+        raise TypeError("normal() of Tensors takes its shape, dtype and device from them; it has no other options than rng and generator")
+    with no_grad():
+        if isinstance(std, Tensor):
+            if bool(_core.lt(std, 0).any()):
+                raise ValueError("std has a negative element")
+            sum = _core.add(std, mean)
+            return _fill_normal(empty(sum.shape, dtype=sum.dtype, device=sum.device), 0.0, 1.0, source).mul_(std).add_(mean)
+        std = not_negative("std", std)
+        return _fill_normal(empty(mean.shape, dtype=mean.dtype, device=mean.device), 0.0, std, source).add_(mean)
+
+
 def rand(*lengths, size=None, dtype=None, device=None, requires_grad: bool = False, rng=None, generator=None) -> Tensor:
     """A Tensor of uniform numbers in [0, 1). Parameters as for ``randn``.
 
@@ -351,6 +391,7 @@ def randperm(n: int, device=None, rng=None, generator=None, *, dtype=None) -> Te
 __all__ = [
     "bernoulli",
     "manual_seed",
+    "normal",
     "rand",
     "rand_like",
     "randint",
@@ -366,7 +407,6 @@ if not TYPE_CHECKING:
         instead={
             "seed": "tc.manual_seed(seed)",
             "default_rng": "tc.Generator(seed)",
-            "normal": "tc.randn(shape) * std + mean",
             "standard_normal": "tc.randn(shape)",
             "uniform": "tc.rand(shape) * (high - low) + low",
             "random": "tc.rand(shape)",

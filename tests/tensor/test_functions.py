@@ -573,3 +573,33 @@ def test_operands_by_pytorchs_names():
         t.mul(t, other=t)
     with pytest.raises(TypeError, match="needs an end"):
         tc.arange()
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "bfloat16", "int64", "int32", "uint8", "bool"])
+def test_unique_elements_are_pytorchs(dtype):
+    torch = pytest.importorskip("torch")
+    x = np.random.default_rng(0).integers(0, 4, (4, 3, 2))
+    options = ({}, {"return_inverse": True}, {"return_counts": True, "dim": 0}, {"return_inverse": True, "return_counts": True, "dim": -1})
+    for given, chosen in itertools.product((x, x[0, 0, 0], x[:0]), options):
+        chosen = chosen if given.ndim else {**chosen, "dim": None}
+        if not given.size and chosen.get("dim") == -1:
+            continue
+        pairs = zip(
+            *(
+                found if isinstance(found, tuple) else (found,)
+                for m in (torch, tc)
+                for found in [m.unique(m.tensor(given).to(getattr(m, dtype)), **chosen)]
+            ),
+            strict=True,
+        )
+        for theirs, ours in pairs:
+            assert ours.tolist() == theirs.tolist() and str(theirs.dtype) == f"torch.{ours._dtype_name}"
+
+
+def test_unique_elements_of_arrays_and_tensors():
+    ones, counts = tc.unique([2, 1, 2], return_counts=True)
+    assert type(ones) is np.ndarray and ones.tolist() == [1, 2] == counts.tolist()
+    x = tc.tensor([1.0, NAN, 1.0, NAN], requires_grad=True)
+    assert not x.unique().requires_grad and len(x.unique()) == 3 and x.unique(axis=0).shape == (3,)
+    with pytest.raises(IndexError, match="dim 1 is out of range"):
+        tc.unique(x, dim=1)

@@ -272,6 +272,41 @@ def test_numbers_are_pytorchs():
         np.testing.assert_array_equal(tc.bernoulli(p.numpy(), rng=5), torch.bernoulli(p).numpy())
 
 
+NORMAL = {
+    "numbers": lambda m: m.normal(2, 0.5, size=(5, 7)),
+    "numbers of another dtype": lambda m: m.normal(0.0, 3.0, (3,), dtype=m.float64, requires_grad=True),
+    "means": lambda m: m.normal(m.arange(1.0, 26.0)),
+    "means and a number": lambda m: m.normal(m.arange(1.0, 6.0).half(), 2.5),
+    "deviations": lambda m: m.normal(mean=0.5, std=m.arange(20.0).double()),
+    "both": lambda m: m.normal(m.arange(5.0)[:, None], m.arange(19.0)),
+}
+
+
+@pytest.mark.parametrize("name", NORMAL)
+def test_normal_numbers_are_pytorchs(name):
+    torch = pytest.importorskip("torch")
+    torch.manual_seed(3)
+    tc.manual_seed(3)
+    theirs, ours = NORMAL[name](torch), NORMAL[name](tc)
+    np.testing.assert_array_equal(ours.detach(), theirs.detach().numpy())
+    assert str(theirs.dtype) == f"torch.{ours._dtype_name}" and ours.requires_grad == theirs.requires_grad
+
+
+def test_normal_refuses():
+    x = tc.ones(3)
+    for call, error, message in (
+        (lambda: tc.normal(0.0, 1.0), TypeError, "needs a size"),
+        (lambda: tc.normal(0.0, -1.0, (2,)), ValueError, "std must not be negative"),
+        (lambda: tc.normal(x, -1.0), ValueError, "std must not be negative"),
+        (lambda: tc.normal(x, -x), ValueError, "std has a negative element"),
+        (lambda: tc.normal(x, 1.0, (3,)), TypeError, "from them"),
+        (lambda: tc.normal(x.long()), TypeError, "not int64"),
+        (lambda: tc.normal(x, tc.ones(2)), ValueError, "do not broadcast"),
+    ):
+        with pytest.raises(error, match=message):
+            call()
+
+
 VIEWS = {
     "transposed": lambda x: x.permute(2, 0, 1),
     "columns": lambda x: x[:, :, 1:4],

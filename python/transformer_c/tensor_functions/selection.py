@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 
 from .. import _core
-from .._arguments import all_of, count, integer, not_negative, real
+from .._arguments import all_of, count, integer, not_negative, one_axis, real
 from .._core import Tensor
-from .._promotion import is_floating
+from .._promotion import is_floating, widened
 from ..random import _fill_normal, _fill_uniform, as_generator, one_source
-from ._calls import METHODS, axes_of, axis_of, takes_arrays
+from ._calls import METHODS, axes_of, axis_of, takes_arrays, to_arrays
 from .reductions import ValuesAndIndices
 
 # ---- an index per element ---------------------------------------------------------------------------------------------------------
@@ -430,6 +430,49 @@ def masked_select(input: Any, mask: Any) -> Any:
     return input.expand(shape)[mask.expand(shape)]
 
 
+@takes_arrays("input")
+def unique(
+    input: Any, sorted: bool = True, return_inverse: bool = False, return_counts: bool = False, dim: Any = None, *, axis: Any = None
+) -> Any:
+    """The different elements, in ascending order; without a gradient.
+
+    Parameters
+    ----------
+    input : array_like
+    sorted : bool
+        Without effect: they are in order.
+    return_inverse : bool
+        Whether to return, for each element of `input`, its index in the result as well.
+    return_counts : bool
+        Whether to return how often each occurs as well.
+    dim, axis : int, optional
+        The different slices along it instead of the elements.
+
+    Returns
+    -------
+    Tensor or ndarray, or a tuple of it, the indices and the counts (int64)
+        Every NaN is different from the others.
+
+    Examples
+    --------
+    >>> import numpy as np, transformer_c as tc
+    >>> tc.unique(np.array([3, 1, 3]))
+    array([1, 3])
+    >>> tc.unique(tc.tensor([3, 1, 3]), return_counts=True)
+    (tensor([1, 3]), tensor([1, 2]))
+    """
+    along = one_axis(axis, dim, None)
+    if along is not None:
+        along = axis_of("dim", input.ndim, along)
+    x = widened(input.detach())
+    found, inverse, counts = np.unique(to_arrays(x), return_inverse=True, return_counts=True, axis=along, equal_nan=False)
+    results = [_core.as_tensor(found).to(input._dtype_name)]
+    results += [_core.as_tensor(inverse.reshape(input.shape if along is None else -1))] * bool(return_inverse)
+    results += [_core.as_tensor(counts)] * bool(return_counts)
+    results = [result.to(input.device) for result in results]
+    return tuple(results) if len(results) > 1 else results[0]
+
+
 # ---- drawn at random ---------------------------------------------------------------------------------------------------------------
 
 
@@ -539,4 +582,5 @@ __all__ = [
     "scatter_add",
     "sort",
     "topk",
+    "unique",
 ]
