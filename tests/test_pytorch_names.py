@@ -114,6 +114,8 @@ def test_switches_have_no_effect(monkeypatch):
     assert tc.backends.cuda.enable_flash_sdp(False) is None
     with tc.backends.cuda.sdp_kernel(enable_flash=True, enable_math=False):
         assert step() == before
+    with tc.nn.attention.sdpa_kernel([tc.nn.attention.SDPBackend.FLASH_ATTENTION, tc.nn.attention.SDPBackend.MATH]):
+        assert step() == before
     assert importlib.import_module("transformer_c.backends.cudnn") is tc.backends.cudnn
     assert not tc.backends.mps.is_available() and not tc.backends.cudnn.is_built()
     with pytest.raises(AttributeError, match="'xla'; it has cuda, cudnn"):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import functools
 import operator
+from contextlib import AbstractContextManager, nullcontext
+from enum import Enum
 from typing import Any, ClassVar
 
 import numpy as np
@@ -414,6 +416,14 @@ def _check_mask(name: str, mask: Any, shapes: dict[tuple[int, ...], str], remedi
         remedy = (remedies or {}).get(tuple(mask.shape))
         raise ValueError(f"{name} has shape {tuple(mask.shape)}; expected {expected}{f'. Write {remedy}' if remedy else ''}")
     return mask
+
+
+SDPBackend = Enum("SDPBackend", "MATH FLASH_ATTENTION EFFICIENT_ATTENTION CUDNN_ATTENTION OVERRIDEABLE", start=0)
+
+
+def sdpa_kernel(backends: Any, set_priority: bool = False) -> AbstractContextManager[None]:
+    """PyTorch's choice of a kernel of attention: without effect, as there is one."""
+    return nullcontext()
 
 
 __all__ = ["MultiheadAttention"]
