@@ -288,7 +288,6 @@ MISTAKES = {
     "a gradient as in PyTorch": (lambda: tc.autograd, AttributeError, r"use loss\.backward\(\) and t\.grad; tc\.custom_op"),
     "a longer name of NumPy's": (lambda: tc.multiply, AttributeError, r"use tc\.mul$"),
     "a method by its longer name": (lambda: tc.ones(2).true_divide, AttributeError, r"use t\.div$"),
-    "infinity": (lambda: tc.inf, AttributeError, r'use float\("inf"\)'),
     "a default dtype": (lambda: tc.set_default_dtype("float64"), AttributeError, r"use dtype= .* and model\.double\(\)"),
     "pooling as a function": (lambda: tc.F.max_pool2d, AttributeError, r"use t\.unfold\(dim, size, step\)"),
     "an initialisation that there is not": (lambda: tc.nn.init.orthogonal_, AttributeError, r"np\.linalg\.qr"),

@@ -2,6 +2,7 @@
 
 import copy
 import importlib
+import math
 import pickle
 import random
 import subprocess
@@ -67,6 +68,14 @@ def test_seed_everything():
     for seed, error in ((-1, ValueError), (2**32, ValueError), ("42", TypeError)):
         with pytest.raises(error, match="seed"):
             tc.seed_everything(seed)
+
+
+def test_constants_and_the_types_of_shapes_and_dtypes():
+    assert (tc.inf, tc.pi, tc.e) == (math.inf, math.pi, math.e) and math.isnan(tc.nan)
+    x = tc.zeros(2, 3).masked_fill_(tc.tensor([True, False, True]), -tc.inf)
+    assert x.softmax(-1).tolist() == [[0.0, 1.0, 0.0]] * 2
+    assert isinstance(x.shape, tc.Size) and tc.Size([2, 3]) == x.shape == x.size()
+    assert all(isinstance(kind, tc.dtype) for kind in (x.dtype, tc.float32, tc.bool, tc.bfloat16))
 
 
 def test_limits_of_dtypes():

@@ -86,7 +86,6 @@ _TENSOR = {
 _PACKAGE = {
     "array": "tc.tensor(data)",
     "asarray": "tc.as_tensor(data)",
-    "Size": "a tuple: t.shape is one",
     "dot": "tc.matmul, or t @ u",
     "mv": "tc.matmul, or t @ u",
     "GradScaler": "tc.amp.GradScaler",
@@ -120,9 +119,6 @@ _PACKAGE = {
     "seed": "tc.manual_seed(seed)",
     "get_rng_state": "tc.random.default_generator.get_state()",
     "set_rng_state": "tc.random.default_generator.set_state(state)",
-    "inf": 'float("inf")',
-    "nan": 'float("nan")',
-    "pi": "math.pi",
     "inverse": "NumPy: np.linalg.inv of t.numpy()",
     "cdist": "(a.unsqueeze(-2) - b.unsqueeze(-3)).norm(dim=-1)",
     "column_stack": "tc.stack(tensors, dim=1) of vectors, tc.cat(tensors, dim=1) of matrices",

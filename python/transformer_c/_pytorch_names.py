@@ -164,4 +164,26 @@ FloatTensor, DoubleTensor = _typed("FloatTensor", "float32"), _typed("DoubleTens
 LongTensor, IntTensor = _typed("LongTensor", "int64"), _typed("IntTensor", "int32")
 BoolTensor, ByteTensor = _typed("BoolTensor", "bool"), _typed("ByteTensor", "uint8")
 
-__all__ = ["BoolTensor", "ByteTensor", "DoubleTensor", "FloatTensor", "IntTensor", "LongTensor", "device", "finfo", "from_numpy", "iinfo"]
+e, inf, nan, pi = math.e, math.inf, math.nan, math.pi
+
+# The types of t.shape and t.dtype.
+Size, dtype = tuple, np.dtype
+
+__all__ = [
+    "BoolTensor",
+    "ByteTensor",
+    "DoubleTensor",
+    "FloatTensor",
+    "IntTensor",
+    "LongTensor",
+    "Size",
+    "device",
+    "dtype",
+    "e",
+    "finfo",
+    "from_numpy",
+    "iinfo",
+    "inf",
+    "nan",
+    "pi",
+]
