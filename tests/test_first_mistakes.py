@@ -220,7 +220,7 @@ MISTAKES = {
     "a functional at top level": (lambda: tc.gelu(tc.ones(2)), AttributeError, r"use tc\.functional\.gelu"),
     "a layer at top level": (lambda: tc.Linear(2, 2), AttributeError, r"use tc\.nn\.Linear"),
     "a name of NumPy": (lambda: tc.isin, AttributeError, r"use NumPy: np\.isin, with t\.numpy\(\) and without a gradient"),
-    "a name of NumPy that takes no array": (lambda: tc.tril_indices, AttributeError, "no attribute 'tril_indices'$"),
+    "a name of NumPy that takes no array": (lambda: tc.blackman, AttributeError, "no attribute 'blackman'$"),
     "equal arrays": (lambda: tc.array_equal, AttributeError, r"use tc\.equal$"),
     "TensorBoard as in PyTorch": (lambda: tc.utils.tensorboard, AttributeError, r"use tc\.loggers\.TensorBoardLogger"),
     "activations computed again": (lambda: tc.utils.checkpoint, AttributeError, "use the call itself"),
@@ -291,6 +291,11 @@ MISTAKES = {
     "a default dtype": (lambda: tc.set_default_dtype("float64"), AttributeError, r"use dtype= .* and model\.double\(\)"),
     "pooling as a function": (lambda: tc.F.max_pool2d, AttributeError, r"use t\.unfold\(dim, size, step\)"),
     "an initialisation that there is not": (lambda: tc.nn.init.orthogonal_, AttributeError, r"np\.linalg\.qr"),
+    "an outer product by its old name": (lambda: tc.ger, AttributeError, r"use tc\.outer$"),
+    "complex numbers": (lambda: tc.polar, AttributeError, "two real Tensors.*no complex dtypes"),
+    "a sparse tensor": (lambda: tc.ones(2).to_sparse(), AttributeError, "use t itself: there are no sparse tensors"),
+    "a transposed convolution": (lambda: tc.nn.ConvTranspose2d, AttributeError, r"use nn\.Linear\(channels, size \* size \* out\)"),
+    "a lazy layer": (lambda: tc.nn.LazyLinear, AttributeError, r"use nn\.Linear\(width"),
     "averages of weights": (lambda: tc.optim.swa_utils, AttributeError, "use the mean of state dicts"),
     "a progress bar of Lightning's": (lambda: tc.callbacks.TQDMProgressBar, AttributeError, r"use Trainer\(progress=True\)"),
     "a logger of Lightning's": (lambda: tc.loggers.WandbLogger, AttributeError, r"extends tc\.loggers\.Logger"),
@@ -605,3 +610,30 @@ def test_axis_is_taken_where_the_pages_say_so():
     ]
     names += ["softmax", "log_softmax", "sort", "argsort", "topk", "gather", "cat", "stack"]
     assert [name for name in names if "axis" not in inspect.signature(getattr(tc, name, None) or getattr(tc.Tensor, name)).parameters] == []
+
+
+IMPORTS = {
+    "import transformer_c.distributions": r"no attribute 'distributions'; use tc\.multinomial",
+    "import transformer_c.fft as fft": "no attribute 'fft'; use NumPy: np.fft",
+    "from transformer_c.autograd import Variable": "a Variable is a Tensor",
+    "from transformer_c import nn, cumprod": r"no attribute 'cumprod'; use NumPy: np\.cumprod",
+    "from transformer_c.nn import LSTM": "no attribute 'LSTM'; use .*there are no recurrent layers",
+    "from transformer_c.nn import ModuleLst": "did you mean 'ModuleList'",
+    "from transformer_c.nn.parallel import DistributedDataParallel": "no attribute 'parallel'; use Trainer",
+    "from transformer_c.utils.tensorboard import SummaryWriter": r"use tc\.loggers\.TensorBoardLogger",
+    "from transformer_c import nothing_like_it": "cannot import name 'nothing_like_it' from 'transformer_c'",
+    "import transformer_c.nothing_like_it": "No module named 'transformer_c.nothing_like_it'",
+}
+
+
+@pytest.mark.parametrize("statement", IMPORTS)
+def test_imports_of_what_there_is_not_say_what_to_use(statement):
+    with pytest.raises(ImportError, match=IMPORTS[statement]):
+        exec(statement)
+
+
+def test_what_replaces_functions_that_there_are_not():
+    x = tc.tensor([1.0, 1.0, 3.0, 1.0])
+    assert x[tc.cat([tc.ones(1).bool(), x[1:] != x[:-1]])].tolist() == [1.0, 3.0, 1.0]
+    assert tc.ones(2, 3).tril().nonzero().T.tolist() == [[0, 1, 1], [0, 0, 1]]
+    assert (x.unsqueeze(-1) * tc.eye(4)).diag().tolist() == x.tolist()

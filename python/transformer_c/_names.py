@@ -96,6 +96,27 @@ def hooks(
     return __getattr__, __dir__
 
 
+class _Finder:
+    """The last one that Python asks for a module: says of one that this package does not have what to use, as for an attribute.
+
+    ``from package import name`` asks for a module where there is no attribute.
+    """
+
+    @staticmethod
+    def find_spec(name: str, path: Any = None, target: Any = None) -> None:
+        parent, _, child = name.rpartition(".")
+        if parent.partition(".")[0] != __package__ or parent not in sys.modules:
+            return
+        try:
+            getattr(sys.modules[parent], child)
+        except MissingName as error:
+            if "; " in str(error):  # without the name of the module, which import statements would look for to say less
+                raise ModuleNotFoundError(str(error)) from None
+
+
+sys.meta_path.append(_Finder)
+
+
 class Explaining:
     """A base of classes whose instances say, of attributes that they lack, what to write instead."""
 

@@ -104,6 +104,12 @@ else:
         **dict.fromkeys(("ReflectionPad1d", "ReflectionPad2d"), "functional.pad(t, padding, mode='reflect')"),
         **dict.fromkeys(("ReplicationPad1d", "ReplicationPad2d"), "functional.pad(t, padding, mode='replicate')"),
         "AdaptiveAvgPool2d": "t.mean((-2, -1), keepdim=True), for one number of each channel",
+        **dict.fromkeys(
+            ("ConvTranspose1d", "ConvTranspose2d"), "nn.Linear(channels, size * size * out) and a reshape, where windows do not overlap"
+        ),
+        "LazyLinear": "nn.Linear(width of the input, width of the output)",
+        "EmbeddingBag": "nn.Embedding and a mean over the sequence",
+        "PixelShuffle": "t.unflatten(1, (-1, r, r)), permute and reshape",
         "Unfold": "t.unfold(dim, size, step), for each axis, or nn.Conv2d of patches",
         **dict.fromkeys(("Upsample", "UpsamplingNearest2d"), "t.repeat_interleave(n, dim), for a whole factor"),
     }
