@@ -67,8 +67,6 @@ _TENSOR = {
     "is_complex": "False: there are no complex dtypes",
     "dot": "t @ u",
     "concatenate": "tc.cat",
-    "index_copy": "t.index_put((index,), values), with (None, index) for dim 1",
-    "index_copy_": "t.index_put_((index,), values), with (None, index) for dim 1",
     "msort": "t.sort(0).values",
     "fill_diagonal_": "i = tc.arange(n), t[i, i] = value",
     "masked_scatter": "y = t.clone(), y[mask] = values, one for each place",

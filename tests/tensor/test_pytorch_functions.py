@@ -40,6 +40,10 @@ SAME = {
         (X, 1, np.array([3, 0, 3]), X[:, :3]),
         lambda x, dim, index, source: x + source @ np.eye(4)[index],
     ),
+    "index_copy": (
+        (X, 1, np.array([3, 0]), X[:, 1:3]),
+        lambda x, dim, index, source: np.stack([source[:, 1], x[:, 1], x[:, 2], source[:, 0]], 1),
+    ),
     "nan_to_num": ((BROKEN, 2.0, None, -3.0), lambda x, *to: np.nan_to_num(x, True, *to)),
 }
 
@@ -77,6 +81,8 @@ GRADIENTS = {
     "index_fill": lambda x: x.index_fill(1, tc.tensor([1, 1]), 0.5) ** 2,
     "index_fill_": lambda x: (x * 1).index_fill_(0, np.array([2]), x[0, 0]) ** 2,
     "index_add": lambda x: x.index_add(-1, tc.tensor([2, 0, 2]), x[:, 1:] ** 2, alpha=-3) ** 2,
+    "index_copy": lambda x: x.index_copy(1, tc.tensor([2, 0]), x[:, 1:3] ** 3) ** 2,
+    "index_copy_": lambda x: (x * 1).index_copy_(-1, np.array([1]), x[:, 3:]) ** 2,
     "index_add_": lambda x: (x * 1).index_add_(0, np.array([2]), x[:1]) ** 2,
     "where": lambda x: x.where(x > 0, 3 * x),
     "nan_to_num": lambda x: tc.where(x > 0, x, float("inf")).nan_to_num(posinf=2.0) ** 2,
@@ -118,6 +124,20 @@ def test_filling_places_in_place():
     assert x.index_fill_(0, tc.tensor([[2]]).squeeze(), 0.0) is x and x.tolist() == [[1.0, 1.0], [1.0, 1.0], [0.0, 0.0]]
     assert x.index_fill_(-1, tc.zeros(0).long(), 5.0).sum() == 4 and tc.tensor(1.0).index_fill(0, tc.tensor(0), 2.0) == 2
     assert tc.ones(2, dtype="int64").index_fill(0, np.array([0]), tc.tensor(7)).tolist() == [7, 1]
+
+
+def test_slices_are_copied_into_a_tensor_itself():
+    """As to a cache of keys, part of which is a view."""
+    cache = tc.zeros(3, 4, 2)
+    part = cache[:2]
+    assert part.index_copy_(-2, tc.tensor([3, 1]), tc.arange(8.0).view(2, 2, 2)) is part
+    assert cache[:, :, 0].tolist() == [[0.0, 2.0, 0.0, 0.0], [0.0, 6.0, 0.0, 4.0], [0.0] * 4]
+    assert (
+        tc.tensor(1.0).index_copy_(0, tc.tensor(0), tc.tensor(2.0)) == 2
+        and tc.ones(2).index_copy(0, tc.zeros(0).long(), tc.ones(0)).sum() == 2
+    )
+    with pytest.raises(IndexError, match="out of"):
+        part.index_copy_(1, tc.tensor([4]), tc.ones(2, 1, 2))
 
 
 def test_adding_slices_in_place():
@@ -399,6 +419,11 @@ REFUSED = {
     "a mask of places to fill": (lambda: tc.index_fill(X, 0, np.array([True, False, True]), 0.0), "bool; .*masked_fill"),
     "a mask of places to select": (lambda: tc.index_select(X, 0, np.array([True, False, True])), "bool; .*masked_select"),
     "a mask of places to add to": (lambda: tc.index_add(X, 0, np.array([True]), X[:1]), "bool; index_add"),
+    "a slice too few to copy": (lambda: tc.index_copy(X, 0, np.array([0, 1]), X[:1]), "2 places along dim 0 .* take"),
+    "slices of another dtype to copy": (
+        lambda: tc.index_copy(X, 0, np.array([0]), X[:1].astype("float32")),
+        "float32 but the tensor is float64",
+    ),
     "a matrix of places to fill": (lambda: tc.index_fill(X, 0, np.zeros((1, 1), int), 0.0), "takes one axis"),
     "no axis to select from": (lambda: tc.select(X, 2, 0), "out of range"),
     "one length": (lambda: tc.unflatten(X, 1, 4), "sizes must be a sequence of ints, got 4"),

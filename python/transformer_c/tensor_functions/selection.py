@@ -215,6 +215,17 @@ def _slices(name: str, input: Tensor, dim: Any, index: Any, advice: str = "") ->
     return along, index.reshape(-1)
 
 
+def _source_slices(input: Tensor, dim: Any, along: int, index: Tensor, source: Any) -> Tensor:
+    """A slice of `source` for each place of `index`; that of an `input` without axes has one of its own."""
+    source = _core.as_argument(source, input)
+    if input.ndim == 0:
+        source = source.reshape(-1)
+    shape = (*input.shape[:along], index.shape[0], *input.shape[along + 1 :])
+    if source.shape != shape:
+        raise ValueError(f"source has shape {source.shape}; {index.shape[0]} places along dim {dim} of {input.shape} take {shape}")
+    return source
+
+
 @takes_arrays("input")
 def index_select(input: Any, dim: Any, index: Any) -> Any:
     """The slices of an axis at the places of `index`, in its order.
@@ -255,15 +266,10 @@ def index_add(input: Any, dim: Any, index: Any, source: Any, *, alpha: float = 1
            [6., 8.]])
     """
     along, index = _slices("index_add", input, dim, index)
-    whole, source = input, _core.as_argument(source, input)
-    if input.ndim == 0:
-        whole, source = input.reshape(1), source.reshape(-1)
-    shape = (*whole.shape[:along], index.shape[0], *whole.shape[along + 1 :])
-    if source.shape != shape:
-        raise ValueError(f"source has shape {source.shape}; {index.shape[0]} places along dim {dim} of {input.shape} take {shape}")
+    whole, source = input.reshape(input.shape or 1), _source_slices(input, dim, along, index, source)
     if not (isinstance(alpha, int) and alpha == 1):
         source = _core.mul(source, alpha)
-    places = index.reshape((-1, *(1,) * (whole.ndim - along - 1))).expand(shape)
+    places = index.reshape((-1, *(1,) * (whole.ndim - along - 1))).expand(source.shape)
     return _scattered("index_add", whole, along, places, source, "add").reshape(input.shape)
 
 
@@ -296,7 +302,32 @@ def index_fill_(self: Tensor, dim: Any, index: Any, value: Any) -> Tensor:
     return self
 
 
-METHODS |= {"index_add_": index_add_, "index_fill_": index_fill_}
+@takes_arrays("input")
+def index_copy(input: Any, dim: Any, index: Any, source: Any) -> Any:
+    """A copy of `input` with the slices of `source` for those of an axis at the places of `index`; of equal places the last one stays.
+
+    Examples
+    --------
+    >>> import numpy as np, transformer_c as tc
+    >>> tc.index_copy(np.zeros((2, 3)), 1, np.array([2, 0]), np.array([[1.0, 2.0], [3.0, 4.0]]))
+    array([[2., 0., 1.],
+           [4., 0., 3.]])
+    """
+    return index_copy_(input.clone(), dim, index, source)
+
+
+def index_copy_(self: Tensor, dim: Any, index: Any, source: Any) -> Tensor:
+    """``index_copy`` in place: new keys in a cache of all positions."""
+    along, index = _slices("index_copy", self, dim, index)
+    source = _source_slices(self, dim, along, index, source)
+    if source.dtype != self.dtype:
+        raise TypeError(f"source is {source._dtype_name} but the tensor is {self._dtype_name}; they must be equal")
+    whole = self if self.ndim else self.view(1)
+    whole[(slice(None),) * along + (index,)] = source
+    return self
+
+
+METHODS |= {"index_add_": index_add_, "index_copy_": index_copy_, "index_fill_": index_fill_}
 
 
 def where(self: Tensor, condition: Any, other: Any) -> Tensor:
@@ -572,6 +603,7 @@ def _with_replacement(weights: Tensor, count: int, source: Any) -> Tensor:
 __all__ = [
     "gather",
     "index_add",
+    "index_copy",
     "index_fill",
     "index_put",
     "index_select",
