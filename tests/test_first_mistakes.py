@@ -242,6 +242,11 @@ MISTAKES = {
     "a seed as in NumPy": (lambda: tc.random.seed(0), AttributeError, r"use tc\.manual_seed\(seed\)"),
     "a normal distribution of no size": (lambda: tc.random.normal(), TypeError, r"needs a size: normal\(mean, std, size\)"),
     "a dtype after the shape": (lambda: tc.zeros((2, 3), int), TypeError, r"write the dtype by name, as in zeros\(\(2, 3\), dtype="),
+    "a place for the result": (
+        lambda: tc.mul(tc.ones(2), 2.0, out=tc.ones(2)),
+        TypeError,
+        r"mul\(\) has no argument 'out'; use its result, or out\.copy_\(mul\(",
+    ),
     "a dtype of a sum": (lambda: tc.ones(2).sum(dtype="float64"), TypeError, "has no argument 'dtype'"),
     "a method of NumPy's": (lambda: tc.ones(2).median(), AttributeError, r"use NumPy: np\.median, with t\.numpy\(\)"),
     "argwhere": (lambda: tc.argwhere, AttributeError, "use tc.nonzero"),

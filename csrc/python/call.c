@@ -55,6 +55,15 @@ static PyObject *take_message(void)
     return message;
 }
 
+/* A name that no argument has. */
+static __attribute__((noinline, cold)) void refuse_name(const tcpy_op_object *self, PyObject *name)
+{
+    if (PyUnicode_CompareWithASCIIString(name, "out") == 0)
+        PyErr_Format(PyExc_TypeError, "%U() has no argument 'out'; use its result, or out.copy_(%U(...))", self->name, self->name);
+    else
+        PyErr_Format(PyExc_TypeError, "%U() has no argument '%U'; its signature is %U%U", self->name, name, self->name, self->signature);
+}
+
 /* After argument number `next` - 1 was refused, with an exception set: looks at the others as well, so that one error names all that is
  * wrong. Returns -1. */
 static __attribute__((noinline, cold)) int name_others(const tcpy_op_object *self, tcpy_call *call, given g, Py_ssize_t next)
@@ -69,8 +78,7 @@ static __attribute__((noinline, cold)) int name_others(const tcpy_op_object *sel
         const int i = name ? tcpy_find_argument(self, name) : (int)next;
         if (!name && (next >= self->positional || self->args[next].spread)) continue;
         if (i < 0)
-            PyErr_Format(PyExc_TypeError, "%U() has no argument '%U'; its signature is %U%U", self->name, name, self->name,
-                         self->signature);
+            refuse_name(self, name);
         else if (call->v[i].given || tcpy_convert(call, &self->args[i], &call->v[i], g.args[next]) == 0)
             continue;
         PyObject *message = take_message();
@@ -154,9 +162,11 @@ static int bind(tcpy_op_object *self, tcpy_call *call, PyObject *const *args, Py
         PyObject *name = PyTuple_GET_ITEM(kwnames, k);
         const int i = tcpy_find_argument(self, name);
         if (i < 0 || call->v[i].given) {
-            PyErr_Format(PyExc_TypeError,
-                         i < 0 ? "%U() has no argument '%U'; its signature is %U%U" : "%U() got two values for '%U'; its signature is %U%U",
-                         self->name, name, self->name, self->signature);
+            if (i < 0)
+                refuse_name(self, name);
+            else
+                PyErr_Format(PyExc_TypeError, "%U() got two values for '%U'; its signature is %U%U", self->name, name, self->name,
+                             self->signature);
             return name_others(self, call, (given){args, count, kwnames}, count + k + 1);
         }
         if (tcpy_convert(call, &self->args[i], &call->v[i], args[count + k]) < 0)
