@@ -64,7 +64,6 @@ MISTAKES = {
     "a cast to bytes": (lambda: tc.ones(2).byte(), AttributeError, r't\.to\("uint8"\)'),
     "a cast to 16 bits": (lambda: tc.ones(2).short(), AttributeError, r"use t\.int\(\): there are no integers of 16 bits"),
     "PyTorch's ndimension": (lambda: tc.ones(2).ndimension(), AttributeError, r"use t\.ndim"),
-    "PyTorch's element_size": (lambda: tc.ones(2).element_size(), AttributeError, r"use t\.dtype\.itemsize"),
     "differences": (lambda: tc.ones(2).diff(), AttributeError, r"use t\[\.\.\., 1:\] - t\[\.\.\., :-1\]"),
     "a complementary error function": (lambda: tc.ones(2).erfc(), AttributeError, r"use 1 - t\.erf\(\)"),
     "arrays to join one by one": (lambda: tc.cat(tc.ones(2), tc.ones(2)), TypeError, r"into one list: cat\(\[a, b\]\)"),

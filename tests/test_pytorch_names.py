@@ -193,6 +193,14 @@ else:
     subprocess.run([sys.executable, "-c", program], check=True)
 
 
+def test_bytes_of_an_element():
+    for dtype in DTYPES.values():
+        x = tc.zeros(2, 3, dtype=dtype)
+        assert type(x.element_size()) is int and x.element_size() == (2 if dtype == "bfloat16" else np.dtype(dtype).itemsize)
+    model = tc.nn.Linear(2, 3).half()
+    assert sum(p.numel() * p.element_size() for p in model.parameters()) == 18
+
+
 def test_from_numpy_shares_memory():
     array = np.arange(6.0).reshape(2, 3)
     x = tc.from_numpy(array)

@@ -46,7 +46,6 @@ _TENSOR = {
     "char": "t.long(): there are no integers of 8 bits with a sign",
     "short": "t.int(): there are no integers of 16 bits",
     "ndimension": "t.ndim",
-    "element_size": "t.dtype.itemsize",
     "untyped_storage": "t.numpy(), a view of the memory",
     "storage": "t.numpy(), a view of the memory",
     "erfc": "1 - t.erf()",

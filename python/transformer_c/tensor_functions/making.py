@@ -107,7 +107,12 @@ def as_type(self: Tensor, dtype: Any = None) -> Tensor:
     return self.to(dtype=dtype)
 
 
-METHODS |= {"type": as_type}
+def element_size(self: Tensor) -> int:
+    """The bytes of an element."""
+    return self.dtype.itemsize
+
+
+METHODS |= {"element_size": element_size, "type": as_type}
 METHODS |= {"new_empty": new_empty, "new_full": new_full, "new_ones": new_ones, "new_tensor": new_tensor, "new_zeros": new_zeros}
 
 
