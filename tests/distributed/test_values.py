@@ -70,6 +70,17 @@ def test_wrong_arguments(call, kind, message):
         call()
 
 
+def test_there_are_no_process_groups(monkeypatch):
+    """Programs of PyTorch's ask for them that run as one process; with several, their in-place calls would do nothing in silence."""
+    from transformer_c.distributed import world
+
+    assert tc.distributed.is_available() is False and tc.distributed.is_initialized() is False
+    monkeypatch.setattr(world, "world_size", lambda: 2)
+    for question in (tc.distributed.is_available, tc.distributed.is_initialized):
+        with pytest.raises(RuntimeError, match=r"2 processes, but no process groups .*world_size\(\) > 1"):
+            question()
+
+
 def test_mpi_is_missing(monkeypatch):
     from transformer_c.distributed import world
 

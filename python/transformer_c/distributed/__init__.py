@@ -26,9 +26,9 @@ from typing import TYPE_CHECKING
 
 from .._names import hooks
 from .values import all_gather, all_reduce, broadcast
-from .world import barrier, init, rank, world_size
+from .world import barrier, init, is_available, is_initialized, rank, world_size
 
-__all__ = ["all_gather", "all_reduce", "barrier", "broadcast", "init", "rank", "world_size"]
+__all__ = ["all_gather", "all_reduce", "barrier", "broadcast", "init", "is_available", "is_initialized", "rank", "world_size"]
 
 if not TYPE_CHECKING:
     __getattr__, __dir__ = hooks(
@@ -37,7 +37,6 @@ if not TYPE_CHECKING:
             "init_process_group": "tc.distributed.init()",
             "get_rank": "tc.distributed.rank()",
             "get_world_size": "tc.distributed.world_size()",
-            "is_initialized": "tc.distributed.world_size() > 1",
             "destroy_process_group": "the end of the program, with which MPI ends",
             "ReduceOp": 'op="sum", "mean" or "max" of tc.distributed.all_reduce()',
             "all_gather_object": "tc.distributed.all_gather() of an array",

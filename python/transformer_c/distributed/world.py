@@ -152,6 +152,31 @@ def world_size() -> int:
     return group().size
 
 
+def is_initialized() -> bool:
+    """False, as a program of PyTorch's asks it that runs as one process.
+
+    Raises
+    ------
+    RuntimeError
+        Where there are several processes: its calls would write to their arguments, and those of this module return their results.
+
+    Examples
+    --------
+    >>> import transformer_c as tc
+    >>> tc.distributed.is_available() and tc.distributed.is_initialized()
+    False
+    """
+    if world_size() > 1:
+        raise RuntimeError(
+            f"there are {world_size()} processes, but no process groups as in PyTorch; ask tc.distributed.world_size() > 1, and use what "
+            "tc.distributed.all_reduce() and its like return"
+        )
+    return False
+
+
+is_available = is_initialized
+
+
 def takes_threads() -> bool:
     """Whether MPI takes calls of several threads at once, as mpi4py asks it to (``mpi4py.rc.thread_level``)."""
     from mpi4py import MPI
