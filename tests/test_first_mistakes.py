@@ -204,7 +204,8 @@ MISTAKES = {
     ),
     "a recurrent layer": (lambda: tc.nn.LSTM, AttributeError, r"'LSTM'; use nn\.TransformerEncoder.*: there are no recurrent layers"),
     "a batch normalisation": (lambda: tc.nn.BatchNorm1d, AttributeError, r"'BatchNorm1d'; use nn\.LayerNorm"),
-    "a pooling layer": (lambda: tc.nn.MaxPool1d, AttributeError, r"use nn\.GlobalMaxPool1D"),
+    "a pooling layer": (lambda: tc.nn.MaxPool1d, AttributeError, r"use t\.unfold\(dim, size, step\)\.amax\(-1\); nn\.GlobalMaxPool1D for"),
+    "a pooling of whole channels": (lambda: tc.nn.AdaptiveAvgPool1d, AttributeError, r"use t\.mean\(-1, keepdim=True\), for one number"),
     "an optimizer that does not exist": (lambda: tc.optim.Adagrad, AttributeError, r"'Adagrad'; use optim\.AdamW"),
     "options of an optimizer": (
         lambda: tc.optim.Adam(_LINEAR.parameters(), lr=-1, betas=(0.9, 2)),

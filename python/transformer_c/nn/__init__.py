@@ -91,8 +91,14 @@ else:
         **dict.fromkeys(
             ("BatchNorm1d", "BatchNorm2d", "BatchNorm3d", "GroupNorm", "InstanceNorm1d", "InstanceNorm2d", "SyncBatchNorm"), norm
         ),
-        **dict.fromkeys(("MaxPool1d", "MaxPool2d", "AdaptiveMaxPool1d"), "nn.GlobalMaxPool1D, or t.unfold(dim, size, step).max(dim=-1)"),
-        **dict.fromkeys(("AvgPool1d", "AvgPool2d", "AdaptiveAvgPool1d"), "nn.GlobalAveragePool1D, or t.unfold(dim, size, step).mean(-1)"),
+        **dict.fromkeys(
+            ("MaxPool1d", "MaxPool2d"), "t.unfold(dim, size, step).amax(-1); nn.GlobalMaxPool1D for (batch, sequence, features)"
+        ),
+        **dict.fromkeys(
+            ("AvgPool1d", "AvgPool2d"), "t.unfold(dim, size, step).mean(-1); nn.GlobalAveragePool1D for (batch, sequence, features)"
+        ),
+        "AdaptiveMaxPool1d": "t.amax(-1, keepdim=True), for one number of each channel",
+        "AdaptiveAvgPool1d": "t.mean(-1, keepdim=True), for one number of each channel",
         "DataParallel": "the module itself: a run uses one device",
         "parallel": 'Trainer(strategy="ddp"), or tc.distributed.all_reduce(p.grad, "mean") after backward()',
         **dict.fromkeys(
