@@ -226,7 +226,7 @@ MISTAKES = {
     "activations computed again": (lambda: tc.utils.checkpoint, AttributeError, "use the call itself"),
     "several processes": (lambda: tc.nn.parallel, AttributeError, r"tc\.distributed\.all_reduce"),
     "an older new_empty": (lambda: tc.ones(2).new(2, 3), AttributeError, r"use t\.new_empty\(lengths\)"),
-    "a dropout of channels": (lambda: tc.nn.Dropout2d, AttributeError, "whole channels"),
+    "a dropout of channels": (lambda: tc.nn.Dropout2d, AttributeError, r"of ones \(N, C, 1, 1\): whole channels"),
     "a function in place": (lambda: tc.ones(2).log2_(), AttributeError, r"use t\.copy_\(t\.log2\(\.\.\.\)\), or t = t\.log2"),
     "a shape in place": (lambda: tc.ones(2).unsqueeze_(0), AttributeError, r"use t = t\.unsqueeze\(\.\.\.\)$"),
     "NumPy's moveaxis": (lambda: tc.moveaxis, AttributeError, r"use tc\.movedim$"),

@@ -101,9 +101,10 @@ else:
         "AdaptiveAvgPool1d": "t.mean(-1, keepdim=True), for one number of each channel",
         "DataParallel": "the module itself: a run uses one device",
         "parallel": 'Trainer(strategy="ddp"), or tc.distributed.all_reduce(p.grad, "mean") after backward()',
-        **dict.fromkeys(
-            ("Dropout1d", "Dropout2d", "Dropout3d"), "x * functional.dropout(ones, p, self.training), of ones (N, C, 1): whole channels"
-        ),
+        **{
+            f"Dropout{axes}d": f"x * functional.dropout(ones, p, self.training), of ones (N, C{', 1' * axes}): whole channels"
+            for axes in (1, 2, 3)
+        },
         "ParameterDict": "an attribute for each nn.Parameter, or nn.ParameterList",
         "Buffer": "self.register_buffer(name, tensor)",
         **dict.fromkeys(("ZeroPad1d", "ZeroPad2d", "ConstantPad1d", "ConstantPad2d"), "functional.pad"),
