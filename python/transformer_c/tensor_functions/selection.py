@@ -495,11 +495,12 @@ def unique(
     along = one_axis(axis, dim, None)
     if along is not None:
         along = axis_of("dim", input.ndim, along)
-    x = widened(input.detach())
-    found, inverse, counts = np.unique(to_arrays(x), return_inverse=True, return_counts=True, axis=along, equal_nan=False)
-    results = [_core.as_tensor(found).to(input._dtype_name)]
-    results += [_core.as_tensor(inverse.reshape(input.shape if along is None else -1))] * bool(return_inverse)
-    results += [_core.as_tensor(counts)] * bool(return_counts)
+    options: dict[str, Any] = {"return_inverse": bool(return_inverse), "return_counts": bool(return_counts), "axis": along}
+    found = np.unique(to_arrays(widened(input.detach())), equal_nan=False, **options)
+    values, *places = found if isinstance(found, tuple) else (found,)
+    if return_inverse:
+        places[0] = places[0].reshape(input.shape if along is None else -1)
+    results = [_core.as_tensor(values).to(input._dtype_name), *map(_core.as_tensor, places)]
     results = [result.to(input.device) for result in results]
     return tuple(results) if len(results) > 1 else results[0]
 
