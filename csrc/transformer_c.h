@@ -566,6 +566,8 @@ typedef struct tc_generator tc_generator;
 
 tc_generator *tc_generator_new(uint64_t seed);
 tc_generator *tc_generator_copy(tc_generator *generator);
+/* A copy whose next `words` 32-bit words nobody else gets: `generator` goes on after them. */
+tc_generator *tc_generator_reserve(tc_generator *generator, uint64_t words);
 void tc_generator_free(tc_generator *generator); /* NULL is allowed */
 void tc_generator_seed(tc_generator *generator, uint64_t seed);
 uint64_t tc_generator_initial_seed(tc_generator *generator); /* the last seed it was given */

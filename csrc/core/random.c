@@ -76,6 +76,18 @@ TC_INLINE uint64_t mt_next64(mt_stream *s)
     return (high << 32) | mt_next32(s);
 }
 
+/* Goes on by as many words. One asks for a new block while `left` is 1, so that the first word of a new one is number `left` from here. */
+static void mt_skip(mt_stream *s, uint64_t words)
+{
+    while (words >= (uint64_t)s->left) {
+        words -= (uint64_t)s->left;
+        mt_next_block(s);
+        s->next = 1;
+    }
+    s->next += (uint32_t)words;
+    s->left -= (int32_t)words;
+}
+
 TC_INLINE float mt_uniform_f32(mt_stream *s) { return (float)(mt_next32(s) & 0xffffffu) * 0x1p-24f; }
 TC_INLINE double mt_uniform_f64(mt_stream *s) { return (double)(mt_next64(s) & ((UINT64_C(1) << 53) - 1)) * 0x1p-53; }
 
@@ -107,14 +119,18 @@ TC_INLINE mt_stream *take(tc_generator *generator)
 
 TC_INLINE void give_back(tc_generator *generator) { tc_lock_give(&generator->lock); }
 
-tc_generator *tc_generator_copy(tc_generator *generator)
+tc_generator *tc_generator_reserve(tc_generator *generator, uint64_t words)
 {
     tc_generator *copy = tc_generator_new(0);
     if (!copy) return NULL;
-    copy->stream = *take(generator); /* nobody else has the copy yet */
+    mt_stream *s = take(generator);
+    copy->stream = *s; /* nobody else has the copy yet */
+    mt_skip(s, words);
     give_back(generator);
     return copy;
 }
+
+tc_generator *tc_generator_copy(tc_generator *generator) { return tc_generator_reserve(generator, 0); }
 
 void tc_generator_seed(tc_generator *generator, uint64_t seed)
 {
@@ -284,6 +300,19 @@ void tc_generator_normal_f64(tc_generator *generator, double *values, int64_t n,
             for (int i = 0; i < BLOCK; i++) last[i] = mt_uniform_f64(s);
             tc_box_muller_f64(last, BLOCK, mean, std);
         }
+    }
+    give_back(generator);
+}
+
+void tc_generator_normal_one_by_one(tc_generator *generator, void *values, bool wide, int64_t n, double mean, double std)
+{
+    mt_stream *s = take(generator);
+    for (int64_t i = 0; i < n; i++) {
+        const double value = fma(mt_normal(s), std, mean);
+        if (wide)
+            ((double *)values)[i] = value;
+        else
+            ((float *)values)[i] = (float)value;
     }
     give_back(generator);
 }

@@ -24,8 +24,9 @@
  *    log, log1p, sin and cos: PyTorch's bits on top of the same C library, within a unit or two in the last place elsewhere.
  *
  *    Threads. Every function holds the generator's own lock for the whole call, so calls from several threads each get
- *    an unbroken piece of the sequence; which piece comes first is up to the callers. fork() waits for calls in
- *    progress, so the child finds every generator unlocked and whole.
+ *    an unbroken piece of the sequence; which piece comes first is up to the callers. What is drawn by several calls
+ *    comes from a generator of its own (tc_generator_reserve). fork() waits for calls in progress, so the child finds every
+ *    generator unlocked and whole.
  *
  * 2. tc_philox() below is a pure function: no state, so a mask does not depend on the number of threads or the device, and
  *    a backward computes it again instead of keeping it. kernels/philox.h says what it computes and how elements are
@@ -36,6 +37,9 @@
 
 #include "../kernels/philox.h"
 #include "../transformer_c.h"
+
+/* n normals of float32, or `wide` of float64, as of calls for fewer than 16. */
+void tc_generator_normal_one_by_one(tc_generator *generator, void *values, bool wide, int64_t n, double mean, double std);
 
 /* The 32-bit word of one element: Philox4x32 with 7 rounds (Salmon et al. 2011). */
 uint32_t tc_philox(uint64_t seed, uint64_t call, uint64_t element);

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "../core/graph.h"
+#include "../core/random.h"
 #include "../core/status.h"
 #include "../core/tensor.h"
 
@@ -29,6 +30,20 @@ static int seed_from_object(uint64_t *out, PyObject *object)
     return PyErr_Occurred() ? -1 : 0;
 }
 
+/* Steals `generator`, NULL when there was no memory for it. */
+static PyObject *wrap(PyTypeObject *type, tc_generator *generator)
+{
+    generator_object *self = generator ? (generator_object *)type->tp_alloc(type, 0) : NULL;
+    if (self) {
+        self->capture = tc_graph_number();
+        self->generator = generator;
+        return (PyObject *)self;
+    }
+    if (!generator) return PyErr_NoMemory();
+    tc_generator_free(generator);
+    return NULL;
+}
+
 static PyObject *generator_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
     static char *names[] = {"seed", "device", NULL};
@@ -38,15 +53,7 @@ static PyObject *generator_new(PyTypeObject *type, PyObject *args, PyObject *kwa
     if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|O$O:Generator", names, &seed_object, &device_object)) return NULL;
     if (tcpy_device_from_object(&device, device_object) < 0) return NULL;
     if (seed_object && seed_object != Py_None && seed_from_object(&seed, seed_object) < 0) return NULL;
-    generator_object *self = (generator_object *)type->tp_alloc(type, 0);
-    if (!self) return NULL;
-    self->capture = tc_graph_number();
-    self->generator = tc_generator_new(seed);
-    if (!self->generator) {
-        Py_DECREF(self);
-        return PyErr_NoMemory();
-    }
-    return (PyObject *)self;
+    return wrap(type, tc_generator_new(seed));
 }
 
 static void generator_dealloc(PyObject *object)
@@ -100,6 +107,16 @@ static PyObject *draw_seed(PyObject *self, PyObject *unused)
     (void)unused;
     if (refuse_draw_in_capture() < 0) return NULL;
     return PyLong_FromLongLong(tc_generator_seed64(generator_of(self)));
+}
+
+static PyObject *reserve(PyObject *self, PyObject *object)
+{
+    const unsigned long long words = PyLong_AsUnsignedLongLong(object);
+    if (PyErr_Occurred() || refuse_draw_in_capture() < 0) return NULL;
+    PyTypeObject *type = Py_TYPE(self);
+    tc_generator *reserved;
+    Py_BEGIN_ALLOW_THREADS reserved = tc_generator_reserve(generator_of(self), words);
+    Py_END_ALLOW_THREADS return wrap(type, reserved);
 }
 
 static PyObject *next_call(PyObject *self, PyObject *unused)
@@ -259,15 +276,11 @@ static PyObject *draw_normal(PyObject *self, PyObject *args, bool in_blocks)
     tc_tensor *sample = new_sample(args, "Odd|O:normal", &mean, &std);
     PyObject *result = sample ? tcpy_wrap(sample) : NULL;
     if (!result) return NULL;
-    const int64_t all = sample->numel, most = in_blocks ? all : 15;
-    Py_BEGIN_ALLOW_THREADS for (int64_t i = 0; i < all; i += most)
-    {
-        const int64_t n = all - i < most ? all - i : most;
-        if (sample->dtype == TC_FLOAT32)
-            tc_generator_normal_f32(generator_of(self), (float *)(void *)sample->data + i, n, mean, std);
-        else
-            tc_generator_normal_f64(generator_of(self), (double *)(void *)sample->data + i, n, mean, std);
-    }
+    Py_BEGIN_ALLOW_THREADS if (!in_blocks)
+        tc_generator_normal_one_by_one(generator_of(self), sample->data, sample->dtype == TC_FLOAT64, sample->numel, mean, std);
+    else if (sample->dtype == TC_FLOAT32)
+        tc_generator_normal_f32(generator_of(self), (float *)(void *)sample->data, sample->numel, mean, std);
+    else tc_generator_normal_f64(generator_of(self), (double *)(void *)sample->data, sample->numel, mean, std);
     Py_END_ALLOW_THREADS return result;
 }
 
@@ -317,6 +330,9 @@ static PyMethodDef methods[] = {
     {"manual_seed", manual_seed, METH_O, "manual_seed($self, seed, /)\n--\n\nStarts the sequence anew from `seed`; returns self."},
     {"initial_seed", initial_seed, METH_NOARGS, "initial_seed($self)\n--\n\nThe seed it was given last."},
     {"seed64", draw_seed, METH_NOARGS, "seed64($self)\n--\n\nDraws a seed for another generator, in [0, 2**63)."},
+    {"reserve", reserve, METH_O,
+     "reserve($self, words, /)\n--\n\nA generator of the next so many 32-bit words, for draws in several calls; this one goes on after "
+     "them."},
     {"next_call", next_call, METH_NOARGS, "next_call($self)\n--\n\nThe number of the next dropout mask, and counts it."},
     {"with_mask", (PyCFunction)(void (*)(void))with_mask, METH_FASTCALL,
      "with_mask($self, function, /, *args)\n--\n\nfunction(*args, seed, number of the next mask); if that raises, the next mask has the "

@@ -119,7 +119,7 @@ def _uniform(shape, low: float, high: float, dtype=None, rng=None) -> Tensor:
     if not _is_half(dtype):
         return generator.uniform(shape, low, high, dtype)
     if math.prod(shape) > 2 * _PIECE:
-        return _fill(empty(shape, dtype=dtype), lambda piece: _uniform(piece, low, high, dtype, generator))
+        return _fill(empty(shape, dtype=dtype), generator, lambda piece, source: _uniform(piece, low, high, dtype, source))
     drawn = generator.uniform(shape, low, high, "float32").to(dtype)
     rounded = _core.as_argument([low, high]).to(dtype)
     return _core.where(_core.eq(drawn, rounded[1]), rounded[0], drawn)
@@ -136,7 +136,7 @@ def _normal(shape, mean: float, std: float, dtype=None, rng=None) -> Tensor:
         return generator.normal(shape, mean, std, dtype)
     n = math.prod(shape)
     if n > 2 * _PIECE:
-        return _fill(empty(shape, dtype=dtype), lambda piece: _normal(piece, mean, std, dtype, generator))
+        return _fill_normal(empty(shape, dtype=dtype), mean, std, generator)
     if n < _BLOCK or n % _BLOCK == 0:
         return generator.normal(shape, mean, std, "float32").to(dtype)
     drawn = generator.normal((-(-n // _BLOCK) * _BLOCK,), mean, std, "float32")
@@ -151,29 +151,33 @@ def _filling(tensor: Tensor, draw: Callable[[Sequence[int]], Tensor]) -> Tensor:
     return draw([tensor.shape[axis] for axis in order]).permute(sorted(range(tensor.ndim), key=order.__getitem__))
 
 
-def _fill(tensor: Tensor, draw: Callable[[Sequence[int]], Tensor]) -> Tensor:
-    """Writes draw(shape) into `tensor`; into much memory in pieces, which are the same numbers and need no memory as large again."""
+def _fill(tensor: Tensor, generator: Generator, draw: Callable[[Sequence[int], Generator], Tensor], words: int = 0) -> Tensor:
+    """Writes draw(shape, generator) into `tensor`; into much memory in pieces, which are the same numbers and need no memory as large again.
+    `words`: those that are drawn, unless one for each element, or two of float64."""
     n = tensor.numel()
     if n < 2 * _PIECE or not tensor.is_contiguous() or (tensor.requires_grad and is_grad_enabled()):
-        return tensor.copy_(_filling(tensor, draw))
+        return tensor.copy_(_filling(tensor, lambda shape: draw(shape, generator)))
     starts = range(0, n - _PIECE, _PIECE)
     flat = tensor.view(-1)
+    reserved = generator.reserve(words or n * (2 if tensor._dtype_name == "float64" else 1))  # other threads may draw meanwhile
     for start, stop in zip(starts, [*starts[1:], n], strict=True):
-        flat[start:stop] = draw((stop - start,))
+        flat[start:stop] = draw((stop - start,), reserved)
     return tensor
 
 
 def _fill_uniform(tensor: Tensor, low: float, high: float, rng: Any) -> Tensor:
-    generator = as_generator(rng)
-    return _fill(tensor, lambda shape: _uniform(shape, low, high, tensor.dtype, generator))
+    return _fill(tensor, as_generator(rng), lambda shape, source: _uniform(shape, low, high, tensor.dtype, source))
 
 
 def _fill_normal(tensor: Tensor, mean: float, std: float, rng: Any) -> Tensor:
     generator = as_generator(rng)
     if tensor.is_contiguous():
-        return _fill(tensor, lambda shape: _normal(shape, mean, std, tensor.dtype, generator))
+        blocks, rest = divmod(tensor.numel(), _BLOCK)
+        more = 0 if rest == 0 else _BLOCK if _is_half(tensor._dtype_name) else _BLOCK + rest  # the last block is drawn afresh
+        words = (blocks * _BLOCK + more) * (2 if tensor._dtype_name == "float64" else 1)
+        return _fill(tensor, generator, lambda shape, source: _normal(shape, mean, std, tensor.dtype, source), words)
     dtype = "float32" if _is_half(tensor.dtype) else tensor.dtype
-    return _fill(tensor, lambda shape: generator.normal_one_by_one(shape, mean, std, dtype))
+    return _fill(tensor, generator, lambda shape, source: source.normal_one_by_one(shape, mean, std, dtype))
 
 
 def _finish(x: Tensor, device, requires_grad: bool) -> Tensor:
@@ -369,7 +373,9 @@ def randint(*args, low: int | None = None, high: int | None = None, size=None, d
     shape = _shape(shape)
     if dtype is None:
         return _finish(generator.integers(shape, least, end), device, False)
-    return _finish(_fill(empty(shape, dtype=dtype), lambda piece: generator.integers(piece, least, end)), device, False)
+    drawn = empty(shape, dtype=dtype)
+    words = drawn.numel() * (1 if end - least < 2**28 else 2)
+    return _finish(_fill(drawn, generator, lambda piece, source: source.integers(piece, least, end), words), device, False)
 
 
 def randperm(n: int, device=None, rng=None, generator=None, *, dtype=None) -> Tensor:

@@ -538,3 +538,33 @@ def test_integers_of_other_dtypes_are_drawn_in_pieces(dtype):
     drawn = tc.randint(0, 2, (n,), dtype=dtype, rng=5)
     assert _core.memory_stats()["peak_in_use"] - before < 2 * drawn.nbytes + (17 << 20)
     assert tc.equal(drawn, tc.randint(0, 2, (n,), rng=5).to(dtype))
+
+
+@pytest.mark.parametrize(
+    "draw",
+    [
+        lambda g: tc.empty(3 << 20).uniform_(generator=g),
+        lambda g: tc.empty((3 << 20) + 5, dtype="float64").normal_(generator=g),
+        lambda g: tc.empty(1 << 10, 1 << 8).T.normal_(generator=g),
+        lambda g: tc.randn((3 << 20) + 5, dtype="float16", generator=g),
+        lambda g: tc.randint(0, 1 << 29, (3 << 20,), dtype="int32", generator=g),
+    ],
+    ids=["uniform_", "normal_", "not contiguous", "halves", "integers"],
+)
+def test_what_is_drawn_in_pieces_is_unbroken_too(draw):
+    """Two threads that draw from one generator: each gets what one of two calls in a row gets."""
+    generator, drawn, barrier = tc.Generator(3), [], threading.Barrier(2)
+
+    def work():
+        barrier.wait()
+        drawn.append(draw(generator))
+
+    workers = [threading.Thread(target=work) for _ in range(2)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    alone = tc.Generator(3)
+    first, second = draw(alone), draw(alone)
+    a, b = drawn if tc.equal(drawn[0], first) else drawn[::-1]
+    assert tc.equal(a, first) and tc.equal(b, second) and alone.get_state() == generator.get_state()
