@@ -6,9 +6,9 @@
  * again. */
 #include <string.h>
 
-#include "../core/elementwise.h"
 #include "../core/reduction.h"
 #include "../core/tape_view.h"
+#include "../core/write_where.h"
 #include "index.h"
 #include "view.h"
 
@@ -187,13 +187,18 @@ static tc_status write_all(tc_tensor *target, tc_tensor *value, tc_error *err)
     return tc_replace(target, copy, err);
 }
 
+bool tc_can_write_where(const tc_tensor *x, const tc_tensor *mask)
+{
+    if (!tc_tensor_on_cpu(x) || !tc_tensor_on_cpu(mask) || !tc_layout_is_distinct(x->ndim, x->shape, x->strides)) return false;
+    return !tc_may_overlap(x, mask) || tc_tensor_same_view(x, mask);
+}
+
 /* Is it x[mask] = one number, all on the CPU? */
 static bool is_filled_where(const tc_tensor *x, int count, const tc_index *indices, const tc_tensor *value)
 {
     const tc_tensor *mask = count == 1 && indices->kind == TC_INDEX_TENSOR ? indices->tensor : NULL;
     if (!mask || mask->dtype != TC_BOOL || mask->ndim == 0 || mask->ndim > x->ndim || value->numel != 1) return false;
-    if (!tc_tensor_on_cpu(x) || !tc_tensor_on_cpu(mask) || !tc_tensor_on_cpu(value)) return false;
-    if (!tc_layout_is_distinct(x->ndim, x->shape, x->strides) || (tc_may_overlap(x, mask) && !tc_tensor_same_view(x, mask))) return false;
+    if (!tc_tensor_on_cpu(value) || !tc_can_write_where(x, mask)) return false;
     return memcmp(mask->shape, x->shape, sizeof(int64_t) * (size_t)mask->ndim) == 0;
 }
 
@@ -217,10 +222,7 @@ static tc_status fill_where(tc_scope *s, tc_tensor *x, tc_tensor *mask, tc_tenso
     TC_TRY(tc_make(s, &number, 0, NULL));
     TC_TRY(tc_tensor_copy(number, value, s->err)); /* it may be an element of x */
     TC_TRY(tc_tensor_begin_write(x, s->err));
-    const bool floating = tc_dtype_is_float(x->dtype);
-    return tc_run_elementwise(x, 3, (tc_argument[]){{.tensor = mask}, {.tensor = number}, {.tensor = x}},
-                              floating ? &tc_kernel_where_forward : &tc_kernel_integer_where, TC_CHOICE_where,
-                              floating ? tc_compute_dtype(x->dtype) : TC_FLOAT32, 2.0, s->err);
+    return tc_write_where(x, mask, number, s->err);
 }
 
 tc_status tc_index_set(tc_tensor *x, int count, const tc_index *indices, tc_tensor *value, tc_error *err)

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "check_index.h"
+#include "view.h"
 
 /* ---- gather, scatter --------------------------------------------------------------------------------------------------------- */
 
@@ -202,31 +203,97 @@ static tc_status scatter_backward(tc_node *node, tc_tensor *const *grad_outputs,
 
 static const tc_op scatter_op = {"scatter", scatter_backward, .attribute_bytes = sizeof(lines_attributes)};
 
+/* A scatter before it is computed: what has been checked and read. */
+typedef struct scattering {
+    tc_combination combination;
+    int axis;
+    tc_dtype dtype; /* that it is computed in */
+    tc_tensor *places, *taken;
+} scattering;
+
+static tc_status prepare_scatter(tc_scope *s, tc_input *in, scattering *p, int64_t given, tc_tensor *index)
+{
+    const tc_tensor *const x = in[WHOLE].given;
+    tc_tensor *const src = in[SRC].given;
+    TC_TRY(tc_begin_moving(s, in, INPUTS));
+    TC_TRY(tc_check_same_device(x, "input", index, "index", s->err));
+    TC_TRY(tc_normalize_axis(&p->axis, given, x->ndim, "axis", s->err));
+    TC_TRY(read_places(s, &p->places, index, x, p->axis, src));
+    const bool moves = p->combination == TC_COMBINATION_PUT;
+    p->dtype = moves ? x->dtype : tc_dtype_is_float(x->dtype) ? tc_compute_dtype(x->dtype) : TC_INT64;
+    p->taken = src;
+    if (src->dtype == p->dtype) return TC_OK;
+    TC_TRY(tc_tensor_as(&p->taken, src, p->dtype, s->err));
+    return tc_own(s, p->taken);
+}
+
+/* `whole`: of p->dtype. before: as in run_lines. */
+static tc_status scatter(const scattering *p, tc_tensor *whole, const tc_tensor *before, tc_error *err)
+{
+    const bool moves = p->combination == TC_COMBINATION_PUT;
+    return run_lines(moves ? &tc_kernel_lines_put : &tc_kernel_lines_combine, whole, before, p->taken, p->places, p->axis,
+                     p->combination == TC_COMBINATION_MULTIPLY, err);
+}
+
 tc_status tc_scatter(tc_tensor **out, tc_tensor *x, int64_t given, tc_tensor *index, tc_tensor *src, tc_combination combination,
                      tc_error *err)
 {
     TC_SCOPE(s, err);
     tc_input in[INPUTS] = {[WHOLE] = {"input", x}, [SRC] = {"src", src}};
-    tc_tensor *places, *y, *taken = src;
-    int axis;
-    TC_TRY(tc_begin_moving(&s, in, INPUTS));
-    TC_TRY(tc_check_same_device(x, "input", index, "index", err));
-    TC_TRY(tc_normalize_axis(&axis, given, x->ndim, "axis", err));
-    TC_TRY(read_places(&s, &places, index, x, axis, src));
-    const bool moves = combination == TC_COMBINATION_PUT;
-    const tc_dtype dtype = moves ? x->dtype : tc_dtype_is_float(x->dtype) ? tc_compute_dtype(x->dtype) : TC_INT64;
-    TC_TRY(tc_make_as(&s, &y, x->ndim, x->shape, dtype));
-    const bool by_lines = is_made_by_lines(y, x, places, axis);
+    scattering p = {.combination = combination};
+    tc_tensor *y;
+    TC_TRY(prepare_scatter(&s, in, &p, given, index));
+    TC_TRY(tc_make_as(&s, &y, x->ndim, x->shape, p.dtype));
+    const bool by_lines = is_made_by_lines(y, x, p.places, p.axis);
     if (!by_lines) TC_TRY(tc_tensor_copy(y, x, err));
-    if (src->dtype != dtype) {
-        TC_TRY(tc_tensor_as(&taken, src, dtype, err));
-        TC_TRY(tc_own(&s, taken));
-    }
-    TC_TRY(run_lines(moves ? &tc_kernel_lines_put : &tc_kernel_lines_combine, y, by_lines ? x : NULL, taken, places, axis,
-                     combination == TC_COMBINATION_MULTIPLY, err));
+    TC_TRY(scatter(&p, y, by_lines ? x : NULL, err));
     TC_TRY(tc_tensor_settle_bools(y, err));
-    const lines_attributes at = describe(x, axis, src, combination);
-    return tc_finish(&s, out, y, &(tc_record){.op = &scatter_op, TC_SAVED(places), .attributes = &at});
+    const lines_attributes at = describe(x, p.axis, src, combination);
+    return tc_finish(&s, out, y, &(tc_record){.op = &scatter_op, TC_SAVED(p.places), .attributes = &at});
+}
+
+/* *tensor: in memory that a write to x does not touch, and of bools 0 or 1. */
+static tc_status set_apart(tc_scope *s, tc_tensor **tensor, const tc_tensor *x)
+{
+    tc_tensor *const given = *tensor;
+    if (given->dtype != TC_BOOL && !tc_may_overlap(x, given)) return TC_OK;
+    TC_TRY(tc_make_as(s, tensor, given->ndim, given->shape, given->dtype));
+    return tc_tensor_copy(*tensor, given, s->err);
+}
+
+/* What becomes of a scatter that is computed in another dtype than that of x: the elements at the places, to be put there. */
+static tc_status compute_apart(tc_scope *s, scattering *p, const tc_tensor *x)
+{
+    tc_tensor *wide, *whole, *taken;
+    TC_TRY(tc_make_as(s, &wide, x->ndim, x->shape, p->dtype));
+    TC_TRY(tc_tensor_copy(wide, x, s->err));
+    TC_TRY(scatter(p, wide, NULL, s->err));
+    TC_TRY(tc_tensor_as(&whole, wide, x->dtype, s->err));
+    TC_TRY(tc_own(s, whole));
+    TC_TRY(tc_make_as(s, &taken, p->places->ndim, p->places->shape, x->dtype));
+    TC_TRY(gather(taken, whole, p->places, p->axis, s->err));
+    p->taken = taken;
+    p->combination = TC_COMBINATION_PUT;
+    return TC_OK;
+}
+
+tc_status tc_scatter_into(tc_tensor *x, int64_t given, tc_tensor *index, tc_tensor *src, tc_combination combination, tc_error *err)
+{
+    TC_SCOPE(s, err);
+    tc_input in[INPUTS] = {[WHOLE] = {"input", x}, [SRC] = {"src", src}};
+    scattering p = {.combination = combination};
+    TC_OWNED tc_tensor *result = NULL;
+    if (tc_tape_wants(INPUTS, (tc_tensor *const[]){x, src}) || !tc_layout_is_distinct(x->ndim, x->shape, x->strides)) {
+        TC_TRY(tc_scatter(&result, x, given, index, src, combination, err));
+        return tc_assign(x, result, err);
+    }
+    TC_TRY(prepare_scatter(&s, in, &p, given, index));
+    TC_TRY(set_apart(&s, &p.places, x));
+    TC_TRY(set_apart(&s, &p.taken, x));
+    if (tc_tensor_on_cpu(x)) TC_TRY(check_places(p.places, x, p.axis, err));
+    if (p.dtype != x->dtype) TC_TRY(compute_apart(&s, &p, x));
+    TC_TRY(tc_tensor_begin_write(x, err));
+    return scatter(&p, x, NULL, err);
 }
 
 /* ---- running sums ------------------------------------------------------------------------------------------------------------ */

@@ -12,5 +12,7 @@ TC_CHECKED tc_status tc_window(tc_tensor **out, tc_tensor *x, int ndim, const in
 
 /* May a write to one change the other? `false` is certain; `true` is not. */
 bool tc_may_overlap(const tc_tensor *a, const tc_tensor *b);
+/* May tc_write_where (core/write_where.h) write to x? */
+bool tc_can_write_where(const tc_tensor *x, const tc_tensor *mask);
 
 #endif

@@ -1,7 +1,6 @@
 /* where.c: the choice between two tensors or numbers, element by element.
  *
  * Saved for the backward: the condition. */
-#include <math.h>
 #include <string.h>
 
 #include "../core/broadcast.h"
@@ -120,38 +119,4 @@ tc_status tc_where_backward(tc_tensor **da, tc_tensor **db, tc_tensor *dy, tc_te
     if (da) *da = tc_take(&of_a);
     if (db) *db = tc_take(&of_b);
     return TC_OK;
-}
-
-tc_status tc_masked_fill(tc_tensor **out, tc_tensor *x, tc_tensor *mask, const tc_argument *value, tc_error *err)
-{
-    char a[TC_SHAPE_TEXT];
-    tc_argument filled = *value;
-    const tc_dtype given = value->tensor ? value->tensor->dtype : value->scalar.kind;
-    TC_OWNED tc_tensor *one = NULL, *cast = NULL;
-    if (mask->dtype != TC_BOOL)
-        return tc_fail(err, TC_ERROR_TYPE,
-                       "mask is %s; masked_fill needs a bool mask, True where the value goes: mask == 0, or mask.bool()",
-                       tc_dtype_name(mask->dtype));
-    if (value->tensor && value->tensor->ndim > 0)
-        return tc_fail(err, TC_ERROR_VALUE,
-                       "value has shape %s; masked_fill takes a number or a Tensor without axes: tc.where takes others",
-                       tc_tensor_text(a, value->tensor));
-    const bool whole = !value->tensor && isfinite(value->scalar.real) && value->scalar.real == trunc(value->scalar.real);
-    if (tc_dtype_is_float(given) && !tc_dtype_is_float(x->dtype) && !whole)
-        return value->tensor
-                   ? tc_fail(err, TC_ERROR_TYPE, "value of %s cannot be written to a tensor of %s; convert the tensor with .float()",
-                             tc_dtype_name(given), tc_dtype_name(x->dtype))
-                   : tc_fail(err, TC_ERROR_TYPE, "value %g cannot be written to a tensor of %s; convert the tensor with .float()",
-                             value->scalar.real, tc_dtype_name(x->dtype));
-    if (value->tensor) {
-        TC_TRY(tc_cast(&cast, value->tensor, x->dtype, err));
-        TC_TRY(tc_to_device(&one, cast, x->storage->device, err));
-        filled.tensor = one;
-    } else if (x->dtype == TC_BOOL) {
-        filled.scalar = tc_scalar_bool(value->scalar.real != 0);
-    } else if (!tc_dtype_is_float(x->dtype) && tc_dtype_is_float(given)) {
-        TC_TRY(tc_check_number_fits(value->scalar, x->dtype, err));
-        filled.scalar = tc_scalar_integer((int64_t)value->scalar.real);
-    }
-    return tc_where(out, mask, &filled, &(tc_argument){.tensor = x}, err);
 }

@@ -133,6 +133,7 @@ static const tcpy_ints all_axes = {.count = -1};
 #define UNRECORDED TCPY_UNRECORDED
 #define QUICK TCPY_METHOD_ONLY | TCPY_KEEP_GIL
 #define AT_ONCE TCPY_KEEP_GIL
+#define FUNCTION_IN_PLACE TCPY_RETURNS_SELF
 #define IN_PLACE TCPY_METHOD_ONLY | TCPY_RETURNS_SELF
 #define OP(op, made, arguments, expression, where, text)                                                                                   \
     {.name = #op, .spec = arguments, .results = made, .call = call_##op, .doc = text, .flags = where},

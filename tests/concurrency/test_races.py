@@ -141,3 +141,52 @@ def test_an_operator_holds_both_operands():
         stop.set()
         thread.join()
     assert not wrong
+
+
+def places(rows, axis):
+    """An index of whole columns (1) or rows (0) of N x N elements."""
+    return tc.tensor(
+        np.ascontiguousarray(np.broadcast_to(rows if axis else rows[:, None], (races.N, len(rows)) if axis else (len(rows), races.N)))
+    )
+
+
+WRITES = {
+    "x[mask] = v": lambda x, mask, rows, v: x.__setitem__(mask, 2),
+    "x[mask_of_rows] = v": lambda x, mask, rows, v: x.T.__setitem__(mask[0], 2),
+    "masked_fill_": lambda x, mask, rows, v: x.masked_fill_(mask[:1], 2),
+    "scatter_": lambda x, mask, rows, v: x.scatter_(1, places(rows, 1), v),
+    "scatter_add_": lambda x, mask, rows, v: x.scatter_add_(0, places(rows, 0), v),
+    "index_add_": lambda x, mask, rows, v: x.index_add_(1, tc.tensor(rows), v[:, : len(rows)]),
+    "index_put_": lambda x, mask, rows, v: x.index_put_((tc.tensor(rows),), v[: len(rows)]),
+    "index_put_, added": lambda x, mask, rows, v: x.index_put_((tc.tensor(rows),), v[: len(rows)], accumulate=True),
+}
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "uint8", "bool"])
+@pytest.mark.parametrize("name", WRITES)
+def test_writes_to_other_elements_are_not_undone(name, dtype):
+    """Two threads that write to parts of one Tensor that have no element in common."""
+    x, v, barrier = tc.zeros(races.N, races.N, dtype=dtype), tc.full((races.N, races.N), 2, dtype=dtype), threading.Barrier(3)
+
+    def work(first):
+        rows = np.arange(first, races.N, 2)
+        mask = np.zeros((races.N, races.N), bool)
+        mask[:, rows] = True
+        mask = tc.tensor(mask)
+        for _ in range(20):
+            barrier.wait()
+            WRITES[name](x, mask, rows, v)
+            barrier.wait()
+
+    threads = [threading.Thread(target=work, args=(first,)) for first in range(2)]
+    for thread in threads:
+        thread.start()
+    wrong = 0
+    for _ in range(20):
+        x.zero_()
+        barrier.wait()
+        barrier.wait()
+        wrong += not tc.equal(x, v)
+    for thread in threads:
+        thread.join()
+    assert wrong == 0

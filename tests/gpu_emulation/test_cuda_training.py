@@ -191,6 +191,15 @@ def test_gather_scatter_and_cumsum(emulated_gpu, dtype, rng):
             beside_the_cpu(lambda t, i, s, a=axis, r=reduce: t.scatter(a, i, s, reduce=r), emulated_gpu, rng, x, index, src)
         distinct = np.argsort(rng.random(shape), axis)
         beside_the_cpu(lambda t, i, s, a=axis: t.scatter(a, i, s), emulated_gpu, rng, x, distinct, array(rng, shape, dtype))
+        for reduce in (None, "add"):
+            beside_the_cpu(
+                lambda t, i, s, a=axis, r=reduce: t.detach().clone().scatter_(a, i, s.detach(), reduce=r),
+                emulated_gpu,
+                rng,
+                x,
+                distinct,
+                array(rng, shape, dtype),
+            )
     for shape, axis in [((300,), 0), ((2, 5, 40), 1), ((3, 4), 0)]:
         beside_the_cpu(lambda t, a=axis: t.cumsum(a), emulated_gpu, rng, array(rng, shape, dtype))
     with pytest.raises(RuntimeError, match="index 5"):

@@ -262,3 +262,30 @@ def test_an_index_outside_is_found_at_any_place_of_a_line(isa):
                     IndexError, match=f"index {bad} .element {11 + place} of index, shape .2, 11.. is out of range for axis 1"
                 ):
                     call()
+
+
+@pytest.mark.parametrize("dtype", [*DTYPES, "int64", "uint8", "bool"])
+@pytest.mark.parametrize("reduce", [None, "add", "multiply"])
+def test_scatter_in_place_gives_what_scatter_gives(dtype, reduce, rng):
+    """Of elements with steps between them, and where what is written and the places are in the memory that is written to."""
+    memory = tc.tensor(rng.integers(0, 3, (5, 8))).to(dtype)
+    x, src, index = memory.T[::2], memory.T[1::2], tc.tensor(PLACES).T
+    expected = x.scatter(1, index, src[:, :2], reduce=reduce)
+    rest = src.clone()
+    assert x.scatter_(1, index, src[:, :2], reduce=reduce) is x and tc.equal(x, expected) and tc.equal(src, rest)
+    expected = x.scatter(0, index.T, x, reduce=reduce)
+    assert tc.equal(x.scatter_(0, index.T, x, reduce=reduce), expected)
+    if dtype == "int64":
+        x.remainder_(5)
+        expected = x.scatter(1, x, x, reduce=reduce)
+        assert tc.equal(x.scatter_(1, x, x, reduce=reduce), expected)
+
+
+def test_a_scatter_that_is_refused_writes_nothing(isa):
+    for x in (tc.zeros(2, 11), tc.zeros(2, 11, dtype="float16")):
+        index = np.arange(22).reshape(2, 11) % 11
+        index[1, 10] = 11
+        for reduce in (None, "add"):
+            with pytest.raises(IndexError, match="index 11"):
+                x.scatter_(1, index, tc.ones_like(x), reduce=reduce)
+            assert not x.any()

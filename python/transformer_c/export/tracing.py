@@ -70,7 +70,7 @@ _OTHERS = {
     "T": "self:t",
     "mT": "self:t",
 }
-_WRITING = {"setitem", "copy_", "fill_", "zero_"}
+_WRITING = {"setitem", "copy_", "fill_", "zero_", "masked_fill_", "scatter_into"}
 
 
 class Parameter(NamedTuple):

@@ -502,14 +502,9 @@ _IN_PLACE = (
 )
 
 
-def masked_fill_(self: Tensor, mask: Any, value: Any) -> Tensor:
-    """``masked_fill`` in place."""
-    return self.copy_(_core.masked_fill(self, mask, value))
-
-
 METHODS |= {"add": add, "sub": sub, "softmax": softmax, "log_softmax": log_softmax}  # the core takes their arrays
 METHODS |= {f"{name}_": _in_place(name) for name in _IN_PLACE}
-METHODS |= {"add_": add_, "div_": div_, "masked_fill_": masked_fill_, "mul_": mul_, "sub_": sub_}
+METHODS |= {"add_": add_, "div_": div_, "mul_": mul_, "sub_": sub_}
 del METHODS["masked_fill"]  # the method is a row of ops.def
 
 __all__ = [

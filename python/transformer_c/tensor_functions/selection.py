@@ -55,10 +55,10 @@ def gather(input: Any, dim: Any = None, index: Any = None, *, axis: int | None =
     return _core.gather(input, dim if axis is None else axis, index)
 
 
-def _scattered(name: str, input: Tensor, dim: Any, index: Any, src: Any, combination: str) -> Tensor:
+def _scattered(name: str, input: Tensor, dim: Any, index: Any, src: Any, combination: str, in_place: bool = False) -> Tensor:
     if dim is None or index is None or src is None:
         raise TypeError(f"{name}() needs a dim, an index and a src")
-    return _core.scatter(input, dim, index, src, combination)
+    return (_core.scatter_into if in_place else _core.scatter)(input, dim, index, src, combination)
 
 
 def _filled(value: Any, input: Tensor, index: Any) -> Tensor:
@@ -110,6 +110,10 @@ def scatter(
     array([[0., 0., 1.],
            [1., 0., 0.]])
     """
+    return _scatter(input, dim if axis is None else axis, index, src, value, reduce)
+
+
+def _scatter(input: Tensor, dim: Any, index: Any, src: Any, value: Any, reduce: Any, in_place: bool = False) -> Tensor:
     if reduce is not None and not isinstance(reduce, str):
         raise TypeError(f"reduce must be 'add', 'multiply' or None, got {reduce!r} ({type(reduce).__name__})")
     if reduce not in _REDUCTIONS:
@@ -122,7 +126,7 @@ def scatter(
     given = value if src is None else src
     if value is not None or (not hasattr(given, "shape") and not isinstance(given, (list, tuple))):
         given = _filled(given, input, index)
-    return _scattered("scatter", input, dim if axis is None else axis, index, given, _REDUCTIONS[reduce])
+    return _scattered("scatter", input, dim, index, given, _REDUCTIONS[reduce], in_place)
 
 
 @takes_arrays("input")
@@ -142,12 +146,12 @@ def scatter_add(input: Any, dim: Any = None, index: Any = None, src: Any = None,
 
 def scatter_(self: Tensor, dim: Any = None, index: Any = None, src: Any = None, *, value: Any = None, reduce: str | None = None) -> Tensor:
     """``scatter`` in place."""
-    return self.copy_(scatter(self, dim, index, src, value=value, reduce=reduce))
+    return _scatter(self, dim, index, src, value, reduce, in_place=True)
 
 
 def scatter_add_(self: Tensor, dim: Any = None, index: Any = None, src: Any = None) -> Tensor:
     """``scatter_add`` in place."""
-    return self.copy_(scatter_add(self, dim, index, src))
+    return _scattered("scatter_add", self, dim, index, src, "add", in_place=True)
 
 
 # ---- index_put ----------------------------------------------------------------------------------------------------------------------
@@ -180,15 +184,20 @@ def index_put(input: Any, indices: Any, values: Any, accumulate: bool = False) -
     >>> tc.zeros(3).index_put((tc.tensor([0, 0, 2]),), tc.tensor([1.0, 2.0, 4.0]), accumulate=True)
     tensor([3., 0., 4.])
     """
+    return _added(input, indices, values) if accumulate else index_put_(input.clone(), indices, values)
+
+
+def _values(input: Tensor, indices: Any, values: Any) -> Tensor:
     if not isinstance(indices, (tuple, list)):
         raise TypeError(f"indices must be a tuple with an array for each axis, not {type(indices).__name__}")
     values = _core.as_argument(values, input)
     if values.dtype != input.dtype:
         raise TypeError(f"values are {values._dtype_name} but input is {input._dtype_name}; they must be equal")
-    if not accumulate:
-        result = input.clone()
-        result[tuple(slice(None) if i is None else i for i in indices)] = values
-        return result
+    return values
+
+
+def _added(input: Tensor, indices: Any, values: Any) -> Tensor:
+    values = _values(input, indices, values)
     places, shape = _places(input.shape, indices)
     index = _core.as_argument(places, input)
     return _core.scatter(input.reshape(-1), 0, index, values.expand(shape).reshape(-1), "add").reshape(input.shape)
@@ -196,7 +205,10 @@ def index_put(input: Any, indices: Any, values: Any, accumulate: bool = False) -
 
 def index_put_(self: Tensor, indices: Any, values: Any, accumulate: bool = False) -> Tensor:
     """``index_put`` in place."""
-    return self.copy_(index_put(self, indices, values, accumulate))
+    values = _values(self, indices, values)
+    key = tuple(slice(None) if i is None else i for i in indices)
+    self[key] = _added(self, indices, values)[key] if accumulate else values
+    return self
 
 
 METHODS |= {"scatter_": scatter_, "scatter_add_": scatter_add_, "index_put_": index_put_}
@@ -265,17 +277,22 @@ def index_add(input: Any, dim: Any, index: Any, source: Any, *, alpha: float = 1
            [0., 0.],
            [6., 8.]])
     """
+    return _index_add(input, dim, index, source, alpha)
+
+
+def _index_add(input: Tensor, dim: Any, index: Any, source: Any, alpha: float, in_place: bool = False) -> Tensor:
     along, index = _slices("index_add", input, dim, index)
-    whole, source = input.reshape(input.shape or 1), _source_slices(input, dim, along, index, source)
+    whole, source = input if input.ndim else input.view(1), _source_slices(input, dim, along, index, source)
     if not (isinstance(alpha, int) and alpha == 1):
         source = _core.mul(source, alpha)
     places = index.reshape((-1, *(1,) * (whole.ndim - along - 1))).expand(source.shape)
-    return _scattered("index_add", whole, along, places, source, "add").reshape(input.shape)
+    written = _scattered("index_add", whole, along, places, source, "add", in_place)
+    return input if in_place else written.reshape(input.shape)
 
 
 def index_add_(self: Tensor, dim: Any, index: Any, source: Any, *, alpha: float = 1) -> Tensor:
     """``index_add`` in place."""
-    return self.copy_(index_add(self, dim, index, source, alpha=alpha))
+    return _index_add(self, dim, index, source, alpha, in_place=True)
 
 
 @takes_arrays("input")

@@ -248,7 +248,7 @@ def _clamp(g: Builder, a: dict, out: list) -> str:
     return g.op("Min", g.op("Max", x, low), high)
 
 
-@converter("masked_fill")
+@converter("masked_fill", "masked_fill_")
 def _masked_fill(g: Builder, a: dict, out: list) -> str:
     x, mask, value = a.values()
     return chosen(g, truth(g, mask), operand(g, value, out[0].dtype), g.cast(x, out[0].dtype), out[0].dtype)

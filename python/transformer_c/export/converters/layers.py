@@ -116,7 +116,7 @@ def _gather(g: Builder, a: dict, out: list) -> str:
     return g.op("GatherElements", a["x"].name, g.cast(a["index"], np.int64), axis=a["axis"])
 
 
-@converter("scatter")
+@converter("scatter", "scatter_into")
 def _scatter(g: Builder, a: dict, out: list) -> str:
     x, index, src = a["x"], a["index"], a["src"]
     name = g.cast(src, x.dtype)
