@@ -3,7 +3,6 @@
 
 typedef struct replaced {
     PyObject_HEAD PyObject *places, *result, *end; /* a tuple of (dict, key, value); end: NULL for None */
-    bool unless_changed;
     enum { OUTSIDE, ENTERING, INSIDE, LEAVING } state;
     PyObject *before; /* a list of what the entries were, NotImplemented for none; NULL outside */
     Py_ssize_t held;  /* the first of them, which are not put back yet */
@@ -35,10 +34,9 @@ static void end_replacing(replaced *self)
 
 static PyObject *replaced_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
-    static char *names[] = {"places", "result", "end", "unless_changed", NULL};
+    static char *names[] = {"places", "result", "end", NULL};
     PyObject *places, *result = Py_None, *end = NULL;
-    int unless_changed = 0;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O|OOp:replaced", names, &places, &result, &end, &unless_changed)) return NULL;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O|OO:replaced", names, &places, &result, &end)) return NULL;
     places = PySequence_Tuple(places);
     bool good = places != NULL;
     for (Py_ssize_t i = 0; good && i < PyTuple_GET_SIZE(places); i++) {
@@ -51,7 +49,6 @@ static PyObject *replaced_new(PyTypeObject *type, PyObject *args, PyObject *kwar
         self->places = Py_NewRef(places);
         self->result = Py_NewRef(result);
         self->end = end && end != Py_None ? Py_NewRef(end) : NULL;
-        self->unless_changed = unless_changed != 0;
     }
     Py_XDECREF(places);
     return (PyObject *)self;
@@ -106,19 +103,18 @@ static replaced *entered_over(const replaced *self, PyObject *dict, PyObject *ke
 /* One entry. Threads leave in any order: what was there before an earlier one is put back by the later one. */
 static void put_back_one(const replaced *self, PyObject *place, PyObject *old, PyObject *error[3])
 {
-    PyObject *dict = PyTuple_GET_ITEM(place, 0), *key = PyTuple_GET_ITEM(place, 1), *value = PyTuple_GET_ITEM(place, 2);
+    PyObject *dict = PyTuple_GET_ITEM(place, 0), *key = PyTuple_GET_ITEM(place, 1);
     Py_ssize_t index;
     const replaced *over = entered_over(self, dict, key, &index);
     if (over) {
         PyObject *before = Py_NewRef(over->before); /* what is dropped from it may leave that block */
-        const bool changed = PyList_GET_ITEM(before, index) != value;
-        if (!(self->unless_changed && changed)) PyList_SetItem(before, index, Py_NewRef(old));
+        PyList_SetItem(before, index, Py_NewRef(old));
         Py_DECREF(before);
         return;
     }
     PyObject *now = PyDict_GetItemWithError(dict, key);
     if (PyErr_Occurred()) tcpy_keep_first(error);
-    if ((self->unless_changed && now != value) || (!now && old == Py_NotImplemented)) return;
+    if (!now && old == Py_NotImplemented) return;
     if ((old == Py_NotImplemented ? PyDict_DelItem(dict, key) : PyDict_SetItem(dict, key, old)) < 0) tcpy_keep_first(error);
 }
 
@@ -197,9 +193,9 @@ static PyType_Slot replaced_slots[] = {
     {Py_tp_traverse, replaced_traverse},
     {Py_tp_clear, replaced_clear},
     {Py_tp_methods, replaced_methods},
-    {Py_tp_doc, "replaced(places, result=None, end=None, unless_changed=False)\n--\n\nA context manager: each (dict, key, value) of "
+    {Py_tp_doc, "replaced(places, result=None, end=None)\n--\n\nA context manager: each (dict, key, value) of "
                 "`places` is entered, "
-                "and what was there afterwards, unless the block has entered another value and `unless_changed` is set. An interrupt that "
+                "and what was there afterwards. An interrupt that "
                 "comes in between waits."},
     {0, NULL},
 };

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import functools
-import threading
+from _thread import get_ident
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from . import _core
 from ._core import Tensor
+from ._fork_lock import by_thread
 from ._nested import map_nested
 
 if TYPE_CHECKING:
@@ -18,7 +19,9 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 _HALVES = ("bfloat16", "float16")  # their numbers in the core are 1 and 2
 _IN_A_CALL, _OFF_IN_A_CALL, _UNCAST = 3, 4, 5
-_thread = threading.local()
+
+# By thread, in a call under autocast: what its parameters are for it, by their ids. Other threads call the same modules as they are.
+casts: dict[int, dict[int, Tensor]] = by_thread()
 
 
 def _check_device(device_type: Any) -> None:
@@ -53,7 +56,7 @@ class autocast(_core.autocasting):
     Notes
     -----
     On a CPU it saves neither time nor memory: see docs/mixed-precision.md. On a GPU the rounded copies of parameters are kept from call to call,
-    and the optimizer's kernel writes them. While a module is called inside the block, no other thread may call it.
+    and the optimizer's kernel writes them.
 
     Examples
     --------
@@ -97,28 +100,21 @@ def is_in_call() -> bool:
     return _core.autocast_state() in (_IN_A_CALL, _OFF_IN_A_CALL)
 
 
-def _places(module: Module, found: Callable[[Tensor], Tensor]) -> list[tuple[dict, Any, Any]]:
-    """Where a parameter of the module, or of one below it, is another than what is found for it, and that."""
-    return [
-        (part._parameters, name, other)
-        for part in module.modules()
-        for name, value in part._parameters.items()
-        if value is not None and (other := found(value)) is not value
-    ]
+def seen(value: Any) -> Any:
+    """What a parameter is for this thread: its cast, or itself. Asked while there are `casts`."""
+    return casts.get(get_ident(), {}).get(id(value), value)
 
 
 def call(module: Module, args: tuple, kwargs: dict[str, Any]) -> Any:
-    """Calls a module in half precision: casts are put in the places of its parameters and of those of all modules below it.
+    """Calls a module in half precision: its parameters, and those of all modules below it, are their casts for this thread.
 
-    Where autocast is off in a call of another module, the parameters themselves are put there instead.
+    Where autocast is off in a call of another module, they are themselves again.
     """
-    state, originals = _core.autocast_state(), getattr(_thread, "originals", {})
+    state, parameters = _core.autocast_state(), list(module.parameters())
     if state == _OFF_IN_A_CALL:
-        places = _places(module, lambda value: originals.get(id(value), value))
-        with _core.replaced(places, unless_changed=True), _core.autocasting(_UNCAST):
+        with _core.replaced([(casts, get_ident(), {})]), _core.autocasting(_UNCAST):
             return module(*args, **kwargs)
     dtype = _HALVES[state - 1]
-    casts: dict[int, Tensor] = {}  # a shared parameter is cast once
     is_bfloat16 = dtype == "bfloat16"
 
     def is_wide(value: Any) -> bool:
@@ -132,17 +128,9 @@ def call(module: Module, args: tuple, kwargs: dict[str, Any]) -> Any:
             return value.float() if value.dtype.name == dtype else value
         return value.astype("float32") if getattr(getattr(value, "dtype", None), "name", None) == dtype else value
 
-    def cast(value: Tensor) -> Tensor:
-        if id(value) not in casts:
-            casts[id(value)] = _core.cast_parameter(value, is_bfloat16) if is_wide(value) else value
-            originals[id(casts[id(value)])] = value
-        return casts[id(value)]
-
-    originals = originals.copy()
-    places = _places(module, cast)
-    places.append((vars(_thread), "originals", originals))
+    found = {id(p): _core.cast_parameter(p, is_bfloat16) for p in parameters if is_wide(p)}
     args, kwargs = map_nested(halved, args), map_nested(halved, kwargs)
-    with _core.replaced(places, unless_changed=True), _core.autocasting(_IN_A_CALL):
+    with _core.replaced([(casts, get_ident(), found)]), _core.autocasting(_IN_A_CALL):
         return map_nested(widened, module(*args, **kwargs))
 
 

@@ -1,9 +1,10 @@
-"""A lock for module-level state."""
+"""Module-level state of several threads, and forks: a lock, and entries by thread."""
 
 from __future__ import annotations
 
 import os
-from _thread import RLock, allocate_lock
+from _thread import RLock, allocate_lock, get_ident
+from typing import Any
 
 from . import _core
 
@@ -27,3 +28,16 @@ class ForkLock:
 
     def _make(self) -> None:
         self.lock = RLock() if self._reentrant else allocate_lock()
+
+
+def by_thread() -> dict[int, Any]:
+    """A dict by thread. A child process keeps the entry of the thread that forked alone: a new thread may have the number of one that is gone."""
+    entries: dict[int, Any] = {}
+
+    def keep_own() -> None:
+        for thread in [thread for thread in entries if thread != get_ident()]:
+            del entries[thread]
+
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(after_in_child=keep_own)
+    return entries

@@ -17,12 +17,13 @@ import numpy as np
 from . import _core
 from ._arguments import all_of, count, integer, lengths_of, not_negative, real
 from ._core import Generator, Tensor
+from ._fork_lock import by_thread
 from ._names import hooks
 from ._recording import is_grad_enabled, no_grad
 from ._tensor import check_fit, empty, like
 
 default_generator = Generator(int.from_bytes(os.urandom(7), "little"))
-_instead: dict[int, Generator] = {}  # of the default one, by thread
+_instead: dict[int, Generator] = by_thread()  # of the default one
 
 
 def manual_seed(seed: int) -> Generator:

@@ -6,10 +6,11 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
-from transformer_c._fork_lock import ForkLock
+from transformer_c._fork_lock import ForkLock, by_thread
 
 ROOT = Path(__file__).parents[2]
 CSRC = ROOT / "csrc"
@@ -248,6 +249,27 @@ def test_a_lock_that_is_held_is_free_in_a_child(reentrant):
         if pid == 0:
             os._exit(0 if lock.lock.acquire(timeout=5) else 1)
         assert os.waitpid(pid, 0)[1] == 0
+
+
+def test_entries_of_other_threads_are_not_in_a_child():
+    """A new thread of the child may have their numbers."""
+    entries, entered, done = by_thread(), threading.Event(), threading.Event()
+
+    def work():
+        entries[threading.get_ident()] = "other"
+        entered.set()
+        done.wait()
+
+    entries[threading.get_ident()] = "own"
+    thread = threading.Thread(target=work)
+    thread.start()
+    entered.wait()
+    pid = os.fork()
+    if pid == 0:
+        os._exit(0 if entries == {threading.get_ident(): "own"} else 1)
+    done.set()
+    thread.join()
+    assert os.waitpid(pid, 0)[1] == 0 and len(entries) == 2
 
 
 def test_an_interrupt_leaves_no_lock_held():

@@ -267,6 +267,51 @@ def test_other_threads_compute_as_before():
     np.testing.assert_array_equal(found[0], plain)
 
 
+class Meeting(tc.nn.Module):
+    """Calls `between` in the middle of its forward."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.last, self.between = tc.nn.Linear(8, 8), tc.nn.Linear(8, 8), lambda: None
+
+    def forward(self, x):
+        x = self.first(x)
+        between, self.between = self.between, lambda: None
+        between()
+        return self.last(x)
+
+
+def test_two_threads_call_one_module():
+    """As in PyTorch, what a call computes with does not depend on another one in progress, with other gradients and precision."""
+    model, x, found = Meeting(), tc.tensor(data()[0][0]), []
+
+    def compute(half):
+        with tc.autocast(enabled=half), tc.no_grad():
+            return model(x)
+
+    def train(half):
+        model.zero_grad()
+        with tc.autocast(enabled=half):
+            model(x).sum().backward()
+        return model.last.weight.grad.clone()
+
+    def state(half):
+        return model.state_dict()["last.weight"].clone()
+
+    for call in (compute, train, state):
+        for half in (False, True):
+            expected, outer = call(half), compute(True)
+
+            def between(call=call, half=half):
+                thread = threading.Thread(target=lambda: found.append(call(half)))
+                thread.start()
+                thread.join()
+
+            model.between = between
+            assert tc.equal(compute(True), outer) and found[-1].dtype == expected.dtype and tc.equal(found[-1], expected)
+    assert len(found) == 6
+
+
 class Reversing(tc.TrainingModule):
     def __init__(self):
         super().__init__()

@@ -178,14 +178,14 @@ class ParameterList(Module):
         return len(self._parameters)
 
     def __iter__(self) -> Iterator[Any]:
-        return iter(list(self._parameters.values()))
+        return iter(list(self._seen("_parameters").values()))
 
     def __getitem__(self, index):
         items = list(self)
         return ParameterList(items[index]) if isinstance(index, slice) else items[index]
 
     def __repr__(self) -> str:
-        lines = [f"  ({name}): {p.dtype} of shape {tuple(p.shape)}" for name, p in self._parameters.items() if p is not None]
+        lines = [f"  ({name}): {p.dtype} of shape {tuple(p.shape)}" for name, p in self._seen("_parameters").items() if p is not None]
         return "\n".join([f"{type(self).__name__}(", *lines, ")"]) if lines else super().__repr__()
 
     def __setitem__(self, index: int, value: Any) -> None:

@@ -114,7 +114,7 @@ class Module:
         for registry in ("_parameters", "_buffers", "_modules"):
             found = self.__dict__.get(registry)
             if found is not None and name in found:
-                return found[name]
+                return _autocast.seen(found[name]) if _autocast.casts else found[name]
         raise _names.MissingName(f"{type(self).__name__!r} object has no attribute {name!r}", lambda: self._advice(name), name, self)
 
     def _advice(self, name: str) -> str:
@@ -223,12 +223,18 @@ class Module:
         """The buffer at a path of names; AttributeError where there is none."""
         return self._at("_buffers", "buffer", target)
 
+    def _seen(self, registry: str) -> dict[str, Any]:
+        """A registry as this thread sees it: in a call under autocast, with the casts of parameters."""
+        found = getattr(self, registry)
+        return {name: _autocast.seen(value) for name, value in found.items()} if _autocast.casts else found
+
     def _at(self, registry: str, kind: str, target: str) -> Any:
         path, _, name = target.rpartition(".")
         module = self.get_submodule(path)
-        found = getattr(module, registry).get(name)
+        registered = module._seen(registry)
+        found = registered.get(name)
         if found is None:
-            has = [key for key, value in getattr(module, registry).items() if value is not None]
+            has = [key for key, value in registered.items() if value is not None]
             raise AttributeError(f"{type(module).__name__} has no {kind} {name!r} (of the path {target!r}); it has {has}")
         return found
 
@@ -373,7 +379,7 @@ class Module:
     def _walk(registry: str, modules: Iterable[tuple[str, Module]], remove_duplicate: bool) -> Iterator[tuple[str, Any]]:
         seen: set[int] = set()
         for prefix, module in modules:
-            for name, value in getattr(module, registry).items():
+            for name, value in module._seen(registry).items():
                 if value is not None and id(value) not in seen:
                     if remove_duplicate:
                         seen.add(id(value))
@@ -423,7 +429,7 @@ class Module:
 
     def _own_state(self) -> Iterator[tuple[str, Tensor]]:
         """What the state dict has of this module without those below it."""
-        for name, value in self._parameters.items():
+        for name, value in self._seen("_parameters").items():
             if value is not None:
                 yield name, value
         for name, value in self._buffers.items():
@@ -520,7 +526,7 @@ class Module:
             raise TypeError(f"a module has floating parameters and buffers, which to() casts to a floating dtype, not to {kind.name}")
         moved = []
         for module in self.modules():
-            for value in (*module._parameters.values(), *module._buffers.values()):
+            for value in (*module._seen("_parameters").values(), *module._buffers.values()):
                 changed = None if value is None else _converted(value, dtype, device)
                 if changed is not None and changed.device != value.device:
                     moved.append((value, changed))  # all of them, or none where the memory ends
