@@ -100,6 +100,29 @@ def settings_and_statistics():
     return [lambda: x.exp().sum().item(), lambda: (x * 2.0)[np.arange(20_000)], settings, statistics]
 
 
+def parts_of_one_tensor():
+    """Writes to elements that the others do not touch: by slices, masks, and places."""
+    x, v = tc.zeros(N, N), tc.ones(N, N)
+    columns = [np.arange(k, N, 5) for k in range(5)]
+    places = np.broadcast_to(columns[2], (N, len(columns[2]))).copy()
+    mask = tc.tensor(np.isin(np.arange(N), columns[1])[None])
+
+    def slices():
+        x[:, ::5] = v[:, ::5]
+        x[:, ::5].add_(1.0)
+
+    def random():
+        x[:, 4::5].uniform_()
+
+    return [
+        slices,
+        lambda: x.masked_fill_(mask, 2.0),
+        lambda: x.scatter_(1, places, v),
+        lambda: x.index_add_(1, columns[3], v[:, : len(columns[3])]),
+        random,
+    ]
+
+
 def memory():
     held = [None] * 20
 
@@ -130,6 +153,7 @@ USES = [
     attention,
     random_numbers,
     settings_and_statistics,
+    parts_of_one_tensor,
     memory,
     arrays_released_without_the_gil,
     races.data_and_forward,
