@@ -7,6 +7,7 @@
 
 #include <inttypes.h>
 #include <math.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -18,7 +19,6 @@
 #define MT_SHIFT 397
 
 typedef struct mt_stream {
-    uint64_t seed;           /* all 64 bits as given; only the low 32 enter the state */
     uint32_t word[MT_WORDS]; /* untempered */
     uint32_t next;           /* index of the next word */
     int32_t left;            /* words left in the block, and one more; 1 asks for a new block */
@@ -27,13 +27,13 @@ typedef struct mt_stream {
 } mt_stream;
 
 struct tc_generator {
-    tc_lock lock; /* guards stream */
+    tc_lock lock;          /* guards stream, and writes of seed, which is read without it: a long draw holds it */
+    _Atomic uint64_t seed; /* all 64 bits as given; only the low 32 enter the state */
     mt_stream stream;
 };
 
 static void mt_seed(mt_stream *s, uint64_t seed)
 {
-    s->seed = seed;
     s->word[0] = (uint32_t)seed;
     for (uint32_t i = 1; i < MT_WORDS; i++) s->word[i] = 1812433253u * (s->word[i - 1] ^ (s->word[i - 1] >> 30)) + i;
     s->next = 0;
@@ -98,6 +98,7 @@ tc_generator *tc_generator_new(uint64_t seed)
     tc_generator *generator = malloc(sizeof *generator);
     if (!generator) return NULL;
     generator->lock = (tc_lock)TC_LOCK_INITIALIZER(TC_RANK_GENERATOR);
+    atomic_init(&generator->seed, seed);
     mt_seed(&generator->stream, seed);
     tc_lock_add(&generator->lock);
     return generator;
@@ -125,6 +126,7 @@ tc_generator *tc_generator_reserve(tc_generator *generator, uint64_t words)
     if (!copy) return NULL;
     mt_stream *s = take(generator);
     copy->stream = *s; /* nobody else has the copy yet */
+    atomic_store(&copy->seed, atomic_load(&generator->seed));
     mt_skip(s, words);
     give_back(generator);
     return copy;
@@ -135,15 +137,11 @@ tc_generator *tc_generator_copy(tc_generator *generator) { return tc_generator_r
 void tc_generator_seed(tc_generator *generator, uint64_t seed)
 {
     mt_seed(take(generator), seed);
+    atomic_store(&generator->seed, seed);
     give_back(generator);
 }
 
-uint64_t tc_generator_initial_seed(tc_generator *generator)
-{
-    const uint64_t seed = take(generator)->seed;
-    give_back(generator);
-    return seed;
-}
+uint64_t tc_generator_initial_seed(tc_generator *generator) { return atomic_load(&generator->seed); }
 
 /* ---- state as bytes --------------------------------------------------------------------------------------------- */
 
@@ -174,7 +172,7 @@ void tc_generator_get_state(tc_generator *generator, uint8_t state[TC_GENERATOR_
 {
     memset(state, 0, TC_GENERATOR_STATE_BYTES);
     const mt_stream *s = take(generator);
-    put_little_endian(state + STATE_SEED, s->seed, 8);
+    put_little_endian(state + STATE_SEED, atomic_load(&generator->seed), 8);
     put_little_endian(state + STATE_LEFT, (uint64_t)s->left, 4);
     put_little_endian(state + STATE_SEEDED, 1, 4);
     put_little_endian(state + STATE_NEXT, s->next, 8);
@@ -190,7 +188,7 @@ void tc_generator_get_state(tc_generator *generator, uint8_t state[TC_GENERATOR_
 
 bool tc_generator_set_state(tc_generator *generator, const uint8_t state[TC_GENERATOR_STATE_BYTES])
 {
-    mt_stream s = {.seed = get_little_endian(state + STATE_SEED, 8)};
+    mt_stream s = {.has_spare = false};
     const uint64_t left = get_little_endian(state + STATE_LEFT, 4), next = get_little_endian(state + STATE_NEXT, 8);
     const uint64_t spare_bits = get_little_endian(state + STATE_SPARE, 8), has_spare = get_little_endian(state + STATE_HAS_SPARE, 4);
     const bool fresh_or_used_up = left == 1 && (next == 0 || next == MT_WORDS);
@@ -206,6 +204,7 @@ bool tc_generator_set_state(tc_generator *generator, const uint8_t state[TC_GENE
     s.has_spare = has_spare;
     if (has_spare) memcpy(&s.spare, &spare_bits, sizeof s.spare);
     *take(generator) = s;
+    atomic_store(&generator->seed, get_little_endian(state + STATE_SEED, 8));
     give_back(generator);
     return true;
 }

@@ -23,10 +23,10 @@
  *    of these normals and of uniforms with bounds other than 0 and 1. The remaining normals go through the C library's
  *    log, log1p, sin and cos: PyTorch's bits on top of the same C library, within a unit or two in the last place elsewhere.
  *
- *    Threads. Every function holds the generator's own lock for the whole call, so calls from several threads each get
- *    an unbroken piece of the sequence; which piece comes first is up to the callers. What is drawn by several calls
- *    comes from a generator of its own (tc_generator_reserve). fork() waits for calls in progress, so the child finds every
- *    generator unlocked and whole.
+ *    Threads. Every function but tc_generator_initial_seed holds the generator's own lock for the whole call, so calls
+ *    from several threads each get an unbroken piece of the sequence; which piece comes first is up to the callers. What is
+ *    drawn by several calls comes from a generator of its own (tc_generator_reserve). fork() waits for calls in progress, so
+ *    the child finds every generator unlocked and whole.
  *
  * 2. tc_philox() below is a pure function: no state, so a mask does not depend on the number of threads or the device, and
  *    a backward computes it again instead of keeping it. kernels/philox.h says what it computes and how elements are

@@ -105,8 +105,10 @@ static PyObject *initial_seed(PyObject *self, PyObject *unused)
 static PyObject *draw_seed(PyObject *self, PyObject *unused)
 {
     (void)unused;
+    int64_t seed;
     if (refuse_draw_in_capture() < 0) return NULL;
-    return PyLong_FromLongLong(tc_generator_seed64(generator_of(self)));
+    Py_BEGIN_ALLOW_THREADS seed = tc_generator_seed64(generator_of(self));
+    Py_END_ALLOW_THREADS return PyLong_FromLongLong(seed);
 }
 
 static PyObject *reserve(PyObject *self, PyObject *object)

@@ -9,6 +9,7 @@ import shutil
 import signal
 import subprocess
 import threading
+import time
 import warnings
 
 import numpy as np
@@ -568,3 +569,28 @@ def test_what_is_drawn_in_pieces_is_unbroken_too(draw):
     first, second = draw(alone), draw(alone)
     a, b = drawn if tc.equal(drawn[0], first) else drawn[::-1]
     assert tc.equal(a, first) and tc.equal(b, second) and alone.get_state() == generator.get_state()
+
+
+def test_a_mask_does_not_wait_for_a_long_draw():
+    """A call of dropout has the GIL: every thread of the program would wait with it."""
+    generator = tc.Generator(3)
+    for _ in range(5):
+        begun, took = threading.Event(), []
+
+        def work(begun=begun, took=took):
+            start = time.perf_counter()
+            begun.set()
+            tc.rand(16 << 20, generator=generator)
+            took.append(time.perf_counter() - start)
+
+        worker = threading.Thread(target=work)
+        worker.start()
+        begun.wait()
+        time.sleep(0.005)
+        start = time.perf_counter()
+        tc.F.dropout(tc.ones(10), rng=generator)
+        waited = time.perf_counter() - start
+        worker.join()
+        if waited < took[0] / 4:
+            return
+    raise AssertionError(f"waited {waited} s for a draw of {took[0]} s")
