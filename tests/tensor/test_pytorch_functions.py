@@ -520,6 +520,20 @@ def test_norms_of_halves_are_rounded_once(dtype, scale, p):
         np.testing.assert_allclose(h.grad.double().numpy(), wide.grad.numpy(), rtol=2 * step, atol=1e-4)
 
 
+def test_std_of_large_numbers_does_not_overflow():
+    """The squares of float32 do. Other rows keep their bits."""
+    x = np.random.default_rng(0).standard_normal((3, 50)).astype(np.float32) * np.float32([[1.0], [3e19], [1e37]])
+    t = tc.tensor(x, requires_grad=True)
+    found = t.std(1)
+    found.sum().backward()
+    wide = tc.tensor(x.astype(np.float64), requires_grad=True)
+    wide.std(1).sum().backward()
+    np.testing.assert_allclose(found.detach().numpy(), x.astype(np.float64).std(1, ddof=1), rtol=1e-6)
+    np.testing.assert_allclose(t.grad.numpy(), wide.grad.numpy(), rtol=1e-5)
+    assert found[0].item() == tc.std(x[0]).item() and np.isinf(tc.var(x[1])) and np.isnan(tc.std(np.float32([np.inf, 1.0, 3e19])))
+    np.testing.assert_allclose(float(tc.tensor(x[2]).bfloat16().std()), x[2].astype(np.float64).std(ddof=1), rtol=2e-2)
+
+
 def test_norm_counts_nan_and_refuses_no_elements():
     assert tc.norm(np.array([0.0, 1.0, np.nan, np.inf]), 0) == 3
     x = tc.tensor([0.0, 2.0], requires_grad=True)

@@ -226,9 +226,18 @@ def std(
     >>> tc.std(np.array([[1.0, 3.0], [2.0, 2.0]]), axis=1)
     array([1.41421356, 0.        ])
     """
+
+    def squares(x: Tensor) -> Tensor:
+        return var(x, dim, unbiased, keepdim, correction=correction, axis=axis, keepdims=keepdims, ddof=ddof)
+
     x = input.float() if is_half(input) else input  # the square of a half may be infinite
-    result = _sqrt(var(x, dim, unbiased, keepdim, correction=correction, axis=axis, keepdims=keepdims, ddof=ddof))
-    return result.to(input._dtype_name) if x is not input else result
+    small = squares(x)
+    result = _sqrt(small)
+    if x._dtype_name == "float32" and not x.is_cuda and not _core.is_traced():
+        infinite = _core.eq(small.detach(), _INFINITY)
+        if _core.any(infinite).item():  # as is that of a float32 above 1.8e19
+            result = _core.where(infinite, _sqrt(squares(x.double())).float(), result)
+    return narrowed(result, input)
 
 
 def _power_norm(x: Tensor, p: float, axes: Any, keep: bool) -> Tensor:
