@@ -14,7 +14,10 @@
 enum {
     TC_CHOICE_where, /* condition, a, b: a where the condition is not zero, otherwise b */
     TC_CHOICE_clamp, /* x, low, high: x between them; NaN where one is NaN */
-    TC_CHOICE_same   /* g, x, y: g where x and y are equal, otherwise 0 */
+    TC_CHOICE_same,  /* g, x, y: g where x and y are equal, otherwise 0 */
+    /* On CPUs alone, with the bits of the ops one after the other: */
+    TC_CHOICE_add_product, /* x, y, z: x + y z */
+    TC_CHOICE_lerp         /* x, y, z: x + (y - x) z */
 };
 
 /* One operand. Elements are converted between `dtype` (a tc_dtype) and the kernel's compute dtype when they are read and written. Strides

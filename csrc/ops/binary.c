@@ -244,27 +244,23 @@ static tc_status finish(tc_scope *s, tc_tensor **out, tc_tensor *result, const t
             .op = &ops[function], .saved = saved, .saved_count = needs == NONE ? 0 : 2, .attributes = &at, .attribute_bytes = bytes});
 }
 
-/* Can the result be computed where the target is? Each element is read before it is written. given: the arguments, of which the first is
- * another tensor than the target where that was brought to a GPU. */
-static bool takes_place_of(const tc_tensor *target, tc_tensor *const given[2], const tc_scope *s, int ndim, const int64_t *shape)
-{
-    const tc_tensor *const b = given[1];
-    if (given[0] != target || !tc_tensor_on_cpu(target) || target->dtype != s->result || !tc_has_shape(target, ndim, shape)) return false;
-    if (tc_tape_wants(2, given) || tc_tape_is_stale(target)) return false;
-    if (!target->contiguous && !tc_layout_is_distinct(ndim, shape, target->strides)) return false;
-    return !b || !tc_may_overlap(target, b) || (b->dtype == target->dtype && tc_tensor_same_view(target, b));
-}
-
-/* Powers by numbers that need no logarithm, as in PyTorch: *out stays NULL for any other. */
-static tc_status simple_power(tc_tensor **out, const tc_argument *a, const tc_argument *b, tc_error *err)
+/* Powers by numbers that need no logarithm, as in PyTorch: *out stays NULL for any other. Written to the target where that is possible. */
+static tc_status simple_power(tc_tensor **out, tc_tensor *target, const tc_argument *a, const tc_argument *b, tc_error *err)
 {
     static const struct {
         double exponent;
         tc_unary_function function;
-    } simple[] = {{2.0, TC_UNARY_square}, {0.5, TC_UNARY_sqrt}, {-0.5, TC_UNARY_rsqrt}, {-1.0, TC_UNARY_reciprocal}};
+        const char *name;
+    } simple[] = {{2.0, TC_UNARY_square, "square"},
+                  {0.5, TC_UNARY_sqrt, "sqrt"},
+                  {-0.5, TC_UNARY_rsqrt, "rsqrt"},
+                  {-1.0, TC_UNARY_reciprocal, "reciprocal"}};
     if (!a->tensor || b->tensor || !tc_dtype_is_float(a->tensor->dtype)) return TC_OK;
-    for (size_t i = 0; i < sizeof simple / sizeof *simple; i++)
-        if (b->scalar.real == simple[i].exponent) return tc_unary(out, a->tensor, simple[i].function, err);
+    for (size_t i = 0; i < sizeof simple / sizeof *simple; i++) {
+        if (b->scalar.real != simple[i].exponent) continue;
+        if (target) TC_TRY(tc_compute_into(out, target, simple[i].name, 1, a, err));
+        return *out ? TC_OK : tc_unary(out, a->tensor, simple[i].function, err);
+    }
     return TC_OK;
 }
 
@@ -276,9 +272,10 @@ static tc_status compute(tc_tensor **out, tc_tensor *target, const tc_argument *
     tc_argument in[2] = {*a, *b};
     tc_dtype dtype = tc_result_dtype(a, b);
     tc_tensor *power = NULL;
-    if (function == TC_BINARY_pow) TC_TRY(simple_power(&power, a, b, err));
+    if (function == TC_BINARY_pow) TC_TRY(simple_power(&power, target, a, b, err));
     if (power) {
-        *out = power;
+        *out = power == target ? NULL : power;
+        if (power == target) tc_tensor_release(power);
         return TC_OK;
     }
     if (!a->tensor && !b->tensor) { /* two numbers: the first becomes a tensor without axes */
@@ -298,7 +295,8 @@ static tc_status compute(tc_tensor **out, tc_tensor *target, const tc_argument *
     TC_TRY(check_numbers(a, b, function, dtype, err));
     TC_TRY(result_shape(&ndim, shape, &in[0], &in[1], err));
     const bool cube = floating && is_cube(function, in[0].tensor, in[1].tensor, &b->scalar);
-    const bool in_place = target && !cube && takes_place_of(target, (tc_tensor *const[]){in[0].tensor, in[1].tensor}, &s, ndim, shape);
+    tc_tensor *const given[2] = {in[0].tensor, in[1].tensor}; /* the first is another one than the target where that was brought to a GPU */
+    const bool in_place = target && !cube && given[0] == target && tc_takes_result(target, s.result, ndim, shape, 2, given);
     if (in_place) {
         *out = NULL;
         result = target;

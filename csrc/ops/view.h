@@ -14,5 +14,8 @@ TC_CHECKED tc_status tc_window(tc_tensor **out, tc_tensor *x, int ndim, const in
 bool tc_may_overlap(const tc_tensor *a, const tc_tensor *b);
 /* May tc_write_where (core/write_where.h) write to x? */
 bool tc_can_write_where(const tc_tensor *x, const tc_tensor *mask);
+/* Can a function of elements of these tensors (NULL ones are numbers) be computed where the target is, unrecorded? Each element is read
+ * before it is written. */
+bool tc_takes_result(tc_tensor *target, tc_dtype dtype, int ndim, const int64_t *shape, int count, tc_tensor *const *given);
 
 #endif

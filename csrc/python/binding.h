@@ -281,6 +281,9 @@ static inline int tcpy_show_numbers(const char *name, PyObject *tensor)
 PyObject *tcpy_set_tracer(PyObject *module, PyObject *tracer);
 PyObject *tcpy_is_traced(PyObject *module, PyObject *unused);
 
+/* tensor_number.c */
+PyObject *tcpy_compute_into(PyObject *module, PyObject *const *args, Py_ssize_t count);
+
 /* switches.c */
 int tcpy_add_switches(PyObject *module);
 PyObject *tcpy_autocast_state(PyObject *module, PyObject *unused);

@@ -219,6 +219,9 @@ static PyMethodDef methods[] = {
      "on a CPU those with which it was measured to be faster than the parts, on a GPU those that its kernel has room for."},
     {"set_device_type", tcpy_set_device_type, METH_O,
      "set_device_type(type, /)\n--\n\nFrom now on t.device is a `type`, a subclass of str."},
+    {"compute_into", (PyCFunction)(void (*)(void))tcpy_compute_into, METH_FASTCALL,
+     "compute_into(target, name, /, *operands)\n--\n\nThe target, or for None a new Tensor, with a function of elements of Tensors and "
+     "numbers, in one pass and unrecorded; None where that is not possible."},
     {"set_tracer", tcpy_set_tracer, METH_O,
      "set_tracer(tracer, /)\n--\n\nFrom now on tracer(name, args, kwargs, result) is called after each op on this thread; None: nothing "
      "is. "

@@ -68,6 +68,56 @@ static PyObject *unary(PyObject *x, const char *name, tc_unary_function function
     return tcpy_show(name, result, &x, 1, NULL);
 }
 
+/* compute_into(target, name, *operands): the target, or for None a new Tensor, with a function of the operands; None where tc_compute_into
+ * does not compute it, or the operands are neither Tensors nor numbers. */
+PyObject *tcpy_compute_into(PyObject *module, PyObject *const *args, Py_ssize_t count)
+{
+    enum { TARGET, NAME, OPERANDS, MOST = 3 };
+    tcpy_call call;
+    tc_argument in[MOST];
+    tc_tensor *target = NULL, *out = NULL;
+    tc_error err;
+    tc_status status;
+    PyObject *result = NULL;
+    const int inputs = (int)count - OPERANDS;
+    (void)module;
+    if (tcpy.tracer || inputs < 1 || inputs > MOST || (args[TARGET] != Py_None && !tcpy_is_tensor(args[TARGET]))) Py_RETURN_NONE;
+    const char *name = PyUnicode_AsUTF8(args[NAME]);
+    if (!name) return NULL;
+    call.any_tensor = call.keep_gil = true;
+    for (int k = 0; k < inputs; k++) {
+        PyObject *const object = args[OPERANDS + k];
+        in[k].tensor = tcpy_is_tensor(object) ? tcpy_tensor_of(object) : NULL;
+        if (in[k].tensor)
+            call.keep_gil &= tcpy_is_little(in[k].tensor);
+        else if (tcpy_scalar_from_object(&in[k].scalar, object) != 1)
+            return PyErr_Occurred() ? NULL : Py_NewRef(Py_None);
+    }
+    tcpy_begin(&call);
+    int held = 0;
+    if (args[TARGET] != Py_None) {
+        target = tcpy_tensor_of(args[TARGET]);
+        held = tcpy_hold(&call, &target);
+    }
+    for (int k = 0; k < inputs && held == 0; k++) {
+        if (args[OPERANDS + k] == args[TARGET])
+            in[k].tensor = target;
+        else if (in[k].tensor)
+            held = tcpy_hold(&call, &in[k].tensor);
+    }
+    if (held == 0) {
+        TCPY_COMPUTE(&call, status, tc_compute_into(&out, target, name, inputs, in, &err));
+        if (status == TC_OK && !out) result = Py_NewRef(Py_None);
+        if (status == TC_OK && out && target) result = Py_NewRef(args[TARGET]);
+        if (result)
+            tc_tensor_release(out);
+        else
+            result = tcpy_result1(&call, status, &err, out);
+    }
+    tcpy_end(&call);
+    return result;
+}
+
 /* t += x is t.copy_(t + x) with the history of t + x. */
 static PyObject *replace(PyObject *self, PyObject *other, tc_binary_function function)
 {

@@ -141,11 +141,42 @@ static void keep_same(real *out, const real *const *in, const int *step, int64_t
         v_store_some(out + i, v_select(same, lanes_of(in[0], step[0], i, lanes), v_zero()), lanes);
     }
 }
+
+#define OF_THREE(name, value)                                                                                                              \
+    static void name(real *out, const real *const *in, const int *step, int64_t n)                                                         \
+    {                                                                                                                                      \
+        const int64_t ahead = array_ahead();                                                                                               \
+        int64_t i = 0;                                                                                                                     \
+        for (; step[0] && step[1] && i + LINE <= n; i += LINE) {                                                                           \
+            read_ahead(in[0] + i + ahead);                                                                                                 \
+            read_ahead(in[1] + i + ahead);                                                                                                 \
+            write_ahead(out + i + ahead);                                                                                                  \
+            EACH_OF_LINE(j, i)                                                                                                             \
+            {                                                                                                                              \
+                const vreal x = v_load(in[0] + j), y = v_load(in[1] + j), z = lanes_of(in[2], step[2], j, TC_LANES);                       \
+                v_store(out + j, value);                                                                                                   \
+            }                                                                                                                              \
+        }                                                                                                                                  \
+        for (; i < n; i += TC_LANES) {                                                                                                     \
+            const int lanes = v_left(n, i);                                                                                                \
+            const vreal x = lanes_of(in[0], step[0], i, lanes), y = lanes_of(in[1], step[1], i, lanes);                                    \
+            const vreal z = lanes_of(in[2], step[2], i, lanes);                                                                            \
+            v_store_some(out + i, value, lanes);                                                                                           \
+        }                                                                                                                                  \
+    }
+OF_THREE(add_product, x + y * z)
+OF_THREE(lerp, x + (y - x) * z)
 /* NOLINTEND(clang-analyzer-core.*) */
+
+static const chunk_function choices[] = {[TC_CHOICE_where] = choose,
+                                         [TC_CHOICE_clamp] = clamp,
+                                         [TC_CHOICE_same] = keep_same,
+                                         [TC_CHOICE_add_product] = add_product,
+                                         [TC_CHOICE_lerp] = lerp};
 
 TC_DEFINE_KERNEL(where_forward)(const void *args, int64_t begin, int64_t end, void *scratch)
 {
     const tc_elementwise_args *a = args;
     (void)scratch;
-    run_elementwise(a, begin, end, a->function == TC_CHOICE_clamp ? clamp : a->function == TC_CHOICE_same ? keep_same : choose);
+    run_elementwise(a, begin, end, choices[a->function]);
 }

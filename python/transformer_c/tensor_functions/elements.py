@@ -216,6 +216,11 @@ def _scaled(other: Any, alpha: Any) -> Any:
     return other * alpha if isinstance(other, (int, float)) and isinstance(alpha, (int, float)) else _core.mul(other, alpha)
 
 
+def _opposite(alpha: Any) -> Any:
+    """``-alpha``; None of what is no number, and of the integer 0, which has no opposite zero."""
+    return -alpha if isinstance(alpha, float) or (isinstance(alpha, int) and alpha) else None
+
+
 def add(input: Any, other: Any, *, alpha: float = _ONE) -> Any:
     """``input + alpha * other``; they broadcast.
 
@@ -227,7 +232,8 @@ def add(input: Any, other: Any, *, alpha: float = _ONE) -> Any:
     """
     if alpha is _ONE:
         return _core.add(input, other)
-    return together(lambda x, y: _core.add(x, _scaled(y, alpha)), input, other)
+    sum = _core.compute_into(None, "add_product", input, other, alpha)
+    return together(lambda x, y: _core.add(x, _scaled(y, alpha)), input, other) if sum is None else sum
 
 
 def sub(input: Any, other: Any, *, alpha: float = _ONE) -> Any:
@@ -241,7 +247,8 @@ def sub(input: Any, other: Any, *, alpha: float = _ONE) -> Any:
     """
     if alpha is _ONE:
         return _core.sub(input, other)
-    return together(lambda x, y: _core.sub(x, _scaled(y, alpha)), input, other)
+    difference = _core.compute_into(None, "add_product", input, other, _opposite(alpha))
+    return together(lambda x, y: _core.sub(x, _scaled(y, alpha)), input, other) if difference is None else difference
 
 
 @takes_arrays("input", "other")
@@ -395,7 +402,8 @@ def addcmul(input: Any, tensor1: Any, tensor2: Any, *, value: float = _ONE) -> A
     >>> tc.addcmul(tc.ones(2), tc.tensor([1.0, 2.0]), tc.tensor([3.0, 4.0]), value=0.5)
     tensor([2.5000, 5.0000])
     """
-    return together(lambda x, a, b: _core.add(x, _scaled(_core.mul(a, b), value)), input, tensor1, tensor2)
+    sum = _plus_scaled(None, _core.mul, input, tensor1, tensor2, value)
+    return together(lambda x, a, b: _core.add(x, _scaled(_core.mul(a, b), value)), input, tensor1, tensor2) if sum is None else sum
 
 
 @takes_arrays("input", "tensor1", "tensor2")
@@ -408,7 +416,22 @@ def addcdiv(input: Any, tensor1: Any, tensor2: Any, *, value: float = _ONE) -> A
     >>> tc.addcdiv(tc.ones(2), tc.tensor([1.0, 2.0]), tc.tensor([4.0, 4.0]), value=2)
     tensor([1.5000, 2.0000])
     """
-    return together(lambda x, a, b: _core.add(x, _scaled(_core.div(a, b), value)), input, tensor1, tensor2)
+    sum = _plus_scaled(None, _core.div, input, tensor1, tensor2, value)
+    return together(lambda x, a, b: _core.add(x, _scaled(_core.div(a, b), value)), input, tensor1, tensor2) if sum is None else sum
+
+
+def _plus_scaled(into: Tensor | None, function: Any, x: Any, a: Any, b: Any, value: Any) -> Tensor | None:
+    """``x + value * function(a, b)`` in few passes, where that has the bits of more; None elsewhere."""
+    if function is _core.mul and value is _ONE:
+        return _core.compute_into(into, "add_product", x, a, b)
+    operands = (x, a, b)
+    if not all(isinstance(t, Tensor) for t in operands) or x.is_cuda or _core.is_traced():
+        return None
+    if x._dtype_name not in ("float32", "float64") or not x._dtype_name == a._dtype_name == b._dtype_name:
+        return None
+    if is_grad_enabled() and any(t.requires_grad for t in operands):
+        return None
+    return _core.compute_into(into, "add_product", x, function(a, b), value)
 
 
 @takes_arrays("input", "end", "weight")
@@ -422,7 +445,15 @@ def lerp(input: Any, end: Any, weight: Any) -> Any:
     tensor([0.2500, 0.5000])
     """
     number: Any = weight.item() if isinstance(weight, np.generic) else weight
+    if (between := _near(None, input, end, number)) is not None:
+        return between
     return together(_between, input, end, number if isinstance(number, (bool, int, float)) else _core.as_argument(weight, input))
+
+
+def _near(into: Tensor | None, input: Any, end: Any, weight: Any) -> Tensor | None:
+    """``lerp`` with a number below 0.5, in one pass; None elsewhere."""
+    is_small = isinstance(weight, (bool, int, float)) and -0.5 < weight < 0.5
+    return _core.compute_into(into, "lerp", input, end, weight) if is_small else None
 
 
 def _between(input: Any, end: Any, weight: Any) -> Any:
@@ -436,11 +467,15 @@ def _between(input: Any, end: Any, weight: Any) -> Any:
 
 def add_(self: Tensor, other: Any, *, alpha: float = _ONE) -> Tensor:
     """``add`` in place: the same as ``t += alpha * other``."""
+    if alpha is not _ONE and _core.compute_into(self, "add_product", self, other, alpha) is not None:
+        return self
     return operator.iadd(self, other if alpha is _ONE else _scaled(beside(other, self), alpha))
 
 
 def sub_(self: Tensor, other: Any, *, alpha: float = _ONE) -> Tensor:
     """``sub`` in place: the same as ``t -= alpha * other``."""
+    if alpha is not _ONE and _core.compute_into(self, "add_product", self, other, _opposite(alpha)) is not None:
+        return self
     return operator.isub(self, other if alpha is _ONE else _scaled(beside(other, self), alpha))
 
 
@@ -468,10 +503,17 @@ def div_(self: Tensor, other: Any, *, rounding_mode: str | None = None) -> Tenso
     return operator.itruediv(self, other) if rounding_mode is None else _written(self, div(self, other, rounding_mode=rounding_mode))
 
 
+def _replaced(self: Tensor, name: str, *args: Any, **kwargs: Any) -> Tensor:
+    """The result of a function, computed and then written."""
+    wanted = is_grad_enabled() and any(isinstance(t, Tensor) and t.requires_grad for t in (self, *args, *kwargs.values()))
+    return _written(self, getattr(self.clone() if wanted else self, name)(*args, **kwargs))  # whose gradient needs the values before
+
+
 def _in_place(name: str) -> Any:
     def call(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
-        wanted = is_grad_enabled() and any(isinstance(t, Tensor) and t.requires_grad for t in (self, *args, *kwargs.values()))
-        return _written(self, getattr(self.clone() if wanted else self, name)(*args, **kwargs))  # whose gradient needs the values before
+        if not args and not kwargs and _core.compute_into(self, name, self) is not None:
+            return self
+        return _replaced(self, name, *args, **kwargs)
 
     call.__name__ = call.__qualname__ = f"{name}_"
     call.__doc__ = f"``{name}`` in place."
@@ -479,32 +521,45 @@ def _in_place(name: str) -> Any:
 
 
 _IN_PLACE = (
-    *(
-        "abs",
-        "addcdiv",
-        "addcmul",
-        "ceil",
-        "clamp",
-        "clip",
-        "cos",
-        "cumsum",
-        "erf",
-        "exp",
-        "floor",
-        "lerp",
-        "log",
-        "log1p",
-        "nan_to_num",
-        "neg",
-        "pow",
-    ),
-    *("reciprocal", "relu", "remainder", "round", "rsqrt", "sigmoid", "sign", "sin", "sqrt", "square", "tanh", "tril", "triu", "trunc"),
+    *("abs", "ceil", "cos", "cumsum", "erf", "exp", "floor", "log", "log1p", "nan_to_num", "neg", "reciprocal", "relu", "remainder"),
+    *("round", "rsqrt", "sigmoid", "sign", "sin", "sqrt", "square", "tanh", "tril", "triu", "trunc"),
 )
+
+
+def addcmul_(self: Tensor, tensor1: Any, tensor2: Any, *, value: float = _ONE) -> Tensor:
+    """``addcmul`` in place."""
+    done = _plus_scaled(self, _core.mul, self, tensor1, tensor2, value)
+    return _replaced(self, "addcmul", tensor1, tensor2, value=value) if done is None else self
+
+
+def addcdiv_(self: Tensor, tensor1: Any, tensor2: Any, *, value: float = _ONE) -> Tensor:
+    """``addcdiv`` in place."""
+    done = _plus_scaled(self, _core.div, self, tensor1, tensor2, value)
+    return _replaced(self, "addcdiv", tensor1, tensor2, value=value) if done is None else self
+
+
+def clamp_(self: Tensor, min: Any = None, max: Any = None) -> Tensor:
+    """``clamp`` in place."""
+    bounds = [bound for bound in (min, max) if bound is not None]
+    name = "clamp" if len(bounds) == 2 else "clamp_max" if min is None else "clamp_min"
+    done = _core.compute_into(self, name, self, *bounds) if bounds else None
+    return _replaced(self, "clamp", min, max) if done is None else self
+
+
+def lerp_(self: Tensor, end: Any, weight: Any) -> Tensor:
+    """``lerp`` in place."""
+    return _replaced(self, "lerp", end, weight) if _near(self, self, end, weight) is None else self
+
+
+def pow_(self: Tensor, exponent: Any) -> Tensor:
+    """``pow`` in place: the same as ``t **= exponent``."""
+    return operator.ipow(self, exponent) if is_floating(self) else _replaced(self, "pow", exponent)
 
 
 METHODS |= {"add": add, "sub": sub, "softmax": softmax, "log_softmax": log_softmax}  # the core takes their arrays
 METHODS |= {f"{name}_": _in_place(name) for name in _IN_PLACE}
-METHODS |= {"add_": add_, "div_": div_, "mul_": mul_, "sub_": sub_}
+METHODS |= {f.__name__: f for f in (add_, addcdiv_, addcmul_, clamp_, div_, lerp_, mul_, pow_, sub_)}
+METHODS["clip_"] = clamp_
 del METHODS["masked_fill"]  # the method is a row of ops.def
 
 __all__ = [
