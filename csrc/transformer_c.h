@@ -652,7 +652,7 @@ TC_CHECKED tc_status tc_index_get(tc_tensor **out, tc_tensor *x, int count, cons
 /* x[indices] = value, broadcast and cast; recorded. At repeated positions the last value stays. An error for leaves that require a
  * gradient, while gradients are recorded. */
 TC_CHECKED tc_status tc_index_set(tc_tensor *x, int count, const tc_index *indices, tc_tensor *value, tc_error *err);
-/* Indices of the elements of x that are not zero: an int64 tensor for each axis of x, written to out[0] ... out[ndim - 1]. */
+/* *out (n, ndim), int64, on the CPU: a row of indices for each element of x that is not zero. */
 TC_CHECKED tc_status tc_nonzero(tc_tensor **out, tc_tensor *x, tc_error *err);
 
 /* ---- copies and writes ------------------------------------------------------------------------------------------------- */

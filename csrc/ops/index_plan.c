@@ -35,37 +35,66 @@ tc_status tc_index_out_of_range(int64_t wanted, int axis, int64_t length, tc_err
     return tc_fail(err, TC_ERROR_INDEX, "index %" PRId64 " is out of range for axis %d of length %" PRId64, wanted, axis, length);
 }
 
+/* *mask: where x is not zero, contiguous on the CPU in memory of our own, as bytes that are 0 or 1; *count: how many. */
+static tc_status count_truth(tc_scope *s, tc_tensor **mask, int64_t *count, const tc_tensor *x)
+{
+    TC_TRY(make_on_host(s, mask, x->ndim, x->shape, TC_BOOL));
+    TC_TRY(tc_tensor_copy(*mask, x, s->err));
+    const uint8_t *truth = (const uint8_t *)(*mask)->data;
+    *count = 0;
+    for (int64_t i = 0; i < (*mask)->numel; i++) *count += truth[i];
+    return TC_OK;
+}
+
+/* Writes the indices of the `count` elements that are set, in C order, to index[axis], `step` apart: of a row of the mask those along the
+ * last axis, without a branch for each element, then those that all have in common. */
+static void write_indices(int64_t *const *index, int64_t step, const tc_tensor *mask, int64_t count)
+{
+    const int last = mask->ndim - 1;
+    const uint8_t *truth = (const uint8_t *)mask->data;
+    int64_t at[TC_MAX_DIMS] = {0}, found = 0;
+    for (; found < count && last >= 0; truth += mask->shape[last]) {
+        const int64_t first = found, length = mask->shape[last];
+        for (int64_t i = 0; i < length && found < count; i++) {
+            uint64_t eight = 0;
+            if (i + 8 <= length) memcpy(&eight, truth + i, sizeof eight);
+            if (i + 8 <= length && eight == 0) {
+                i += 7;
+                continue;
+            }
+            index[last][found * step] = i;
+            found += truth[i];
+        }
+        for (int axis = 0; axis < last; axis++)
+            for (int64_t i = first; i < found; i++) index[axis][i * step] = at[axis];
+        for (int axis = last - 1; axis >= 0 && ++at[axis] == mask->shape[axis]; axis--) at[axis] = 0;
+    }
+}
+
 /* The positions where `given` is not zero: an index array for each of its axes, in C order. */
 static tc_status mask_pointers(tc_scope *s, tc_tensor **out, int64_t *count, const tc_tensor *given)
 {
     tc_tensor *mask;
-    TC_TRY(make_on_host(s, &mask, given->ndim, given->shape, TC_BOOL));
-    TC_TRY(tc_tensor_copy(mask, given, s->err));
-    const uint8_t *truth = (const uint8_t *)mask->data;
-    int64_t n = 0, at[TC_MAX_DIMS] = {0}, *index[TC_MAX_DIMS];
-    for (int64_t i = 0; i < mask->numel; i++) n += truth[i];
+    int64_t *index[TC_MAX_DIMS];
+    TC_TRY(count_truth(s, &mask, count, given));
     for (int axis = 0; axis < mask->ndim; axis++) {
-        TC_TRY(make_on_host(s, &out[axis], 1, &n, TC_INT64));
+        TC_TRY(make_on_host(s, &out[axis], 1, count, TC_INT64));
         index[axis] = (int64_t *)(void *)out[axis]->data;
     }
-    for (int64_t i = 0, found = 0; found < n && mask->ndim; i++) {
-        if (truth[i]) {
-            for (int axis = 0; axis < mask->ndim; axis++) index[axis][found] = at[axis];
-            found++;
-        }
-        for (int axis = mask->ndim - 1; axis >= 0 && ++at[axis] == mask->shape[axis]; axis--) at[axis] = 0;
-    }
-    *count = n;
+    write_indices(index, 1, mask, *count);
     return TC_OK;
 }
 
 tc_status tc_nonzero(tc_tensor **out, tc_tensor *x, tc_error *err)
 {
     TC_SCOPE(s, err);
-    tc_tensor *pointers[TC_MAX_DIMS];
-    int64_t count;
-    TC_TRY(mask_pointers(&s, pointers, &count, x));
-    for (int i = 0; i < x->ndim; i++) tc_give(&s, &out[i], pointers[i]);
+    tc_tensor *mask, *rows;
+    int64_t shape[2] = {0, x->ndim}, *index[TC_MAX_DIMS];
+    TC_TRY(count_truth(&s, &mask, &shape[0], x));
+    TC_TRY(make_on_host(&s, &rows, 2, shape, TC_INT64));
+    for (int axis = 0; axis < x->ndim; axis++) index[axis] = (int64_t *)(void *)rows->data + axis;
+    write_indices(index, x->ndim, mask, shape[0]);
+    tc_give(&s, out, rows);
     return TC_OK;
 }
 

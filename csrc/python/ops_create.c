@@ -92,17 +92,15 @@ static PyObject *run_as_argument(tcpy_call *call)
     return tcpy_wrap(tc_tensor_retain(call->v[0].t));
 }
 
-/* A tuple with one index array per axis, also for one axis. */
 static PyObject *run_nonzero(tcpy_call *call)
 {
-    tc_tensor *out[TC_MAX_DIMS], *x = call->v[0].t;
+    tc_tensor *out, *x = call->v[0].t;
     tc_error err;
     tc_status status;
     if (x->ndim == 0) return PyErr_Format(PyExc_ValueError, "where() of a condition without axes has no indices; use reshape(1) first");
     if (tcpy_hold(call, &x) < 0) return NULL;
-    TCPY_COMPUTE(call, status, tc_nonzero(out, x, &err));
-    PyObject *result = tcpy_result(call, status, &err, x->ndim, out);
-    return result && x->ndim == 1 ? Py_BuildValue("(N)", result) : result;
+    TCPY_COMPUTE(call, status, tc_nonzero(&out, x, &err));
+    return tcpy_result1(call, status, &err, out);
 }
 
 const tcpy_op tcpy_ops_create[] = {
@@ -114,6 +112,6 @@ const tcpy_op tcpy_ops_create[] = {
     {"as_tensor", "data:t", run_as_tensor, "A Tensor over the memory of an ndarray, or over a copy where that must be.", 0},
     {"as_argument", "data:t beside:t=None", run_as_argument,
      "as_tensor for an array that its owner may change after the call; beside a Tensor on a GPU it goes there.", 0},
-    {"nonzero", "input:t", run_nonzero, "A tuple of the indices, an array an axis, where the input is not zero.", 0},
+    {"nonzero", "input:t", run_nonzero, "The indices where the input is not zero, a row for each, on the CPU.", 0},
     {NULL, NULL, NULL, NULL, 0},
 };

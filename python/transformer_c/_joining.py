@@ -112,7 +112,8 @@ def where(condition, input=None, other=None):
     tensor([0, 2])
     """
     if input is None and other is None:
-        return _core.nonzero(condition)
+        found = _core.nonzero(condition)
+        return tuple(found[:, axis] for axis in range(found.shape[1]))
     if input is None or other is None:
         raise TypeError("where() takes a condition alone, or a condition and two values")
     return _core.where(condition, input, other)

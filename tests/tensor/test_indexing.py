@@ -278,6 +278,25 @@ def test_where_of_a_condition_gives_indices(rng):
     assert all(type(i) is np.ndarray for i in tc.where(mask))
 
 
+@pytest.mark.parametrize("share", [0.0, 0.02, 0.5, 0.97, 1.0])
+def test_the_indices_of_a_mask(rng, share):
+    """Rows of all lengths around the eight bytes that are skipped at once; axes without elements; not contiguous; numbers."""
+    for shape in [(n,) for n in range(30)] + [(3, n) for n in range(20)] + [(4, 0, 5), (2, 3, 17), (5, 1, 1, 8), (40, 16), (3000,)]:
+        whole = rng.random(shape) < share
+        for mask in (whole, whole.T, whole[::-1], whole[..., ::2]):
+            rows, apart = np.argwhere(mask), np.nonzero(mask)
+            for x in (tc.tensor(mask.copy()), tc.from_numpy(mask), tc.tensor(mask * -1.5)):
+                found = tc.nonzero(x)
+                assert found.is_contiguous() and found.shape == rows.shape and found.dtype == np.int64
+                np.testing.assert_array_equal(found.numpy(), rows)
+                for ours, numpys in zip(tc.nonzero(x, as_tuple=True), apart, strict=True):
+                    np.testing.assert_array_equal(ours.numpy(), numpys)
+            values = rng.standard_normal(mask.shape)
+            np.testing.assert_array_equal(tc.tensor(values)[tc.tensor(mask.copy())].numpy(), values[mask])
+    assert [tuple(tc.nonzero(tc.tensor(x)).shape) for x in (1.0, 0.0)] == [(1, 0), (0, 0)]
+    assert [place.tolist() for place in tc.nonzero(tc.tensor(2), as_tuple=True)] == [[0]]
+
+
 def test_an_array_is_indexed_by_a_tensor():
     assert np.arange(5)[tc.tensor([1, 3])].tolist() == [1, 3]
     assert [10, 20, 30][tc.tensor(2)] == 30

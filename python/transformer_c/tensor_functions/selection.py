@@ -446,12 +446,10 @@ def nonzero(input: Any, *, as_tuple: bool = False) -> Any:
            [1, 0]])
     """
     x = input.detach()
-    if x.ndim == 0:
-        found = _core.nonzero(x.reshape(1))[0].to(x.device)
-        return (found,) if as_tuple else _core.empty((found.shape[0], 0), np.int64, x.device)
-    found = _core.nonzero(x)
-    found = tuple(places.to(x.device) for places in found)
-    return found if as_tuple else _core.stack(list(found), 1)
+    found = _core.nonzero(x.reshape(1) if x.ndim == 0 else x).to(x.device)
+    if as_tuple:
+        return tuple(found[:, axis] for axis in range(found.shape[1]))
+    return found if x.ndim else found[:, :0].contiguous()
 
 
 @takes_arrays("input", "mask")
