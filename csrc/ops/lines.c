@@ -330,6 +330,7 @@ tc_status tc_cumsum(tc_tensor **y, tc_tensor *x, int64_t given, bool reverse, tc
     tc_cumsum_args args = {
         .y = out->data, .x = in[0].data, .length = x->ndim ? x->shape[axis] : 1, .inner = 1, .reverse = reverse, .integers = !floating};
     for (int i = axis + 1; i < x->ndim; i++) args.inner *= x->shape[i];
+    if (args.length == 1) args.inner = x->numel; /* neighbours in whatever order */
     if (x->numel)
         TC_TRY(tc_compute(&s, &tc_kernel_cumsum, &args, x->numel / args.length / args.inner * tc_divide_up(args.inner, TC_CUMSUM_TILE),
                           2.0 * (double)args.length * (double)(args.inner < TC_CUMSUM_TILE ? args.inner : TC_CUMSUM_TILE)));

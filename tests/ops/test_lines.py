@@ -247,6 +247,17 @@ def test_running_sums_along_memory(isa, shape, rng):
             np.testing.assert_array_equal(_core.cumsum(x, 1, step < 0), expected)
 
 
+@pytest.mark.parametrize("shape", [(1,), (9, 1), (1, 700), (3, 1, 5), (6, 33), (4, 9000), (2, 0)])
+def test_running_sums_of_integers_and_of_single_elements(isa, shape, threads, rng):
+    for dtype in ("int64", "int32", "uint8", "bool", "float32", "float64"):
+        x = rng.integers(0, 250, shape).astype(dtype)
+        total = "float64" if dtype.startswith("float") else "int64"
+        for axis in range(x.ndim):
+            expected = x.cumsum(axis, dtype=total)
+            np.testing.assert_array_equal(_core.cumsum(x, axis), expected)
+            np.testing.assert_array_equal(_core.cumsum(x, axis, True), np.flip(np.flip(x, axis).cumsum(axis, dtype=total), axis))
+
+
 def test_an_index_outside_is_found_at_any_place_of_a_line(isa):
     """Places are taken some in a row: not only the last of them counts."""
     for bad in (-1, 11):

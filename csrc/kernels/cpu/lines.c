@@ -221,12 +221,23 @@ static void run_along_memory(const tc_cumsum_args *a, int64_t begin, int64_t end
     }
 }
 
+/* The same of integers, which have no lanes to gain: one line after the other. */
+static void run_integers(const tc_cumsum_args *a, int64_t begin, int64_t end)
+{
+    for (int64_t item = begin; item < end; item++) {
+        const int64_t step = a->reverse ? -1 : 1, start = item * a->length + (a->reverse ? a->length - 1 : 0);
+        const uint64_t *x = (const uint64_t *)a->x + start;
+        uint64_t *y = (uint64_t *)a->y + start, total = 0;
+        for (int64_t k = 0; k < a->length; k++) y[k * step] = total += x[k * step];
+    }
+}
+
 TC_DEFINE_KERNEL(cumsum)(const void *args, int64_t begin, int64_t end, void *scratch)
 {
     const tc_cumsum_args *a = args;
     (void)scratch;
-    if (a->inner == 1 && !a->integers) {
-        run_along_memory(a, begin, end);
+    if (a->inner == 1) {
+        (a->integers ? run_integers : run_along_memory)(a, begin, end);
         return;
     }
     const int64_t tiles = (a->inner + TC_CUMSUM_TILE - 1) / TC_CUMSUM_TILE;
