@@ -200,8 +200,18 @@ tc_status tc_run_reduction(tc_tensor *out, const tc_tensor *x, const tc_axis_set
                                        : reduce_integers(out, x, set, step, false, err);
 }
 
+/* The kernel has a loop for rows that lie in memory as it reads them. */
+static bool has_plain_rows(const tc_reduce_args *args, tc_dtype compute)
+{
+    return args->x_dtype == (int)compute && args->kept_ndim == 1 && args->reduced_ndim == 1 && args->reduced_strides[0] == 1;
+}
+
 tc_status tc_run_arg_reduction(tc_tensor *out, const tc_tensor *x, const tc_axis_set *set, tc_reduce_step step, tc_error *err)
 {
+    if (tc_reduced_count(set, x) == 1 && out->numel && x->storage->device.type == TC_CPU) { /* the only element */
+        memset(out->data, 0, (size_t)out->numel * sizeof(int64_t));
+        return TC_OK;
+    }
     if (!tc_dtype_is_float(x->dtype)) return reduce_integers(out, x, set, step, true, err);
     tc_reduce_args args = {.step = step, .arg = true, .out = out->data, .out_dtype = TC_INT64, .divisor = 1.0};
     const tc_device device = x->storage->device;
@@ -211,7 +221,8 @@ tc_status tc_run_arg_reduction(tc_tensor *out, const tc_tensor *x, const tc_axis
     args.segments = 1;
     if (args.kept == 0) return TC_OK;
     const double reduced = (double)args.reduced;
-    if (!tc_reduce_by_columns(&args) || args.reduced > TC_REDUCE_EXACT)
+    const bool columns = tc_reduce_by_columns(&args) || (across_short_rows(&args, device) && !has_plain_rows(&args, compute));
+    if (!columns || args.reduced > TC_REDUCE_EXACT)
         return tc_run_interruptible(device, compute, &tc_kernel_reduce_arg, &args, args.kept, 2.0 * reduced + 8.0, err);
     const int64_t width = args.kept_shape[args.kept_ndim - 1], tiles = tc_divide_up(width, TC_REDUCE_TILE);
     const double tile = (double)(width < TC_REDUCE_TILE ? width : TC_REDUCE_TILE);

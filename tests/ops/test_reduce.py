@@ -131,6 +131,26 @@ def test_where_the_extreme_of_narrow_rows_is(isa, dtype, rng):
             np.testing.assert_array_equal(_core.argmin(x, -1), x.argmin(-1))
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "int64", "int32", "uint8", "bool"])
+def test_where_the_extreme_of_short_rows_is(isa, dtype, rng):
+    """Rows that do not lie in memory as a kernel reads them are taken side by side; those of one element not at all."""
+    for rows, length in itertools.product((1, 5, 33, 700), (1, 2, 3, 15, 16, 17)):
+        whole = rng.integers(0, 4, (2, rows, 2 * length + 3)).astype(dtype)
+        if dtype.startswith("float"):
+            whole[rng.random(whole.shape) < 0.05] = np.nan
+        for x in (
+            whole[..., :length],
+            whole[..., 1 : 2 * length : 2],
+            whole[:, ::-1, length - 1 :: -1],
+            whole[..., :length].swapaxes(0, 1),
+        ):
+            assert x.shape[-1] == length
+            np.testing.assert_array_equal(_core.argmax(x, -1), x.argmax(-1))
+            np.testing.assert_array_equal(_core.argmin(x, -1), x.argmin(-1))
+            np.testing.assert_array_equal(_core.argmax(x.swapaxes(1, 2), 1), x.argmax(-1))
+            np.testing.assert_array_equal(_core.argmax(np.broadcast_to(x[:1], x.shape), -1)[-1], x[0].argmax(-1))
+
+
 def test_strides(isa, rng):
     base = rng.standard_normal((30, 20, 34)).astype(np.float32)
     for x in (base.T, base[::-1, ::2, ::-3], base.transpose(1, 0, 2), np.broadcast_to(base[:1], (5, 20, 34)), base.astype(">f4")):
