@@ -40,6 +40,11 @@ static bool takes_integers(tc_unary_function function)
     }
 }
 
+static bool is_rounding(tc_unary_function function)
+{
+    return function == TC_UNARY_floor || function == TC_UNARY_ceil || function == TC_UNARY_round || function == TC_UNARY_trunc;
+}
+
 tc_status tc_unary(tc_tensor **y, tc_tensor *x, tc_unary_function function, tc_error *err)
 {
     TC_SCOPE(s, err);
@@ -55,6 +60,11 @@ tc_status tc_unary(tc_tensor **y, tc_tensor *x, tc_unary_function function, tc_e
                        ops[function].name, tc_dtype_name(x->dtype));
     TC_TRY(tc_begin_elements(&s, in, 1, x->dtype, x->dtype));
     TC_TRY(tc_make(&s, &out, x->ndim, x->shape));
+    if (!floating && is_rounding(function)) {
+        TC_TRY(tc_tensor_copy(out, x, err));
+        tc_give(&s, y, out);
+        return TC_OK;
+    }
     TC_TRY(tc_run_elementwise(out, 1, &(tc_argument){.tensor = x}, floating ? &tc_kernel_unary_forward : &tc_kernel_integer_unary,
                               (int)function, s.kernels, cost, err));
     if (!floating || !tc_tape_wants(1, &x)) { /* most calls: there is no record to make */
