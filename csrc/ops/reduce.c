@@ -223,6 +223,26 @@ tc_status tc_var(tc_tensor **out, tc_tensor *x, double correction, int axis_coun
     return tc_finish(&s, out, result, &(tc_record){.op = &var_op, TC_SAVED(x, mean), .attributes = &at});
 }
 
+tc_status tc_sum_of_squares(tc_tensor **out, tc_tensor *x, int axis_count, const int64_t *axes, bool keepdims, tc_error *err)
+{
+    TC_SCOPE(s, err);
+    tc_input in[] = {{"x", x}};
+    tc_tensor *result, *dense;
+    tc_axis_set set;
+    int ndim;
+    int64_t shape[TC_MAX_DIMS];
+    TC_TRY(tc_check_float(x, "x", err));
+    TC_TRY(tc_read_axes(&set, x, axis_count, axes, err));
+    TC_TRY(tc_begin_elements(&s, in, 1, x->dtype, tc_compute_dtype(x->dtype)));
+    TC_TRY(tc_tensor_contiguous(&dense, x, err)); /* as square(x) is: strides decide the order */
+    TC_TRY(tc_own(&s, dense));
+    tc_reduced_shape(&set, x, keepdims, &ndim, shape);
+    TC_TRY(tc_make(&s, &result, ndim, shape));
+    TC_TRY(tc_run_reduction(result, dense, &set, TC_STEP_square_difference, NULL, 1.0, err));
+    tc_give(&s, out, result);
+    return TC_OK;
+}
+
 tc_status tc_arg_reduce(tc_tensor **out, tc_tensor *x, bool largest, int axis_count, const int64_t *axes, bool keepdims, tc_error *err)
 {
     const char *name = largest ? "argmax" : "argmin";

@@ -360,3 +360,24 @@ def test_the_first_of_a_row(isa, dtype, rng):
                 values, indices = tc.topk(x, k, 1, largest)
                 np.testing.assert_array_equal(indices, order[:, :k])
                 np.testing.assert_array_equal(values, np.take_along_axis(x, order[:, :k], 1))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "bfloat16"])
+def test_the_sum_of_squares_has_the_bits_of_two_steps(isa, dtype, rng):
+    """Whatever the strides, with one thread and with three."""
+    before = tc.get_num_threads()
+    try:
+        for shape in ((7,), (300, 70), (3, 40_000), (40_000, 3), (5, 1, 9), (0, 3), (64, 1000)):
+            whole = tc.tensor(rng.standard_normal(shape)).to(dtype)
+            for x in (whole, whole.permute(*range(whole.ndim)[::-1]), whole[::2], whole[..., :1].expand(whole.shape)):
+                for axes in (None, 0, -1, tuple(range(x.ndim))):
+                    tc.set_num_threads(1)
+                    wide = x.float() if x.itemsize == 2 else x
+                    expected = _core.sum(_core.square(wide), axes, True)
+                    for threads in (1, 3):
+                        tc.set_num_threads(threads)
+                        found = _core.sum_of_squares(x, axes, True)
+                        assert found.dtype == expected.dtype and found.shape == expected.shape
+                        np.testing.assert_array_equal(found.numpy(), expected.numpy())
+    finally:
+        tc.set_num_threads(before)

@@ -8,7 +8,7 @@ from .. import _core
 from .._arguments import not_negative, real
 from .._core import Tensor
 from .._promotion import needed, promote, rounds_once, together
-from ..tensor_functions.reductions import norm
+from ..tensor_functions.reductions import norm, sum_of_squares
 
 __all__ = ["cosine_similarity", "normalize", "pairwise_distance"]
 
@@ -16,9 +16,9 @@ __all__ = ["cosine_similarity", "normalize", "pairwise_distance"]
 def _length(x, p: float, dim, eps: float = 0.0, keepdim: bool = True):
     """The p-norm along an axis; at least eps, and with gradient 0 below it and at 0."""
     if p == 2 and eps >= 1e-18:  # whose square is a float32; the root's slope at 0 is not needed
-        return _core.sqrt(_core.clamp_min(_core.sum(_core.square(x), dim, keepdim), eps * eps))
+        return _core.sqrt(_core.clamp_min(sum_of_squares(x, dim, keepdim), eps * eps))
     if p == 2 and eps == 0 and not getattr(x, "requires_grad", False):
-        return _core.sqrt(_core.sum(_core.square(x), dim, keepdim))
+        return _core.sqrt(sum_of_squares(x, dim, keepdim))
     length = norm(x, p, dim, keepdim)
     return _core.clamp_min(length, eps) if eps else length
 

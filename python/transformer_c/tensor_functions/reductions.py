@@ -9,6 +9,7 @@ import numpy as np
 from .. import _core
 from .._core import Tensor
 from .._promotion import cast, is_floating, is_half, narrowed, widened
+from .._recording import is_grad_enabled
 from ._calls import axes_of, axis_of, kept, takes_arrays
 
 _INFINITY = float("inf")
@@ -150,6 +151,13 @@ def amin(input: Any, dim: Any = (), keepdim: bool = False, *, axis: Any = None, 
 
 
 # ---- spread and length --------------------------------------------------------------------------------------------------------------
+
+
+def sum_of_squares(x: Any, axes: Any = None, keep: bool = False) -> Any:
+    """``sum(square(x))``: in one pass where nothing is recorded."""
+    if (is_grad_enabled() and getattr(x, "requires_grad", False)) or _core.is_traced():
+        return _core.sum(_core.square(x), axes, keep)
+    return _core.sum_of_squares(x, axes, keep)
 
 
 def _sqrt(squares: Tensor) -> Tensor:
@@ -308,7 +316,7 @@ def _norm(x: Tensor, p: float, axes: Any, keep: bool) -> Tensor:
     if p < 0 and 0 in (x.shape if axes is None else [x.shape[a] for a in axes[: x.ndim]]):
         raise ValueError(f"norm() with p = {p} of no elements has no value (input {x.shape})")
     if p == 2:
-        return _sqrt(_core.sum(_core.square(x), axes, keep))
+        return _sqrt(sum_of_squares(x, axes, keep))
     if p == 1:
         return _core.sum(x.abs(), axes, keep)
     if p == 0:
