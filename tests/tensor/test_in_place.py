@@ -94,6 +94,19 @@ def test_the_bits_of_the_parts(name, dtype):
             same(memory, around)  # and nothing else was written
 
 
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("given", [{}, {"nan": 3.0}, {"nan": None}, {"nan": np.inf}, {"posinf": 1.0}, {"neginf": -1.0, "nan": 2}])
+def test_other_numbers_for_nan_and_infinity(given, dtype):
+    for layout in LAYOUTS.values():
+        memory, view = layout(56)
+        x = view(memory.to(dtype))
+        expected = x.clone().requires_grad_().nan_to_num(**given)
+        same(x.nan_to_num(**given), expected)
+        same(x.nan_to_num_(**given), expected)
+    for empty in (tc.zeros(0, 3), tc.tensor(np.nan)):
+        assert not np.isnan(empty.nan_to_num().numpy()).any()
+
+
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 @pytest.mark.parametrize("name", WITH_TENSORS)
 def test_operands_that_broadcast_or_repeat(name, dtype):

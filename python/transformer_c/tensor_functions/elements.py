@@ -131,6 +131,11 @@ def nan_to_num(input: Any, nan: float = 0.0, posinf: float | None = None, neginf
     if not is_floating(input):
         return input.clone()
     largest = finfo(input._dtype_name).max
+    is_recorded = (is_grad_enabled() and input.requires_grad) or _core.is_traced()
+    if posinf is neginf is None and not is_recorded and not input.is_cuda:
+        result = _core.clamp(input, -largest, largest)
+        result[_core.ne(result, result)] = 0.0 if nan is None else nan
+        return result
     high, low = largest if posinf is None else posinf, -largest if neginf is None else neginf
     finite = _core.where(isfinite(input), input, 0.0 if nan is None else nan)
     beyond = _core.where(_core.eq(input, _INFINITY), high, finite)
