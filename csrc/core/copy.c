@@ -12,6 +12,23 @@
 #include "layout.h"
 #include "own.h"
 
+/* Of a result that lies along memory, the axis that what is read lies along comes before the last. */
+static void bring_columns(tc_copy_args *args)
+{
+    const int last = args->ndim - 1;
+    if (last < 2 || args->to_strides[last] != 1 || args->from_strides[last] == 1) return;
+    for (int axis = 0; axis < last - 1; axis++) {
+        if (args->from_strides[axis] != 1) continue;
+        int64_t *const lists[3] = {args->shape, args->to_strides, args->from_strides};
+        for (int k = 0; k < 3; k++) {
+            const int64_t moved = lists[k][axis];
+            memmove(&lists[k][axis], &lists[k][axis + 1], sizeof(int64_t) * (size_t)(last - 1 - axis));
+            lists[k][last - 1] = moved;
+        }
+        return;
+    }
+}
+
 /* Runs the kernel; `args` has what is read: `from`, from_dtype and from_strides, along the axes of `to`, or a number. */
 static tc_status run_copy(tc_tensor *to, tc_copy_args *args, tc_error *err)
 {
@@ -24,8 +41,12 @@ static tc_status run_copy(tc_tensor *to, tc_copy_args *args, tc_error *err)
     memcpy(args->shape, to->shape, sizeof(int64_t) * (size_t)to->ndim);
     memcpy(args->to_strides, to->strides, sizeof(int64_t) * (size_t)to->ndim);
     args->ndim = tc_layout_merge(to->ndim, args->shape, 2, strides, !in_order);
-    return tc_run(to->storage->device, TC_FLOAT32, &tc_kernel_copy, args, tc_divide_up(to->numel, TC_COPY_BLOCK),
-                  in_order ? 0 : TC_COPY_BLOCK, 0, err);
+    int64_t items = tc_divide_up(to->numel, TC_COPY_BLOCK), down, across;
+    if (to->storage->device.type == TC_CPU) {
+        if (!in_order) bring_columns(args);
+        if (tc_copy_by_tiles(args)) items = tc_copy_tiles(args, &down, &across);
+    }
+    return tc_run(to->storage->device, TC_FLOAT32, &tc_kernel_copy, args, items, in_order ? 0 : TC_COPY_BLOCK, 0, err);
 }
 
 /* Same device: one strided, casting kernel, or the bytes as they are, except bools: memory from outside may have any byte for true, and

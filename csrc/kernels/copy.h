@@ -38,4 +38,23 @@ typedef struct tc_copy_args {
 } tc_copy_args;
 extern const tc_kernel tc_kernel_copy;
 
+/* On CPUs a matrix that is read down its columns is moved by tiles, which are the items then: of TC_COPY_ROWS rows and TC_COPY_COLUMNS
+ * columns of the last two axes, in C order. */
+#define TC_COPY_ROWS 32
+#define TC_COPY_COLUMNS 128
+static inline bool tc_copy_by_tiles(const tc_copy_args *a)
+{
+    const int rows = a->ndim - 2, columns = a->ndim - 1;
+    if (a->ndim < 2 || a->to_strides[columns] != 1 || a->from_strides[rows] != 1 || a->to_strides[rows] < a->shape[columns]) return false;
+    const int64_t step = a->from_strides[columns];
+    return (step > 1 || step < -1) && a->shape[rows] >= TC_COPY_ROWS / 2 && a->shape[columns] >= TC_COPY_ROWS / 2;
+}
+static inline int64_t tc_copy_tiles(const tc_copy_args *a, int64_t *down, int64_t *across)
+{
+    const int64_t rows = a->shape[a->ndim - 2], columns = a->shape[a->ndim - 1];
+    *down = (rows + TC_COPY_ROWS - 1) / TC_COPY_ROWS;
+    *across = (columns + TC_COPY_COLUMNS - 1) / TC_COPY_COLUMNS;
+    return a->numel / rows / columns * *down * *across;
+}
+
 #endif

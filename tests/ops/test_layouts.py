@@ -1,5 +1,7 @@
 """Operands of any layout, above all with short innermost axes, which are walked across: against NumPy."""
 
+import itertools
+
 import numpy as np
 import pytest
 import transformer_c as tc
@@ -148,3 +150,118 @@ def test_the_last_of_overlapping_windows_stays(n, length, step, threads, request
         x = tc.zeros(n)
         x.unfold(0, length, step)[...] = tc.tensor(given)
         np.testing.assert_array_equal(x, expected)
+
+
+# ---- matrices that are read down their columns: moved by tiles -----------------------------------------------------------
+
+SHAPES = [(16, 16), (17, 33), (31, 129), (40, 15), (130, 257), (3, 20, 33), (20, 3, 33), (5, 64, 4, 18), (16, 1, 300)]
+
+
+def bits(a):
+    return np.ascontiguousarray(a).view(np.uint8)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "int64", "int32", "uint8", "bool"])
+def test_transposed_copies(isa, threads, dtype, rng):
+    """Every order of the axes, backwards along each, from memory with gaps and into it; NaN keeps its bits."""
+    for shape in SHAPES:
+        whole = rng.integers(0, 256, (*shape, np.dtype(dtype).itemsize)).astype(np.uint8)
+        whole = (rng.random(shape) < 0.5) if dtype == "bool" else whole.view(dtype)[..., 0]
+        for order in itertools.permutations(range(len(shape))):
+            x = tc.from_numpy(whole).permute(*order)
+            expected = whole.transpose(order)
+            np.testing.assert_array_equal(bits(x.contiguous().numpy()), bits(expected))
+            backwards = tc.as_tensor(whole[..., ::-1].transpose(order))
+            np.testing.assert_array_equal(bits(backwards.contiguous().numpy()), bits(whole[..., ::-1].transpose(order)))
+            around = np.full((2, *[n + 3 for n in expected.shape]), 7).astype(dtype)
+            inside = (1, *[slice(1, n + 1) for n in expected.shape])
+            wanted = around.copy()
+            wanted[inside] = expected
+            tc.from_numpy(around)[inside] = x
+            np.testing.assert_array_equal(bits(around), bits(wanted))
+
+
+@pytest.mark.parametrize("to", ["float32", "float64", "float16", "bfloat16", "int64", "int32", "uint8", "bool"])
+def test_transposed_casts(isa, to, rng):
+    for dtype in ("float32", "float64", "float16", "int64", "int32", "uint8", "bool"):
+        whole = tc.tensor(rng.integers(0, 2 if dtype == "bool" else 100, (40, 3, 150)).astype(dtype))
+        for order in itertools.permutations(range(3)):
+            x = whole.permute(*order)
+            np.testing.assert_array_equal(x.to(to).double().numpy(), whole.to(to).permute(*order).contiguous().double().numpy())
+
+
+def test_the_last_element_stays_where_a_copy_overlaps_itself(rng):
+    x = rng.standard_normal((20, 33, 40)).astype(np.float32)
+    for strides in ((1, 40, 1), (0, 40, 1), (3, 64, 1), (40, 1, 2)):
+        memory = np.zeros(40 * 40 * 40, np.float32)
+        expected = memory.copy()
+        for place in np.ndindex(20, 40, 33):
+            expected[np.dot(place, strides)] = x.swapaxes(1, 2)[place]
+        view = np.lib.stride_tricks.as_strided(memory, (20, 40, 33), [4 * s for s in strides])
+        if strides == (0, 40, 1):
+            with pytest.raises(ValueError, match="repeats its elements"):
+                tc.from_numpy(view).copy_(tc.tensor(x).transpose(1, 2))
+            continue
+        tc.from_numpy(view).copy_(tc.tensor(x).transpose(1, 2))
+        np.testing.assert_array_equal(memory, expected)
+
+
+ELEMENTWISE = {
+    "neg": lambda x, y, m: -x,
+    "exp": lambda x, y, m: x.exp(),
+    "isnan": lambda x, y, m: tc.isnan(x),
+    "scaled": lambda x, y, m: 2 - x,
+    "add": lambda x, y, m: x + y,
+    "twice": lambda x, y, m: x * x,
+    "compare": lambda x, y, m: x < y,
+    "where": lambda x, y, m: tc.where(m, x, y),
+    "clamp": lambda x, y, m: x.clamp(-0.5, 0.5),
+    "clamp by tensors": lambda x, y, m: x.clamp(-y.abs(), y.abs()),
+    "addcmul": lambda x, y, m: x.addcmul(y, y),
+    "lerp": lambda x, y, m: x.lerp(y, 0.3),
+    "row": lambda x, y, m: x + y[..., :1],
+    "mask": lambda x, y, m: x.masked_fill(m, 2.0),
+    "logical": lambda x, y, m: m & (x > 0),
+}
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "bfloat16"])
+@pytest.mark.parametrize("name", ELEMENTWISE)
+def test_functions_of_permuted_elements(name, dtype, threads, rng):
+    """With the bits and the layout of what is contiguous; gradients as well, and in place."""
+    function = ELEMENTWISE[name]
+    for shape in ((128, 70), (20, 30, 40), (16, 32, 4, 32), (3, 7000)):
+        values = [tc.tensor(rng.standard_normal(shape)).to(dtype) for _ in range(2)] + [tc.tensor(rng.random(shape) < 0.5)]
+        values[0].view(-1)[::7] = float("nan")
+        for order in itertools.permutations(range(len(shape))):
+            permuted = [t.permute(*order) for t in values]
+            dense = [t.contiguous() for t in permuted]
+            for given in (permuted, [permuted[0], dense[1], permuted[2]], [dense[0], permuted[1], dense[2]]):
+                found, expected = function(*given), function(*dense)
+                assert found.is_contiguous()
+                np.testing.assert_array_equal(found.double().numpy(), expected.double().numpy())
+        leaves = [[t.clone().requires_grad_() for t in values[:2]] for _ in range(2)]
+        found = function(*(t.permute(*order) for t in leaves[0]), permuted[2])
+        if found.requires_grad:
+            slope = tc.tensor(rng.standard_normal(tuple(found.shape))).to(dtype)
+            found.backward(slope)
+            function(*(t.permute(*order).contiguous() for t in leaves[1]), dense[2]).backward(slope)
+            for one, other in zip(*leaves, strict=True):
+                if one.grad is not None:
+                    np.testing.assert_array_equal(one.grad.double().numpy(), other.grad.double().numpy())
+        if dtype != "bfloat16" and found.dtype == values[0].dtype:
+            target = permuted[0].clone()
+            target += permuted[1]
+            np.testing.assert_array_equal(target.numpy(), (dense[0] + dense[1]).numpy())
+            turned = values[0].clone()
+            turned.permute(*order).mul_(dense[1])
+            np.testing.assert_array_equal(turned.permute(*order).numpy(), (dense[0] * dense[1]).numpy())
+
+
+def test_functions_of_permuted_integers(threads, rng):
+    x = tc.tensor(rng.integers(-100, 100, (20, 30, 40)))
+    for order in itertools.permutations(range(3)):
+        y = x.permute(*order)
+        for function in (lambda x: x + x, lambda x: -x, lambda x: x % 7, lambda x: x > 3, lambda x: x / 3, lambda x: x.float().sqrt()):
+            np.testing.assert_array_equal(function(y).numpy(), function(y.contiguous()).numpy())
+            np.testing.assert_array_equal(function(y.int()).numpy(), function(y.contiguous().int()).numpy())
