@@ -5,7 +5,9 @@
 
 #include "backend.h"
 #include "broadcast.h"
+#include "copy.h"
 #include "layout.h"
+#include "own.h"
 
 static void set_operand(tc_operand *operand, const tc_argument *input, int ndim, const int64_t *shape)
 {
@@ -31,36 +33,117 @@ static bool is_flat(const tc_tensor *out, int inputs, const tc_argument *in)
     return true;
 }
 
+/* The arguments of the kernel, in as few axes as possible. */
+static void describe(tc_elementwise_args *args, const tc_tensor *out, int inputs, const tc_argument *in)
+{
+    const tc_argument result = {.tensor = (tc_tensor *)out};
+    if (is_flat(out, inputs, in)) {
+        args->ndim = 1;
+        args->shape[0] = out->numel;
+        set_operand(&args->out, &result, 0, NULL);
+        args->out.strides[0] = 1;
+        for (int k = 0; k < inputs; k++) {
+            set_operand(&args->in[k], &in[k], 0, NULL);
+            args->in[k].strides[0] = in[k].tensor ? 1 : 0;
+        }
+        return;
+    }
+    int64_t *strides[TC_ELEMENT_INPUTS + 1] = {args->out.strides};
+    memcpy(args->shape, out->shape, sizeof(int64_t) * (size_t)out->ndim);
+    set_operand(&args->out, &result, out->ndim, out->shape);
+    for (int k = 0; k < inputs; k++) {
+        set_operand(&args->in[k], &in[k], out->ndim, out->shape);
+        strides[k + 1] = args->in[k].strides;
+    }
+    args->ndim = tc_layout_merge(out->ndim, args->shape, inputs + 1, strides, true);
+}
+
+#define LONG 16 /* elements of a side from which on a matrix is transposed by tiles (tc_copy_by_tiles) */
+
+/* Is an operand read across its memory, a line of the cache for each element, where the result is written along its own? */
+static bool is_across(const tc_elementwise_args *args, const tc_operand *operand)
+{
+    const int last = args->ndim - 1;
+    bool along = false;
+    if (!operand->data || args->out.strides[last] != 1 || args->shape[last] < LONG) return false;
+    if (operand->strides[last] == 0 || operand->strides[last] == 1) return false;
+    for (int axis = 0; axis < last; axis++) {
+        if (operand->strides[axis] == 0) return false; /* repeated: less memory than its copy */
+        along |= operand->strides[axis] == 1 && args->shape[axis] >= LONG;
+    }
+    return along;
+}
+
+/* Gives the kernel copies of the operands that are read across their memory: dense[k], references, or NULL. */
+static tc_status straighten(tc_elementwise_args *args, tc_tensor **dense, const tc_tensor *out, int inputs, const tc_argument *in,
+                            tc_error *err)
+{
+    tc_argument along[TC_ELEMENT_INPUTS];
+    bool any = false;
+    for (int k = 0; k < inputs; k++) {
+        along[k] = in[k];
+        if (!in[k].tensor || !is_across(args, &args->in[k])) continue;
+        TC_TRY(tc_tensor_contiguous(&dense[k], in[k].tensor, err));
+        along[k].tensor = dense[k];
+        any = true;
+    }
+    if (any) describe(args, out, inputs, along);
+    return TC_OK;
+}
+
+#define SHORT 256 /* elements of a run along memory below which many of them take longer than a copy of the result */
+
+/* Have all inputs the result's elements in one order that has no gaps, but is not the result's? *like: the first of them. */
+static bool is_permuted(const tc_elementwise_args *args, const tc_tensor *out, int inputs, const tc_argument *in, const tc_tensor **like)
+{
+    int64_t shape[TC_MAX_DIMS], strides[TC_MAX_DIMS], *const one[1] = {strides};
+    const int last = args->ndim - 1;
+    *like = NULL;
+    for (int k = 0; k < inputs; k++) {
+        const tc_tensor *const x = in[k].tensor;
+        if (!x) continue;
+        if (!*like) *like = x;
+        if (!tc_tensor_same_shape(x, out) || memcmp(x->strides, (*like)->strides, sizeof *x->strides * (size_t)x->ndim) != 0) return false;
+        if (args->in[k].strides[last] == 1 && args->shape[last] >= SHORT) return false;
+    }
+    if (!*like || !out->contiguous) return false;
+    memcpy(shape, out->shape, sizeof *shape * (size_t)out->ndim);
+    memcpy(strides, (*like)->strides, sizeof *strides * (size_t)out->ndim);
+    return tc_layout_merge(out->ndim, shape, 1, one, true) == 1 && strides[0] == 1;
+}
+
+/* The same function in the order of the inputs, then a copy into the result's. */
+static tc_status run_permuted(tc_tensor *out, const tc_tensor *like, int inputs, const tc_argument *in, const tc_kernel *kernel,
+                              int function, tc_dtype compute, double cost, tc_error *err)
+{
+    TC_OWNED tc_tensor *memory = NULL, *view = NULL;
+    TC_TRY(tc_tensor_empty(&memory, out->ndim, out->shape, out->dtype, out->storage->device, err));
+    TC_TRY(tc_tensor_alias(&view, memory, out->ndim, out->shape, like->strides, 0, err));
+    TC_TRY(tc_run_elementwise(view, inputs, in, kernel, function, compute, cost, err));
+    return tc_tensor_copy(out, view, err);
+}
+
 tc_status tc_run_elementwise(tc_tensor *out, int inputs, const tc_argument *in, const tc_kernel *kernel, int function, tc_dtype compute,
                              double cost, tc_error *err)
 {
     if (out->numel == 0) return TC_OK;
+    const bool on_cpu = out->storage->device.type == TC_CPU;
+    tc_tensor *dense[TC_ELEMENT_INPUTS] = {NULL};
     tc_elementwise_args args;
-    if (out->storage->device.type != TC_CPU) memset(&args, 0, sizeof args); /* an address left there would be taken for an operand */
+    tc_status status = TC_OK;
+    if (!on_cpu) memset(&args, 0, sizeof args); /* an address left there would be taken for an operand */
     args.function = function;
     args.inputs = inputs;
     args.numel = out->numel;
-    const tc_argument result = {.tensor = out};
-    if (is_flat(out, inputs, in)) {
-        args.ndim = 1;
-        args.shape[0] = out->numel;
-        set_operand(&args.out, &result, 0, NULL);
-        args.out.strides[0] = 1;
-        for (int k = 0; k < inputs; k++) {
-            set_operand(&args.in[k], &in[k], 0, NULL);
-            args.in[k].strides[0] = in[k].tensor ? 1 : 0;
-        }
-    } else {
-        int64_t *strides[TC_ELEMENT_INPUTS + 1] = {args.out.strides};
-        memcpy(args.shape, out->shape, sizeof(int64_t) * (size_t)out->ndim);
-        set_operand(&args.out, &result, out->ndim, out->shape);
-        for (int k = 0; k < inputs; k++) {
-            set_operand(&args.in[k], &in[k], out->ndim, out->shape);
-            strides[k + 1] = args.in[k].strides;
-        }
-        args.ndim = tc_layout_merge(out->ndim, args.shape, inputs + 1, strides, true);
+    describe(&args, out, inputs, in);
+    if (on_cpu && args.ndim > 1 && out->numel >= TC_ELEMENT_BLOCK) {
+        const tc_tensor *like;
+        if (is_permuted(&args, out, inputs, in, &like)) return run_permuted(out, like, inputs, in, kernel, function, compute, cost, err);
+        status = straighten(&args, dense, out, inputs, in, err);
     }
     const int64_t items = tc_divide_up(out->numel, TC_ELEMENT_BLOCK);
     const int64_t item = out->numel < TC_ELEMENT_BLOCK ? out->numel : TC_ELEMENT_BLOCK;
-    return tc_run(out->storage->device, compute, kernel, &args, items, cost * (double)item, 0, err);
+    if (status == TC_OK) status = tc_run(out->storage->device, compute, kernel, &args, items, cost * (double)item, 0, err);
+    for (int k = 0; k < inputs; k++) tc_tensor_release(dense[k]);
+    return status;
 }
