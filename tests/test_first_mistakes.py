@@ -622,6 +622,7 @@ IMPORTS = {
     "from transformer_c.autograd import Variable": "a Variable is a Tensor",
     "from transformer_c import nn, cumprod": r"no attribute 'cumprod'; use NumPy: np\.cumprod",
     "from transformer_c.nn import LSTM": "no attribute 'LSTM'; use .*there are no recurrent layers",
+    "from transformer_c.nn.modules import LSTM": "there are no recurrent layers",
     "from transformer_c.nn import ModuleLst": "did you mean 'ModuleList'",
     "from transformer_c.nn.parallel import DistributedDataParallel": "no attribute 'parallel'; use Trainer",
     "from transformer_c.utils.tensorboard import SummaryWriter": r"use tc\.loggers\.TensorBoardLogger",

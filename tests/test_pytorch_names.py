@@ -137,6 +137,11 @@ def test_functional_is_imported_as_in_pytorch():
     assert subprocess.run([sys.executable, "-c", program], capture_output=True, text=True).stderr == ""
 
 
+def test_layers_are_imported_from_modules_too():
+    program = "from transformer_c.nn.modules import Linear, Module; from transformer_c import nn; assert (Linear, Module) == (nn.Linear, nn.Module)"
+    assert subprocess.run([sys.executable, "-c", program], capture_output=True, text=True).stderr == ""
+
+
 DTYPES = {
     "bool": "bool",
     "int": "int32",

@@ -79,6 +79,7 @@ __all__ = [
 __all__ += layers.__all__ + activations.__all__
 
 sys.modules[f"{__name__}.functional"] = functional  # for `import transformer_c.nn.functional as F`
+sys.modules[f"{__name__}.modules"] = sys.modules[__name__]  # for `from transformer_c.nn.modules import Linear`
 
 if TYPE_CHECKING:
     from . import utils
@@ -99,6 +100,7 @@ else:
         ),
         "AdaptiveMaxPool1d": "t.amax(-1, keepdim=True), for one number of each channel",
         "AdaptiveAvgPool1d": "t.mean(-1, keepdim=True), for one number of each channel",
+        "modules": "nn itself, which has its layers",
         "DataParallel": "the module itself: a run uses one device",
         "parallel": 'Trainer(strategy="ddp"), or tc.distributed.all_reduce(p.grad, "mean") after backward()',
         **{
