@@ -61,7 +61,6 @@ MISTAKES = {
     "a negative deviation": (lambda: tc.ones(2).normal_(std=-1.0), ValueError, "std must not be negative"),
     "a leaf to draw into": (lambda: tc.ones(2, requires_grad=True).uniform_(), RuntimeError, "leaf"),
     "the limits of integers": (lambda: tc.finfo(tc.long), TypeError, r"got int64; tc\.iinfo"),
-    "a cast to bytes": (lambda: tc.ones(2).byte(), AttributeError, r't\.to\("uint8"\)'),
     "a cast to 16 bits": (lambda: tc.ones(2).short(), AttributeError, r"use t\.int\(\): there are no integers of 16 bits"),
     "PyTorch's ndimension": (lambda: tc.ones(2).ndimension(), AttributeError, r"use t\.ndim"),
     "differences": (lambda: tc.ones(2).diff(), AttributeError, r"use t\[\.\.\., 1:\] - t\[\.\.\., :-1\]"),

@@ -142,6 +142,12 @@ def test_layers_are_imported_from_modules_too():
     assert subprocess.run([sys.executable, "-c", program], capture_output=True, text=True).stderr == ""
 
 
+def test_a_cast_to_bytes():
+    """As programs from before there were bools make masks."""
+    mask = tc.from_numpy(np.triu(np.ones((2, 2)), 1)).byte()
+    assert mask._dtype_name == "uint8" and mask.tolist() == [[0, 1], [0, 0]] and tc.tensor([-1, 300]).byte().tolist() == [255, 44]
+
+
 DTYPES = {
     "bool": "bool",
     "int": "int32",

@@ -42,7 +42,6 @@ _TENSOR = {
     "expand_dims": "t.unsqueeze(dim), or t[None]",
     "fill": "t.fill_(value)",
     "new": "t.new_empty(lengths), or t.new_tensor(data)",
-    "byte": 't.to("uint8")',
     "char": "t.long(): there are no integers of 8 bits with a sign",
     "short": "t.int(): there are no integers of 16 bits",
     "ndimension": "t.ndim",

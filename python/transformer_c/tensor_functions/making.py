@@ -112,7 +112,12 @@ def element_size(self: Tensor) -> int:
     return self.dtype.itemsize
 
 
-METHODS |= {"element_size": element_size, "type": as_type}
+def byte(self: Tensor, *, memory_format: str | None = None) -> Tensor:
+    """This Tensor in uint8."""
+    return self.to(dtype="uint8", memory_format=memory_format)
+
+
+METHODS |= {"byte": byte, "element_size": element_size, "type": as_type}
 METHODS |= {"new_empty": new_empty, "new_full": new_full, "new_ones": new_ones, "new_tensor": new_tensor, "new_zeros": new_zeros}
 
 
