@@ -110,9 +110,11 @@ typedef struct tcpy_op {
 #define TCPY_UNRECORDED 4  /* runs with gradients turned off */
 #define TCPY_KEEP_GIL 8    /* little work, however many elements there are */
 #define TCPY_RETURNS_SELF 16
+#define TCPY_MAY_COPY 32 /* with TCPY_KEEP_GIL: but much work where the first argument is not contiguous */
 
 /* With this few elements a call takes a few microseconds, and releasing the GIL costs more. */
-static inline bool tcpy_is_little(const tc_tensor *tensor) { return tc_tensor_numel(tensor) <= 16384; }
+#define TCPY_LITTLE 16384
+static inline bool tcpy_is_little(const tc_tensor *tensor) { return tc_tensor_numel(tensor) <= TCPY_LITTLE; }
 
 /* Computes: runs an expression that returns tc_status, with the GIL released unless the work is small. Then every Tensor in the expression
  * has been through tcpy_hold. */
@@ -241,6 +243,10 @@ int tcpy_read_integer_like(tcpy_operand *out, PyObject *object); /* likewise, fo
 int tcpy_read_operand(tcpy_operand *out, tc_tensor **owned, PyObject *object, const char *name, bool *any_tensor);
 /* May the operand be combined with a tensor (or, NULL, with a number)? 0, or -1 with an exception set. */
 int tcpy_check_meets(const tcpy_operand *operand, const tc_tensor *tensor);
+/* How many elements Tensors broadcast to; more is no error. NULL: none. */
+int64_t tcpy_broadcast_numel(int count, tc_tensor *const *tensors);
+/* Of Tensors that are little: is what they broadcast to? */
+bool tcpy_stays_little(int count, tc_tensor *const *tensors);
 
 /* function(a, b) of Tensors, numbers and whatever np.asarray takes: a Tensor when one is among them, otherwise an ndarray. NotImplemented
  * for objects that are not arrays. */

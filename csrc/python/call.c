@@ -230,13 +230,32 @@ static __attribute__((noinline)) int bring_arrays(const tcpy_op_object *self, tc
     return on_gpu ? visit_tensors(self, call, false, bring, on_gpu) : 0;
 }
 
+/* Is the work little, of little arguments? */
+static bool stays_little(const tcpy_op_object *self, const tcpy_call *call)
+{
+    tc_tensor *tensors[TCPY_MAX_ARGS + 2];
+    int count = 0;
+    if (call->operand_count == 0) return true; /* otherwise it broadcasts them */
+    for (int i = 0; i < self->count; i++)
+        if (self->args[i].kind == 't' && !call->v[i].none) tensors[count++] = call->v[i].t;
+    for (int i = 0; i < call->operand_count; i++) tensors[count++] = call->operands[i].value.tensor;
+    return tcpy_stays_little(count, tensors);
+}
+
+/* Does it compute nothing, however large its argument is? */
+static bool is_quick(const tcpy_op_object *self, const tcpy_call *call)
+{
+    const int flags = self->op->flags;
+    return flags & TCPY_KEEP_GIL && !(flags & TCPY_MAY_COPY && !call->v[0].t->contiguous);
+}
+
 /* An op of ops.def: computes, and converts the results to Python objects. */
 static PyObject *call_c(const tcpy_op_object *self, tcpy_call *call)
 {
     tc_error err;
     tc_status status;
     tc_tensor *out[TCPY_MAX_RESULTS] = {NULL};
-    if (self->op->flags & TCPY_KEEP_GIL) call->keep_gil = true;
+    call->keep_gil = (call->keep_gil && stays_little(self, call)) || is_quick(self, call);
     if (call->any_array && call->any_tensor && bring_arrays(self, call) < 0) return NULL;
     if (!call->keep_gil && visit_tensors(self, call, true, hold, NULL) < 0) return NULL;
     const bool unrecorded = call->any_tensor && self->op->flags & TCPY_UNRECORDED; /* ndarrays are never recorded */

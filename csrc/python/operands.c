@@ -1,6 +1,8 @@
 /* operands.c: converts Python's operands of arithmetic: tensors, arrays and numbers. */
 #include "binding.h"
 
+#include "../core/tensor.h"
+
 int tcpy_scalar_from_object(tc_scalar *out, PyObject *object)
 {
     if (PyFloat_Check(object)) { /* np.float64 as well */
@@ -84,4 +86,33 @@ int tcpy_check_meets(const tcpy_operand *operand, const tc_tensor *tensor)
     PyErr_Format(PyExc_OverflowError, "%R has more than 64 bits and meets a tensor of %s; convert the tensor with .float() first",
                  operand->beyond, tc_dtype_name(dtype));
     return -1;
+}
+
+int64_t tcpy_broadcast_numel(int count, tc_tensor *const *tensors)
+{
+    int64_t longest[TC_MAX_DIMS] = {0}, numel = 1; /* from the last axis on */
+    int ndim = 0;
+    for (int i = 0; i < count; i++) {
+        const tc_tensor *t = tensors[i];
+        if (!t) continue;
+        for (; ndim < t->ndim; ndim++) longest[ndim] = 1;
+        for (int axis = 0; axis < t->ndim; axis++) {
+            const int64_t length = t->shape[t->ndim - 1 - axis];
+            if (length != 1) longest[axis] = length;
+        }
+    }
+    for (int axis = 0; axis < ndim; axis++)
+        if (!tc_multiply_sizes(numel, longest[axis], &numel)) return INT64_MAX;
+    return numel;
+}
+
+bool tcpy_stays_little(int count, tc_tensor *const *tensors)
+{
+    const tc_tensor *first = NULL;
+    for (int i = 0; i < count; i++) {
+        if (!tensors[i] || tensors[i]->numel == 1) continue;
+        if (!first) first = tensors[i];
+        if (first != tensors[i] && !tc_tensor_same_shape(first, tensors[i])) return tcpy_broadcast_numel(count, tensors) <= TCPY_LITTLE;
+    }
+    return true;
 }

@@ -111,6 +111,20 @@ static int hold_expression(tcpy_call *call, expression *e)
     return 0;
 }
 
+/* Is what the expression selects of x little? Places are along one axis at least, of which each selects one element. */
+static bool is_little(const tc_tensor *x, const expression *e)
+{
+    tc_tensor *places[2 * TC_MAX_DIMS + 1];
+    int count = 0;
+    int64_t shortest = INT64_MAX, selected;
+    if (!tcpy_is_little(x)) return false;
+    for (int i = 0; i < e->count; i++)
+        if (e->entries[i].kind == TC_INDEX_TENSOR && e->entries[i].tensor->dtype != TC_BOOL) places[count++] = e->entries[i].tensor;
+    if (count == 0 || x->numel == 0) return true;
+    for (int i = 0; i < x->ndim; i++) shortest = x->shape[i] < shortest ? x->shape[i] : shortest;
+    return tc_multiply_sizes(tcpy_broadcast_numel(count, places), x->numel / shortest, &selected) && selected <= TCPY_LITTLE;
+}
+
 static PyObject *subscript(PyObject *self, PyObject *key)
 {
     tc_tensor *x = tcpy_tensor_of(self), *y = NULL;
@@ -121,7 +135,7 @@ static PyObject *subscript(PyObject *self, PyObject *key)
     tc_status status;
     tcpy_drain_releases();
     if (expression_begin(&e, key) < 0) return NULL;
-    call.keep_gil = tcpy_is_little(x) || e.owned_count == 0;
+    call.keep_gil = e.owned_count == 0 || is_little(x, &e);
     tcpy_begin(&call);
     if (tcpy_hold(&call, &x) == 0 && hold_expression(&call, &e) == 0) {
         TCPY_COMPUTE(&call, status, tc_index_get(&y, x, e.count, e.entries, &err));
@@ -152,7 +166,7 @@ static int assign_subscript(PyObject *self, PyObject *key, PyObject *value)
         return -1;
     }
     given = v;
-    call.keep_gil = tcpy_is_little(x);
+    call.keep_gil = is_little(x, &e);
     tcpy_begin(&call);
     if (tcpy_hold(&call, &x) == 0 && tcpy_hold(&call, &v) == 0 && hold_expression(&call, &e) == 0) {
         TCPY_COMPUTE(&call, status, tc_index_set(x, e.count, e.entries, v, &err));

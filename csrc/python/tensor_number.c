@@ -31,7 +31,7 @@ static PyObject *binary(PyObject *a_object, PyObject *b_object, tc_binary_functi
     if (read == 1) read = tcpy_read_operand(&b, &owned_b, b_object, "the second argument", &call.any_tensor);
     if (read == 0) result = Py_NewRef(Py_NotImplemented);
     if (read == 1 && tcpy_check_meets(&a, b.value.tensor) == 0 && tcpy_check_meets(&b, a.value.tensor) == 0) {
-        call.keep_gil = is_little(&a) && is_little(&b);
+        call.keep_gil = is_little(&a) && is_little(&b) && tcpy_stays_little(2, (tc_tensor *const[]){a.value.tensor, b.value.tensor});
         tcpy_begin(&call);
         if (tcpy_bring_array(&call, &a.value.tensor, b.value.tensor) == 0 &&
             tcpy_bring_array(&call, &b.value.tensor, a.value.tensor) == 0 && tcpy_hold(&call, &a.value.tensor) == 0 &&

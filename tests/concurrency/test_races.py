@@ -4,6 +4,7 @@
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 
 import numpy as np
@@ -41,6 +42,47 @@ def test_every_place_without_the_gil_is_known():
     for path in folder.glob("*.c"):
         for before in path.read_text().split("TCPY_COMPUTE(")[:-1]:
             assert "hold" in before[-500:] or "tc_cuda_device_count" in path.read_text(), path
+
+
+LONG = {
+    "broadcast": lambda x, column, row: column + row,
+    "where": lambda x, column, row: tc.where(column > 0, row, column),
+    "index": lambda x, column, row: row.T[np.zeros(1 << 25, np.int64)],
+    "cast": lambda x, column, row: x.half(),
+    "type_as": lambda x, column, row: x.type_as(tc.zeros(1, dtype="float64")),
+    "contiguous": lambda x, column, row: x.T.contiguous(),
+    "reshape": lambda x, column, row: x.T.reshape(-1),
+}
+
+
+@pytest.mark.parametrize("name", LONG)
+def test_other_threads_run_during_a_long_call(name):
+    """However few elements its arguments have, and of functions that often compute nothing."""
+    x, column, row = tc.ones(6000, 6000), tc.ones(6000, 1), tc.ones(1, 6000)
+    stop, gap = threading.Event(), [0.0]
+
+    def run():
+        last = time.perf_counter()
+        while not stop.is_set():
+            now = time.perf_counter()
+            gap[0] = max(gap[0], now - last)
+            last = now
+            time.sleep(1e-4)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    try:
+        for _ in range(10):  # the machine may have other work
+            gap[0], start = 0.0, time.perf_counter()
+            LONG[name](x, column, row)
+            took = time.perf_counter() - start
+            time.sleep(1e-3)
+            if gap[0] < took / 2:
+                return
+    finally:
+        stop.set()
+        thread.join()
+    raise AssertionError(f"another thread waited {gap[0]} s of {took} s")
 
 
 # ---- what a race leaves, step by step: the other thread's part is done inside a custom op, in the middle of a backward --------------------
