@@ -27,15 +27,25 @@ static tc_status fail_place(const tc_index_check *check, int64_t position, int64
 }
 
 /* Is an index outside a line of x? The first of them is named. */
-static tc_status check_places(const tc_tensor *places, const tc_tensor *x, int axis, tc_error *err)
+static tc_status check_places(tc_tensor *places, const tc_tensor *x, int axis, tc_error *err)
 {
-    tc_index_check check = tc_index_check_of(places, x->ndim ? x->shape[axis] : 1, fail_place);
+    TC_OWNED tc_tensor *dense = NULL;
+    TC_TRY(tc_tensor_contiguous(&dense, places, err));
+    tc_index_check check = tc_index_check_of(dense, x->ndim ? x->shape[axis] : 1, fail_place);
     check.axis = axis;
-    return tc_check_indices(&check, places, err);
+    return tc_check_indices(&check, dense, err);
 }
 
-/* `index` as contiguous int64, of a shape that fits: as many axes as x, nowhere longer than x, except along the axis, and than src, where
- * there is one; its places on x, which are checked here on GPUs and by the kernel on CPUs. */
+/* Is it int64 on the CPU, and the same along an axis, as the index of index_add is? */
+static bool is_repeated(const tc_tensor *index)
+{
+    bool repeated = false;
+    for (int i = 0; i < index->ndim; i++) repeated |= index->strides[i] == 0 && index->shape[i] > 1;
+    return repeated && index->dtype == TC_INT64 && tc_tensor_on_cpu(index);
+}
+
+/* `index` as int64, contiguous but for axes along which it repeats, of a shape that fits: as many axes as x, nowhere longer than x, except
+ * along the axis, and than src, where there is one; its places on x, which are checked here on GPUs and by the kernel on CPUs. */
 static tc_status read_places(tc_scope *s, tc_tensor **places, tc_tensor *index, const tc_tensor *x, int axis, const tc_tensor *src)
 {
     char a[TC_SHAPE_TEXT], b[TC_SHAPE_TEXT];
@@ -56,14 +66,14 @@ static tc_status read_places(tc_scope *s, tc_tensor **places, tc_tensor *index, 
             return tc_fail(s->err, TC_ERROR_VALUE, "index has shape %s but src has %s; it may not be longer along any axis",
                            tc_tensor_text(a, index), tc_tensor_text(b, src));
     }
-    TC_TRY(tc_tensor_as(places, index, TC_INT64, s->err));
+    TC_TRY(is_repeated(index) ? tc_tensor_copy_of(places, index, s->err) : tc_tensor_as(places, index, TC_INT64, s->err));
     TC_TRY(tc_own(s, *places));
     return (*places)->storage->device.type == TC_CPU ? TC_OK : check_places(*places, x, axis, s->err);
 }
 
 /* A kernel over the lines; strides of zero for `taken` without axes: one element for all. All on one device. `before`: NULL, or what
  * `whole` is made of, for is_made_by_lines. */
-static tc_status run_lines(const tc_kernel *kernel, tc_tensor *whole, const tc_tensor *before, tc_tensor *taken, const tc_tensor *places,
+static tc_status run_lines(const tc_kernel *kernel, tc_tensor *whole, const tc_tensor *before, tc_tensor *taken, tc_tensor *places,
                            int axis, bool multiplies, tc_error *err)
 {
     bool outside = false;
@@ -111,13 +121,13 @@ static bool is_made_by_lines(const tc_tensor *y, const tc_tensor *x, const tc_te
 }
 
 /* taken = the elements of `whole` at the places, in the first corner of `taken`, which may be larger. */
-static tc_status gather(tc_tensor *taken, tc_tensor *whole, const tc_tensor *places, int axis, tc_error *err)
+static tc_status gather(tc_tensor *taken, tc_tensor *whole, tc_tensor *places, int axis, tc_error *err)
 {
     return run_lines(&tc_kernel_lines_gather, whole, NULL, taken, places, axis, false, err);
 }
 
 /* *dx (shape) = the sums of the elements of dy at the places. */
-static tc_status add_up(tc_tensor **dx, tc_tensor *dy, const tc_tensor *places, const lines_attributes *at, tc_error *err)
+static tc_status add_up(tc_tensor **dx, tc_tensor *dy, tc_tensor *places, const lines_attributes *at, tc_error *err)
 {
     TC_OWNED tc_tensor *ready = NULL, *sums = NULL;
     const tc_dtype compute = tc_compute_dtype(dy->dtype); /* half types add up in float32 */
@@ -165,7 +175,7 @@ tc_status tc_gather(tc_tensor **out, tc_tensor *x, int64_t given, tc_tensor *ind
 enum { WHOLE, SRC, INPUTS };
 
 /* dsrc: what dy has at the places. */
-static tc_status taken_gradient(tc_tensor **out, tc_tensor *dy, const tc_tensor *places, const lines_attributes *at, tc_error *err)
+static tc_status taken_gradient(tc_tensor **out, tc_tensor *dy, tc_tensor *places, const lines_attributes *at, tc_error *err)
 {
     TC_OWNED tc_tensor *dsrc = NULL;
     TC_TRY(tc_tensor_zeros(&dsrc, at->taken_ndim, at->taken_shape, dy->dtype, dy->storage->device, err));
@@ -175,7 +185,7 @@ static tc_status taken_gradient(tc_tensor **out, tc_tensor *dy, const tc_tensor 
 }
 
 /* dx: dy, and zero where it was written over. */
-static tc_status whole_gradient(tc_tensor **out, tc_tensor *dy, const tc_tensor *places, const lines_attributes *at, tc_error *err)
+static tc_status whole_gradient(tc_tensor **out, tc_tensor *dy, tc_tensor *places, const lines_attributes *at, tc_error *err)
 {
     TC_OWNED tc_tensor *dx = NULL, *zero = NULL;
     if (at->combination == TC_COMBINATION_ADD) {
@@ -193,7 +203,7 @@ static tc_status whole_gradient(tc_tensor **out, tc_tensor *dy, const tc_tensor 
 static tc_status scatter_backward(tc_node *node, tc_tensor *const *grad_outputs, tc_tensor **grad_inputs, tc_error *err)
 {
     const lines_attributes *at = node->attributes;
-    const tc_tensor *places = tc_node_saved(node, 0);
+    tc_tensor *const places = tc_node_saved(node, 0);
     if (at->combination == TC_COMBINATION_MULTIPLY)
         return tc_fail(err, TC_ERROR_STATE, "scatter with reduce=\"multiply\" has no gradient, as in PyTorch");
     if (tc_node_needs(node, SRC)) TC_TRY(taken_gradient(&grad_inputs[SRC], grad_outputs[0], places, at, err));

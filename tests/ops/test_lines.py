@@ -258,6 +258,48 @@ def test_running_sums_of_integers_and_of_single_elements(isa, shape, threads, rn
             np.testing.assert_array_equal(_core.cumsum(x, axis, True), np.flip(np.flip(x, axis).cumsum(axis, dtype=total), axis))
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "int64", "int32", "uint8"])
+def test_an_index_that_is_the_same_along_axes(isa, threads, dtype, rng):
+    """As that of index_add is: the bits of what its copy gives, gradients too, and the same errors."""
+    for shape, axis, count in (((6, 700), 0, 40), ((6, 33, 5), 1, 90), ((1, 5000), 0, 9), ((4, 3, 2, 70), 2, 11), ((300, 4), 1, 3)):
+        x = tc.tensor((rng.standard_normal(shape) * 20).astype(dtype))
+        taken_shape = [*shape[:axis], count, *shape[axis + 1 :]]
+        source = tc.tensor((rng.standard_normal(taken_shape) * 20).astype(dtype))
+        places = rng.integers(0, shape[axis], count)
+        narrow = tc.tensor(places).reshape(*(1 if i != axis else count for i in range(len(shape))))
+        index = narrow.expand(*taken_shape)
+        dense = index.contiguous()
+        assert 0 in index.stride() and 0 not in dense.stride()
+        for function in (
+            lambda x, i: tc.gather(x, axis, i),
+            lambda x, i: tc.scatter(x, axis, i, source),
+            lambda x, i: tc.scatter_add(x, axis, i, source),
+            lambda x, i: x.scatter(axis, i, source, reduce="multiply"),
+        ):
+            np.testing.assert_array_equal(function(x, index).numpy(), function(x, dense).numpy())
+            np.testing.assert_array_equal(function(x, index.int()).numpy(), function(x, dense).numpy())
+        expected = x.clone()
+        for k, place in enumerate(places):
+            here = (slice(None),) * axis
+            expected[(*here, int(place))] += source[(*here, k)]
+        if dtype != "float16":
+            np.testing.assert_array_equal(x.index_add(axis, tc.tensor(places), source).numpy(), expected.numpy())
+        if dtype.startswith("float"):
+            slopes = []
+            for i in (index, dense):
+                leaves = x.clone().requires_grad_(), source.clone().requires_grad_()
+                y = tc.scatter_add(leaves[0], axis, i, leaves[1])
+                (tc.gather(y, axis, i) * source).sum().backward()
+                slopes.append([leaf.grad.numpy() for leaf in leaves])
+            for one, other in zip(*slopes, strict=True):
+                np.testing.assert_array_equal(one, other)
+        bad = narrow.clone()
+        bad.view(-1)[count // 2] = shape[axis]
+        for i in (bad.expand(*taken_shape), bad.expand(*taken_shape).contiguous()):
+            with pytest.raises(IndexError, match=rf"index {shape[axis]} \(element \d+ of index, shape .* is out of range for axis {axis}"):
+                tc.scatter_add(x, axis, i, source)
+
+
 def test_an_index_outside_is_found_at_any_place_of_a_line(isa):
     """Places are taken some in a row: not only the last of them counts."""
     for bad in (-1, 11):

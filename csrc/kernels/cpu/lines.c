@@ -87,8 +87,21 @@ TC_INLINE void visit_lines(const tc_lines_args *a, int64_t begin, int64_t end, r
             inside &= name##_one(index + i * index_step, length, first_taken + i * taken_step, first_whole + i * whole_step, place_step);  \
         return inside;                                                                                                                     \
     }                                                                                                                                      \
+    /* One place for the whole run, whose elements lie side by side. */                                                                    \
+    TC_INLINE bool name##_row(const tc_lines_args *a, const run *r)                                                                        \
+    {                                                                                                                                      \
+        const int64_t place = tc_read_index_below(a->index + r->index, a->L);                                                              \
+        if (place == TC_NO_INDEX) return name##_by(a, r, false, 0, 1, a->whole_step, 1);                                                   \
+        TYPE *const first_taken = (TYPE *)a->taken + r->taken, *const first_whole = (TYPE *)a->whole + r->whole + place * a->whole_step;   \
+        for (int64_t i = 0; i < r->count; i++) {                                                                                           \
+            TYPE *const taken = first_taken + i, *const whole = first_whole + i;                                                           \
+            INSIDE;                                                                                                                        \
+        }                                                                                                                                  \
+        return true;                                                                                                                       \
+    }                                                                                                                                      \
     static bool name(const tc_lines_args *a, const run *r)                                                                                 \
     {                                                                                                                                      \
+        if (r->index_step == 0 && r->taken_step == 1 && r->whole_step == 1) return name##_row(a, r);                                       \
         const bool dense = r->index_step == 1 && r->taken_step == 1;                                                                       \
         if (dense && r->whole_step == 0 && a->whole_step == 1) return name##_by(a, r, true, 1, 1, 1, 0);                                   \
         if (dense && r->whole_step == 1) return name##_by(a, r, false, 1, 1, a->whole_step, 1);                                            \
