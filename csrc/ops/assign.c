@@ -158,7 +158,7 @@ typedef struct write {
 static tc_status prepare_offsets(tc_scope *s, write *w, const tc_tensor *target, const tc_index_plan *plan, bool recorded)
 {
     TC_TRY(tc_index_offsets(s, &w->offsets[HERE], recorded ? &w->offsets[PLAIN] : NULL, plan, target));
-    if (recorded) TC_TRY(tc_index_last_points(s, &w->offsets[LAST], w->offsets[PLAIN]));
+    if (recorded) TC_TRY(tc_index_last_points(s, &w->offsets[LAST], w->offsets[PLAIN], target->numel));
     return tc_index_move_offsets(s, OFFSETS, w->offsets);
 }
 

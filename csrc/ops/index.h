@@ -49,8 +49,9 @@ TC_CHECKED tc_status tc_index_place_at(tc_index_place *place, const tc_index_pla
  * base's shape: `offsets` itself where the base is contiguous. */
 TC_CHECKED tc_status tc_index_offsets(tc_scope *s, tc_tensor **offsets, tc_tensor **plain, const tc_index_plan *plan,
                                       const tc_tensor *base);
-/* The same with TC_INDEX_NOWHERE for points that a later one coincides with; *out is `offsets` itself when there are none. */
-TC_CHECKED tc_status tc_index_last_points(tc_scope *s, tc_tensor **out, tc_tensor *offsets);
+/* The same, of a tensor of numel elements, with TC_INDEX_NOWHERE for points that a later one coincides with; *out is `offsets` itself when
+ * there are none. */
+TC_CHECKED tc_status tc_index_last_points(tc_scope *s, tc_tensor **out, tc_tensor *offsets, int64_t numel);
 
 /* Moves them to the device of the scope, each tensor once; NULL stays. */
 TC_CHECKED tc_status tc_index_move_offsets(tc_scope *s, int count, tc_tensor **offsets);

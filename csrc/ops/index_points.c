@@ -1,5 +1,4 @@
 /* index_points.c: from a plan to the offsets of its points, and the kernels that run over them; see index.h. */
-#include <stdlib.h>
 #include <string.h>
 
 #include "check_index.h"
@@ -89,39 +88,29 @@ tc_status tc_index_move_offsets(tc_scope *s, int count, tc_tensor **offsets)
     return TC_OK;
 }
 
-typedef struct point {
-    int64_t offset, number;
-} point;
-
-static int by_offset_and_number(const void *a_, const void *b_)
+tc_status tc_index_last_points(tc_scope *s, tc_tensor **out, tc_tensor *offsets, int64_t numel)
 {
-    const point *a = a_, *b = b_;
-    if (a->offset != b->offset) return a->offset < b->offset ? -1 : 1;
-    return a->number < b->number ? -1 : a->number > b->number;
-}
-
-tc_status tc_index_last_points(tc_scope *s, tc_tensor **out, tc_tensor *offsets)
-{
-    tc_tensor *read;
+    tc_tensor *read, *last;
     void *memory;
     bool repeated = false;
     TC_TRY(tc_tensor_on(&read, offsets, host, s->err));
     TC_TRY(tc_own(s, read));
     const int64_t n = read->numel, *offset = (const int64_t *)(void *)read->data;
-    TC_TRY(tc_make_memory(s, &memory, sizeof(point) * (size_t)n));
-    point *points = memory;
-    for (int64_t p = 0; p < n; p++) points[p] = (point){offset[p], p};
-    qsort(points, (size_t)n, sizeof *points, by_offset_and_number);
-    for (int64_t i = 0; i + 1 < n && !repeated; i++) repeated = points[i].offset == points[i + 1].offset;
-    *out = offsets;
-    if (!repeated) return TC_OK;
-    TC_TRY(tc_tensor_empty(out, 1, &n, TC_INT64, host, s->err));
-    TC_TRY(tc_own(s, *out));
-    int64_t *mark = (int64_t *)(void *)(*out)->data;
-    for (int64_t i = 0; i < n; i++) {
-        const bool last = i + 1 == n || points[i].offset != points[i + 1].offset;
-        mark[points[i].number] = last ? points[i].offset : TC_INDEX_NOWHERE;
+    const size_t bytes = (size_t)numel / 8 + 1; /* a bit for each element: whether a later point is there */
+    TC_TRY(tc_make_memory(s, &memory, bytes));
+    memset(memory, 0, bytes);
+    uint8_t *taken = memory;
+    TC_TRY(tc_tensor_empty(&last, 1, &n, TC_INT64, host, s->err));
+    TC_TRY(tc_own(s, last));
+    int64_t *mark = (int64_t *)(void *)last->data;
+    for (int64_t i = n - 1; i >= 0; i--) {
+        const int64_t at = offset[i];
+        const bool seen = taken[at / 8] >> at % 8 & 1;
+        mark[i] = seen ? TC_INDEX_NOWHERE : at;
+        taken[at / 8] |= (uint8_t)(1 << at % 8);
+        repeated |= seen;
     }
+    *out = repeated ? last : offsets;
     return TC_OK;
 }
 
