@@ -3,6 +3,8 @@
  * Saved for the backward of a gather: the offsets of its points on a contiguous tensor (8 bytes each). */
 #include "index.h"
 
+#include <string.h>
+
 #include "view.h"
 
 /* The gradient of a gather is added to the gathered elements. */
@@ -42,10 +44,53 @@ static tc_status gather(tc_scope *s, tc_tensor **out, tc_tensor *x, const tc_ind
     return tc_finish(s, out, y, &(tc_record){.op = &gather_op, TC_SAVED(*saved), .attributes = &plain});
 }
 
+/* Is it x[mask] of single elements in their order in memory, all on the CPU, and unrecorded? */
+static bool is_selected(tc_tensor *x, int count, const tc_index *indices)
+{
+    const tc_tensor *mask = count == 1 && indices->kind == TC_INDEX_TENSOR ? indices->tensor : NULL;
+    if (!mask || mask->dtype != TC_BOOL || mask->ndim == 0 || !tc_has_shape(mask, x->ndim, x->shape)) return false;
+    return x->contiguous && tc_tensor_on_cpu(x) && tc_tensor_on_cpu(mask) && !tc_tape_wants(1, &x);
+}
+
+/* Each element is written where the next one that is set goes, without a branch; of eight that are not, none. */
+#define SELECT(TYPE)                                                                                                                       \
+    for (int64_t i = 0; found < n; i++) {                                                                                                  \
+        uint64_t eight = 1;                                                                                                                \
+        if (i + 8 <= mask->numel) memcpy(&eight, truth + i, sizeof eight);                                                                 \
+        if (eight == 0) {                                                                                                                  \
+            i += 7;                                                                                                                        \
+            continue;                                                                                                                      \
+        }                                                                                                                                  \
+        ((TYPE *)(void *)y->data)[found] = ((const TYPE *)(const void *)x->data)[i];                                                       \
+        found += truth[i];                                                                                                                 \
+    }
+
+/* The same without a list of the places, which takes several times the memory of the result. */
+static tc_status select_elements(tc_scope *s, tc_tensor **out, tc_tensor *x, const tc_tensor *given)
+{
+    tc_input in[] = {{"x", x}};
+    tc_tensor *mask, *y;
+    int64_t n, found = 0;
+    TC_TRY(tc_begin_moving(s, in, 1));
+    TC_TRY(tc_index_truth(s, &mask, &n, given));
+    TC_TRY(tc_make(s, &y, 1, &n));
+    const uint8_t *truth = (const uint8_t *)mask->data;
+    switch (tc_dtype_size(x->dtype)) {
+    case 1: SELECT(uint8_t) break;
+    case 2: SELECT(uint16_t) break;
+    case 4: SELECT(uint32_t) break;
+    default: SELECT(uint64_t)
+    }
+    TC_TRY(tc_tensor_settle_bools(y, s->err));
+    tc_give(s, out, y);
+    return TC_OK;
+}
+
 tc_status tc_index_get(tc_tensor **out, tc_tensor *x, int count, const tc_index *indices, tc_error *err)
 {
     TC_SCOPE(s, err);
     tc_index_plan plan;
+    if (is_selected(x, count, indices)) return select_elements(&s, out, x, indices->tensor);
     TC_TRY(tc_index_plan_make(&s, &plan, x, count, indices));
     if (plan.advanced) return gather(&s, out, x, &plan);
     return tc_window(out, x, plan.kept, plan.kept_shape, plan.kept_axis, plan.kept_step, plan.start, false, err);

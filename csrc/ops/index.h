@@ -42,6 +42,10 @@ typedef struct tc_index_place {
     int64_t base_shape[TC_MAX_DIMS];
 } tc_index_place;
 
+/* *mask, which the scope owns: where x is not zero, contiguous on the CPU in memory that nobody else changes, as bytes that are 0 or 1.
+ * *count: how many there are. */
+TC_CHECKED tc_status tc_index_truth(tc_scope *s, tc_tensor **mask, int64_t *count, const tc_tensor *x);
+
 /* `strides` of the base. Fails only when the selection has too many axes. */
 TC_CHECKED tc_status tc_index_place_at(tc_index_place *place, const tc_index_plan *plan, const int64_t *strides, tc_error *err);
 /* The offsets of the points: as many int64, in elements of the base, on the CPU, or on the base's GPU if an array stays there. An index

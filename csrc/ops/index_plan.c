@@ -35,8 +35,7 @@ tc_status tc_index_out_of_range(int64_t wanted, int axis, int64_t length, tc_err
     return tc_fail(err, TC_ERROR_INDEX, "index %" PRId64 " is out of range for axis %d of length %" PRId64, wanted, axis, length);
 }
 
-/* *mask: where x is not zero, contiguous on the CPU in memory of our own, as bytes that are 0 or 1; *count: how many. */
-static tc_status count_truth(tc_scope *s, tc_tensor **mask, int64_t *count, const tc_tensor *x)
+tc_status tc_index_truth(tc_scope *s, tc_tensor **mask, int64_t *count, const tc_tensor *x)
 {
     TC_TRY(make_on_host(s, mask, x->ndim, x->shape, TC_BOOL));
     TC_TRY(tc_tensor_copy(*mask, x, s->err));
@@ -76,7 +75,7 @@ static tc_status mask_pointers(tc_scope *s, tc_tensor **out, int64_t *count, con
 {
     tc_tensor *mask;
     int64_t *index[TC_MAX_DIMS];
-    TC_TRY(count_truth(s, &mask, count, given));
+    TC_TRY(tc_index_truth(s, &mask, count, given));
     for (int axis = 0; axis < mask->ndim; axis++) {
         TC_TRY(make_on_host(s, &out[axis], 1, count, TC_INT64));
         index[axis] = (int64_t *)(void *)out[axis]->data;
@@ -90,7 +89,7 @@ tc_status tc_nonzero(tc_tensor **out, tc_tensor *x, tc_error *err)
     TC_SCOPE(s, err);
     tc_tensor *mask, *rows;
     int64_t shape[2] = {0, x->ndim}, *index[TC_MAX_DIMS];
-    TC_TRY(count_truth(&s, &mask, &shape[0], x));
+    TC_TRY(tc_index_truth(&s, &mask, &shape[0], x));
     TC_TRY(make_on_host(&s, &rows, 2, shape, TC_INT64));
     for (int axis = 0; axis < x->ndim; axis++) index[axis] = (int64_t *)(void *)rows->data + axis;
     write_indices(index, x->ndim, mask, shape[0]);

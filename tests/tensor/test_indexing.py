@@ -297,6 +297,51 @@ def test_the_indices_of_a_mask(rng, share):
     assert [place.tolist() for place in tc.nonzero(tc.tensor(2), as_tuple=True)] == [[0]]
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "bfloat16", "int64", "int32", "uint8", "bool"])
+def test_elements_where_a_mask_is_set(rng, dtype):
+    """With the bits of what a recorded selection, and NumPy, choose; of views, and by masks over fewer axes, as well."""
+    for shape in ((0,), (7,), (8, 9), (3, 1, 21), (50, 64)):
+        for share in (0.0, 0.05, 0.5, 1.0):
+            x, mask = tc.tensor(rng.standard_normal(shape) * 5).to(dtype), rng.random(shape) < share
+            chosen = x.double().numpy()[mask]
+            m = tc.tensor(mask)
+            for given, by in ((x, m), (x.clone().permute(*range(x.ndim)[::-1]), m.permute(*range(x.ndim)[::-1])), (x[::1], m)):
+                found = given[by]
+                assert found.dtype == x.dtype and found.is_contiguous()
+                np.testing.assert_array_equal(found.double().numpy(), given.double().numpy()[by.numpy()])
+            np.testing.assert_array_equal(x.masked_select(m).double().numpy(), chosen)
+            np.testing.assert_array_equal(x.requires_grad_(x.is_floating_point())[m].detach().double().numpy(), chosen)
+            if shape[0]:
+                np.testing.assert_array_equal(
+                    x.detach()[m[:, 0] if m.ndim == 2 else m].double().numpy(),
+                    x.detach().double().numpy()[mask[:, 0] if m.ndim == 2 else mask],
+                )
+    bytes_ = np.arange(16, dtype=np.uint8)  # of which all but one are true
+    truth = tc.as_tensor(bytes_.view(np.bool_))
+    assert truth[truth].numpy().view(np.uint8).tolist() == [1] * 15
+    x = tc.arange(16)
+    y = x[truth]
+    y += 1
+    assert x.tolist() == list(range(16)) and y.tolist() == list(range(2, 17))
+
+
+def test_the_last_of_repeated_places_gets_the_gradient(rng):
+    for shape, count in (((7,), 30), ((9, 5), 100), ((4, 8, 3), 1), ((300, 300), 500)):
+        places = [rng.integers(0, n, count) for n in shape[:2]]
+        values, whole = rng.standard_normal((count, *shape[2:])), rng.standard_normal(shape)
+        x, v = tc.tensor(whole).requires_grad_(), tc.tensor(values).requires_grad_()
+        y = x.index_put(tuple(map(tc.tensor, places)), v)
+        slope = rng.standard_normal(shape)
+        y.backward(tc.tensor(slope))
+        last = {place: k for k, place in enumerate(zip(*places, strict=True))}
+        dx, dv, expected = slope.copy(), np.zeros_like(values), whole.copy()
+        for place, k in last.items():
+            dx[place], dv[k], expected[place] = 0, slope[place], values[k]
+        np.testing.assert_array_equal(y.detach().numpy(), expected)
+        np.testing.assert_array_equal(x.grad.numpy(), dx)
+        np.testing.assert_array_equal(v.grad.numpy(), dv)
+
+
 def test_an_array_is_indexed_by_a_tensor():
     assert np.arange(5)[tc.tensor([1, 3])].tolist() == [1, 3]
     assert [10, 20, 30][tc.tensor(2)] == 30
