@@ -181,6 +181,22 @@ def test_transposed_copies(isa, threads, dtype, rng):
             np.testing.assert_array_equal(bits(around), bits(wanted))
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "int64", "uint8", "bool"])
+def test_short_and_reversed_runs(isa, threads, dtype, rng):
+    """Runs of all lengths around those that are moved in pieces, forward and backward, over several axes; any byte of a bool is true."""
+    for length in (*range(1, 40), 63, 64, 65, 127, 128, 129, 300):
+        whole = rng.integers(0, 256, (3, 7, 5, length * np.dtype(dtype).itemsize)).astype(np.uint8).view(dtype)
+        for x in (whole, whole[..., 1:], whole[..., ::-1], whole[:, ::-1, :, ::-1], whole[..., :0:-1]):
+            for order in ((0, 1, 2, 3), (0, 2, 1, 3), (2, 0, 1, 3)):
+                expected = np.ascontiguousarray(x.transpose(order))
+                expected = (expected.view(np.uint8) != 0) if dtype == "bool" else expected
+                np.testing.assert_array_equal(bits(tc.as_tensor(x).permute(*order).clone().numpy()), bits(expected))
+        np.testing.assert_array_equal(
+            bits(tc.cat([tc.as_tensor(whole)] * 2, 2).numpy()),
+            bits(np.concatenate([whole.view(np.uint8) != 0 if dtype == "bool" else whole] * 2, 2)),
+        )
+
+
 @pytest.mark.parametrize("to", ["float32", "float64", "float16", "bfloat16", "int64", "int32", "uint8", "bool"])
 def test_transposed_casts(isa, to, rng):
     for dtype in ("float32", "float64", "float16", "int64", "int32", "uint8", "bool"):

@@ -28,6 +28,53 @@ static void repeat_first(void *to, int bytes, int64_t n)
     }
 }
 
+/* Dense runs from their end to their beginning, as flip() reads them. */
+#define BACKWARDS(bytes, word, VALUE)                                                                                                      \
+    static void backwards_##bytes(void *to_, const void *from_, int64_t n)                                                                 \
+    {                                                                                                                                      \
+        word *to = to_;                                                                                                                    \
+        const word *from = (const word *)from_ - (n - 1);                                                                                  \
+        for (int64_t i = 0; i < n; i++) to[i] = (word)VALUE(from[n - 1 - i]);                                                              \
+    }
+#define SAME(x) (x)
+#define NOT_ZERO(x) ((x) != 0)
+BACKWARDS(1, uint8_t, SAME)
+BACKWARDS(2, word_2, SAME)
+BACKWARDS(4, word_4, SAME)
+BACKWARDS(8, word_8, SAME)
+BACKWARDS(boolean, boolean, NOT_ZERO)
+
+static void move_backwards(void *to, const void *from, int64_t n, int dtype)
+{
+    if (dtype == TC_BOOL)
+        backwards_boolean(to, from, n);
+    else if (element_bytes[dtype] == 1)
+        backwards_1(to, from, n);
+    else if (element_bytes[dtype] == 2)
+        backwards_2(to, from, n);
+    else if (element_bytes[dtype] == 4)
+        backwards_4(to, from, n);
+    else
+        backwards_8(to, from, n);
+}
+
+/* memcpy of few bytes, many times. */
+TC_INLINE void move_bytes(char *to, const char *from, int64_t n)
+{
+    for (; n >= 32; n -= 32, to += 32, from += 32) memcpy(to, from, 32);
+    if (n >= 16) {
+        memcpy(to, from, 16);
+        n -= 16, to += 16, from += 16;
+    }
+    if (n >= 8) {
+        memcpy(to, from, 8);
+        n -= 8, to += 8, from += 8;
+    }
+    for (; n > 0; n--) *to++ = *from++;
+}
+
+#define LONG_RUN 512 /* bytes of a run from which on a call of memcpy costs little beside it */
+
 /* Runs that are a multiple of 1 KiB apart compete for a few lines of the cache, which would lose them between two turns. */
 static bool meet_in_caches(strided array, int axis)
 {
@@ -90,10 +137,22 @@ void move_elements(strided to, strided from, const position *at, int64_t n, int 
     }
     const int64_t length = shape[inner], to_step = to.strides[inner], from_step = from.strides[inner];
     const bool across = is_across(to, from, inner, shape);
+    const bool plain = from.dtype == to.dtype && to_step == 1;
+    const bool in_pieces = plain && from_step == 1 && to.dtype != TC_BOOL && inner > 0 && length * to_bytes <= LONG_RUN;
     place p = {*at, 0, 0};
     while (n > 0) {
         char *const target = (char *)to.data + p.to * to_bytes;
         const char *const source = (const char *)from.data + p.from * from_bytes;
+        if (in_pieces && p.at.index[inner] == 0 && n >= length) {
+            int64_t pieces = shape[inner - 1] - p.at.index[inner - 1];
+            if (pieces > n / length) pieces = n / length;
+            for (int64_t k = 0; k < pieces; k++)
+                move_bytes(target + k * to.strides[inner - 1] * to_bytes, source + k * from.strides[inner - 1] * to_bytes,
+                           length * to_bytes);
+            advance(&p, to.strides, from.strides, inner - 1, pieces, shape);
+            n -= pieces * length;
+            continue;
+        }
         const int64_t runs = across ? short_runs(&p.at, n, inner, shape) : 0;
         if (runs) {
             for (int64_t k = 0; k < length; k++)
@@ -107,6 +166,8 @@ void move_elements(strided to, strided from, const position *at, int64_t n, int 
         if (from_step == 0 && to_step == 1) {
             run(target, 1, source, 0, 1);
             repeat_first(target, to_bytes, count);
+        } else if (plain && from_step == -1) {
+            move_backwards(target, source, count, to.dtype);
         } else {
             run(target, to_step, source, from_step, count);
         }
