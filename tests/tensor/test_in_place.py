@@ -216,3 +216,16 @@ def test_integers_and_wrong_arguments():
     with pytest.raises(ValueError):
         y.lerp_(tc.ones(4), 0.1)
     assert y.tolist() == [1, 1, 1]
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("name", ["hardsigmoid", "hardswish"])
+def test_activations_in_few_passes(name, dtype):
+    function = getattr(tc.functional, name)
+    for layout in LAYOUTS.values():
+        memory, view = layout(56)
+        memory = 4 * memory.to(dtype)
+        x, before = view(memory), memory.clone()
+        same(function(x), function(x.clone().requires_grad_()))
+        same(memory, before)
+    assert isinstance(function(np.ones(3)), np.ndarray)

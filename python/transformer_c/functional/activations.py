@@ -229,13 +229,18 @@ def relu6(input, inplace: bool = False):
 @rounds_once
 def hardsigmoid(input, inplace: bool = False):
     """relu6(x + 3) / 6: a sigmoid made of straight lines."""
-    return _core.div(relu6(_core.add(input, 3.0)), 6.0)
+    y = _core.add(input, 3.0)
+    if _core.compute_into(y, "clamp", y, 0.0, 6.0) is None:
+        return _core.div(relu6(y), 6.0)
+    return y.div_(6.0)  # nothing is recorded
 
 
 @rounds_once
 def hardswish(input, inplace: bool = False):
     """x relu6(x + 3) / 6: ``silu`` with straight lines (Howard et al. 2019)."""
-    return _core.mul(input, hardsigmoid(input))
+    y = hardsigmoid(input)
+    is_recorded = _core.is_traced() or any(getattr(x, "requires_grad", True) for x in (input, y))  # or arrays
+    return _core.mul(input, y) if is_recorded else y.mul_(input)
 
 
 @rounds_once
