@@ -12,6 +12,7 @@ TC_INLINE int32_t to_int32(double x) { return x > -2147483649.0 && x < 214748364
 
 #define SAME(x) (x)
 #define NOT_ZERO(x) ((x) != 0)
+#define TRUTH(x) ((int)((unsigned)((int)(x) | -(int)(x)) >> 31)) /* the same of a byte, where compilers would make a branch */
 /*      from      to        expression of x, the loaded element */
 #define CASTS_FROM_FLOAT(FROM, LOAD)                                                                                                       \
     CAST(FROM, float, (float)LOAD(x))                                                                                                      \
@@ -57,7 +58,14 @@ CASTS_FROM_FLOAT(bfloat16, tc_from_bfloat16)
 CASTS_FROM_INTEGER(int64_t, SAME)
 CASTS_FROM_INTEGER(int32_t, SAME)
 CASTS_FROM_INTEGER(uint8_t, SAME)
-CASTS_FROM_INTEGER(boolean, NOT_ZERO)
+CAST(boolean, float, (float)TRUTH(x))
+CAST(boolean, double, (double)TRUTH(x))
+CAST(boolean, float16, (0x3c00 * TRUTH(x))) /* 1.0 */
+CAST(boolean, bfloat16, (0x3f80 * TRUTH(x)))
+CAST(boolean, int64_t, TRUTH(x))
+CAST(boolean, int32_t, TRUTH(x))
+CAST(boolean, uint8_t, TRUTH(x))
+CAST(boolean, boolean, TRUTH(x))
 #undef CAST
 
 /* Between equal half types the bits are copied, not rounded again. */
