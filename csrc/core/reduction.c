@@ -93,8 +93,10 @@ static bool walk_columns(tc_reduce_args *args, const tc_tensor *x, const tc_axis
     int last = x->ndim - 1;
     while (last >= 0 && (set->reduced[last] || x->strides[last] == 0)) last--;
     if (args->reduced_ndim == 0) return args->kept_ndim > 0; /* only axes of length 1 are reduced: a copy */
-    if (last < 0 || magnitude(x->strides[last]) >= magnitude(args->reduced_strides[args->reduced_ndim - 1])) return false;
-    if (x->shape[last] == 1) keep_one_column(args);
+    const int64_t step = magnitude(args->reduced_strides[args->reduced_ndim - 1]);
+    if (last < 0 || magnitude(x->strides[last]) >= step) return false;
+    const bool has_others = args->kept_ndim > 0 && magnitude(args->kept_strides[args->kept_ndim - 1]) < step; /* that lie closer, too */
+    if (x->shape[last] == 1 && !has_others) keep_one_column(args);
     return true;
 }
 

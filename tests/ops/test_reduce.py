@@ -381,3 +381,22 @@ def test_the_sum_of_squares_has_the_bits_of_two_steps(isa, dtype, rng):
                         np.testing.assert_array_equal(found.numpy(), expected.numpy())
     finally:
         tc.set_num_threads(before)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "bfloat16"])
+def test_an_axis_of_length_one_at_the_end_changes_no_bits(isa, threads, dtype, rng):
+    for shape, axis in (
+        ((2, 5, 700), 1),
+        ((9, 40), 0),
+        ((3000, 3), 0),
+        ((70_000, 2), 0),
+        ((4, 300, 6, 50), 1),
+        ((1, 90, 1), 1),
+        ((5, 1, 8), 1),
+    ):
+        x = tc.tensor(rng.standard_normal(shape)).to(dtype)
+        for function in ("sum", "mean", "var", "max", "min", "any", "all", "argmax"):
+            expected, found = (getattr(_core, function)(y, axis).double() for y in (x, x.clone().reshape(*shape, 1)))
+            np.testing.assert_array_equal(found.numpy()[..., 0], expected.numpy())
+            first = getattr(_core, function)(x[..., :1], axis).double()
+            np.testing.assert_array_equal(first.numpy(), expected.numpy()[..., :1])
