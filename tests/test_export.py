@@ -660,6 +660,7 @@ WITHOUT = {
     "set_all_data": "writes to parameters",
     "set_data": "writes to a parameter",
     "set_grad_slot": "gradients",
+    "sum_of_squares": "while a graph is traced, norms are squares and their sum",
 }
 
 
