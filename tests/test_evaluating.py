@@ -37,32 +37,6 @@ def test_the_same_entry_twice_in_a_block():
     assert entries == {"k": "first"}
 
 
-@pytest.mark.parametrize("first", [0, 1])
-def test_what_a_block_has_changed_stays(first):
-    """With `unless_changed`; the other block has seen the new value."""
-    entries = {"k": "first"}
-    outer, inner = (_core.replaced([(entries, "k", i)], unless_changed=True) for i in range(2))
-    outer.__enter__()
-    entries["k"] = "new"
-    inner.__enter__()
-    for block in (outer, inner) if first == 0 else (inner, outer):
-        block.__exit__()
-    assert entries == {"k": "new"}
-
-
-@pytest.mark.parametrize("unless_changed", [False, True])
-def test_nothing_is_left_of_values_that_were_not_changed(unless_changed):
-    """As casts of parameters, which stay only where the block has put another value in their place."""
-    entries = {"k": "first"}
-    outer, inner = (_core.replaced([(entries, "k", i)], unless_changed=unless_changed) for i in range(2))
-    outer.__enter__()
-    inner.__enter__()
-    outer.__exit__()
-    assert entries == {"k": 1}
-    inner.__exit__()
-    assert entries == {"k": "first"}
-
-
 def test_equal_keys_are_the_same_entry():
     for first, second in ((int("1000000000"), int("1000000000")), ("".join(["a", "b"]), "".join(["a", "b"]))):
         entries: dict = {}
