@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "../kernels/divide_up.h"
+#include "../kernels/position.h"
 #include "layout.h"
 #include "threads.h"
 
@@ -20,44 +21,20 @@ typedef struct job {
     int64_t numel, shape[TC_MAX_DIMS], x_strides[TC_MAX_DIMS], mask_strides[TC_MAX_DIMS];
 } job;
 
-/* Where in the job: the index along each axis, and the offsets. */
-typedef struct place {
-    int64_t index[TC_MAX_DIMS], x, mask;
-} place;
-
-static place place_of(const job *j, int64_t i)
-{
-    place at = {.x = 0};
-    for (int axis = j->ndim - 1; axis >= 0; axis--) {
-        at.index[axis] = i % j->shape[axis];
-        i /= j->shape[axis];
-        at.x += at.index[axis] * j->x_strides[axis];
-        at.mask += at.index[axis] * j->mask_strides[axis];
-    }
-    return at;
-}
-
-/* n elements further along the innermost axis, at most to its end. */
-static void advance(const job *j, place *at, int64_t n)
-{
-    int axis = j->ndim - 1;
-    at->index[axis] += n;
-    at->x += n * j->x_strides[axis];
-    at->mask += n * j->mask_strides[axis];
-    for (; axis > 0 && at->index[axis] == j->shape[axis]; axis--) {
-        at->index[axis] = 0;
-        at->index[axis - 1]++;
-        at->x += j->x_strides[axis - 1] - j->shape[axis] * j->x_strides[axis];
-        at->mask += j->mask_strides[axis - 1] - j->shape[axis] * j->mask_strides[axis];
-    }
-}
-
 /* found[0 .. result - 1]: which of n bytes are not 0; all of them need no list. */
 static int64_t find(uint16_t *found, const uint8_t *mask, int64_t step, int64_t n)
 {
-    int64_t count = 0;
+    int64_t count = 0, k = 0;
     if (step == 0) return *mask ? n : 0;
-    for (int64_t k = 0; k < n; k++) {
+    for (uint64_t eight; step == 1 && k + 8 <= n; k += 8) {
+        memcpy(&eight, mask + k, sizeof eight);
+        if (eight == 0) continue;
+        for (int i = 0; i < 8; i++) {
+            found[count] = (uint16_t)(k + i);
+            count += mask[k + i] != 0;
+        }
+    }
+    for (; k < n; k++) {
         found[count] = (uint16_t)k;
         count += mask[k * step] != 0;
     }
@@ -90,14 +67,15 @@ static void write_items(const void *args, int64_t begin, int64_t end, void *scra
     (void)scratch;
     const int inner = j->ndim - 1;
     const int64_t last = end * ITEM < j->numel ? end * ITEM : j->numel;
-    place at = place_of(j, begin * ITEM);
+    position at = position_of(begin * ITEM, j->ndim, j->shape);
     for (int64_t i = begin * ITEM, n; i < last; i += n) {
         n = j->shape[inner] - at.index[inner];
         if (n > last - i) n = last - i;
         if (n > STRETCH) n = STRETCH;
-        const int64_t count = find(found, j->mask + at.mask, j->mask_strides[inner], n);
-        write_found(j, at.x, j->x_strides[inner], found, count, n);
-        advance(j, &at, n);
+        const uint8_t *mask = j->mask + position_offset(&at, j->ndim, j->mask_strides);
+        const int64_t count = find(found, mask, j->mask_strides[inner], n);
+        write_found(j, position_offset(&at, j->ndim, j->x_strides), j->x_strides[inner], found, count, n);
+        position_advance(&at, n, j->ndim, j->shape);
     }
 }
 

@@ -7,6 +7,7 @@
 
 #include "../elementwise.h"
 #include "../kernels.h"
+#include "../position.h"
 #include "cast.h"
 #include "simd.h"
 
@@ -20,42 +21,6 @@
 #else
 #define ELEMENT_DTYPE (TC_PRECISION == 32 ? TC_FLOAT32 : TC_FLOAT64)
 #endif
-
-/* A place in a nest of loops. */
-typedef struct position {
-    int64_t index[TC_ELEMENT_DIMS];
-} position;
-
-/* Where element i of a shape, counted in C order, is. */
-TC_INLINE position position_of(int64_t i, int ndim, const int64_t *shape)
-{
-    position at;
-    for (int axis = ndim - 1; axis > 0; axis--) {
-        at.index[axis] = i % shape[axis];
-        i /= shape[axis];
-    }
-    at.index[0] = i;
-    return at;
-}
-
-/* Moves n elements along the innermost axis, at most to its end. */
-TC_INLINE void position_advance(position *at, int64_t n, int ndim, const int64_t *shape)
-{
-    int axis = ndim - 1;
-    if (axis < 0) return;
-    at->index[axis] += n;
-    for (; axis > 0 && at->index[axis] == shape[axis]; axis--) {
-        at->index[axis] = 0;
-        at->index[axis - 1]++;
-    }
-}
-
-TC_INLINE int64_t position_offset(const position *at, int ndim, const int64_t *strides)
-{
-    int64_t offset = 0;
-    for (int axis = 0; axis < ndim; axis++) offset += at->index[axis] * strides[axis];
-    return offset;
-}
 
 #define STRIDED_F32(name, isa) TC_PASTE4(tc_##name, _f32_, isa, ) /* which the kernels of float64 share */
 #define move_elements STRIDED_F32(move_elements, TC_ISA)
