@@ -249,6 +249,24 @@ def test_a_shared_parameter_is_cast_once():
     assert model.first.weight is model.second.weight is weight and model.first.bias is not bias and model.first.bias.dtype == np.float32
 
 
+def test_gradients_arrive_through_a_part_of_a_list():
+    class Product(tc.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.factors = tc.nn.ParameterList([tc.ones(4, 4), tc.ones(4, 4), tc.ones(4, 4)])
+
+        def forward(self, x):
+            for factor in self.factors[1:]:
+                x = x @ factor
+            return x
+
+    model = Product()
+    with tc.autocast():
+        y = model(tc.ones(2, 4))
+    y.sum().backward()
+    assert [p.grad is not None for p in model.parameters()] == [False, True, True]
+
+
 def test_an_error_leaves_the_weights_in_place():
     model = tc.nn.Sequential(tc.nn.Linear(4, 4), tc.nn.Linear(3, 3))
     weights = list(model.parameters())

@@ -181,8 +181,9 @@ class ParameterList(Module):
         return iter(list(self._seen("_parameters").values()))
 
     def __getitem__(self, index):
-        items = list(self)
-        return ParameterList(items[index]) if isinstance(index, slice) else items[index]
+        if isinstance(index, slice):
+            return ParameterList(list(self._parameters.values())[index])  # the parameters, also in a call under autocast
+        return list(self)[index]
 
     def __repr__(self) -> str:
         lines = [f"  ({name}): {p.dtype} of shape {tuple(p.shape)}" for name, p in self._seen("_parameters").items() if p is not None]
