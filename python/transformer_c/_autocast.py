@@ -110,7 +110,7 @@ def call(module: Module, args: tuple, kwargs: dict[str, Any]) -> Any:
 
     Where autocast is off in a call of another module, they are themselves again.
     """
-    state, parameters = _core.autocast_state(), list(module.parameters())
+    state = _core.autocast_state()
     if state == _OFF_IN_A_CALL:
         with _core.replaced([(casts, get_ident(), {})]), _core.autocasting(_UNCAST):
             return module(*args, **kwargs)
@@ -128,7 +128,9 @@ def call(module: Module, args: tuple, kwargs: dict[str, Any]) -> Any:
             return value.float() if value.dtype.name == dtype else value
         return value.astype("float32") if getattr(getattr(value, "dtype", None), "name", None) == dtype else value
 
-    found = {id(p): _core.cast_parameter(p, is_bfloat16) for p in parameters if is_wide(p)}
+    # Not those of parameters(), by which a class may give its trainable ones alone; kept here, as their ids are meant by `casts`.
+    parameters = {id(p): p for part in module.modules() for p in part._parameters.values() if is_wide(p)}
+    found = {key: _core.cast_parameter(p, is_bfloat16) for key, p in parameters.items()}
     args, kwargs = map_nested(halved, args), map_nested(halved, kwargs)
     with _core.replaced([(casts, get_ident(), found)]), _core.autocasting(_IN_A_CALL):
         return map_nested(widened, module(*args, **kwargs))

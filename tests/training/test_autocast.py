@@ -249,6 +249,21 @@ def test_a_shared_parameter_is_cast_once():
     assert model.first.weight is model.second.weight is weight and model.first.bias is not bias and model.first.bias.dtype == np.float32
 
 
+def test_parameters_that_a_class_does_not_give_are_cast_too():
+    """A model whose parameters() are those that an optimizer trains."""
+
+    class Tuned(tc.nn.Sequential):
+        def parameters(self, recurse=True):
+            return self[1].parameters(recurse)
+
+    model, seen = Tuned(tc.nn.Linear(4, 4), tc.nn.Linear(4, 4)), []
+    for layer in model:
+        layer.register_forward_hook(lambda layer, args, output: seen.append((layer.weight.dtype.name, output.dtype.name)))
+    with tc.autocast():
+        model(tc.ones(2, 4))
+    assert seen == [("bfloat16", "bfloat16")] * 2
+
+
 def test_gradients_arrive_through_a_part_of_a_list():
     class Product(tc.nn.Module):
         def __init__(self):
