@@ -140,6 +140,9 @@ def test_functional_is_imported_as_in_pytorch():
 def test_layers_are_imported_from_modules_too():
     program = "from transformer_c.nn.modules import Linear, Module; from transformer_c import nn; assert (Linear, Module) == (nn.Linear, nn.Module)"
     assert subprocess.run([sys.executable, "-c", program], capture_output=True, text=True).stderr == ""
+    for file in ("html", "transformer", "activation"):  # not a second time those of the folder
+        with pytest.raises(ModuleNotFoundError, match=rf"No module named 'transformer_c\.nn\.modules\.{file}'"):
+            importlib.import_module(f"transformer_c.nn.modules.{file}")
 
 
 def test_a_cast_to_bytes():

@@ -10,7 +10,10 @@ init                    initial values
 einops                  Tensors for the package einops
 """
 
+import functools
 import sys
+from importlib.machinery import ModuleSpec
+from importlib.util import module_from_spec
 from typing import TYPE_CHECKING
 
 from .. import functional
@@ -79,7 +82,11 @@ __all__ = [
 __all__ += layers.__all__ + activations.__all__
 
 sys.modules[f"{__name__}.functional"] = functional  # for `import transformer_c.nn.functional as F`
-sys.modules[f"{__name__}.modules"] = sys.modules[__name__]  # for `from transformer_c.nn.modules import Linear`
+
+# For `from transformer_c.nn.modules import Linear`: without files, as those of this folder would be loaded a second time.
+_modules = module_from_spec(ModuleSpec(f"{__name__}.modules", None, is_package=True))
+_modules.__getattr__ = functools.partial(getattr, sys.modules[__name__])  # type: ignore[method-assign]
+sys.modules[_modules.__name__] = _modules
 
 if TYPE_CHECKING:
     from . import utils
