@@ -1,6 +1,7 @@
 """Common first mistakes: each error says what was passed, and what to write instead."""
 
 import copy
+import importlib.util
 import inspect
 import pickle
 import traceback
@@ -634,6 +635,10 @@ IMPORTS = {
 def test_imports_of_what_there_is_not_say_what_to_use(statement):
     with pytest.raises(ImportError, match=IMPORTS[statement]):
         exec(statement)
+
+
+def test_a_question_for_a_module_is_answered():
+    assert importlib.util.find_spec("transformer_c.fft") is None and importlib.util.find_spec("transformer_c.nn.LSTM") is None
 
 
 def test_what_replaces_functions_that_there_are_not():

@@ -107,6 +107,8 @@ class _Finder:
         parent, _, child = name.rpartition(".")
         if parent.partition(".")[0] != __package__ or parent not in sys.modules:
             return
+        if sys._getframe(2).f_globals.get("__name__") == "importlib.util":  # its find_spec() asks whether there is one
+            return
         try:
             getattr(sys.modules[parent], child)
         except MissingName as error:
