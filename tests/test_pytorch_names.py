@@ -125,6 +125,7 @@ def test_switches_have_no_effect(monkeypatch):
         assert step() == before
     with tc.nn.attention.sdpa_kernel([tc.nn.attention.SDPBackend.FLASH_ATTENTION, tc.nn.attention.SDPBackend.MATH]):
         assert step() == before
+    assert tc.nn.attention.sdpa_kernel(tc.nn.attention.SDPBackend.MATH)(step)() == before
     assert importlib.import_module("transformer_c.backends.cudnn") is tc.backends.cudnn
     assert not tc.backends.mps.is_available() and not tc.backends.cudnn.is_built()
     with pytest.raises(AttributeError, match="'xla'; it has cuda, cudnn"):

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import functools
 import operator
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator
+from contextlib import contextmanager
 from enum import Enum
 from typing import Any, ClassVar
 
@@ -421,9 +422,10 @@ def _check_mask(name: str, mask: Any, shapes: dict[tuple[int, ...], str], remedi
 SDPBackend = Enum("SDPBackend", "MATH FLASH_ATTENTION EFFICIENT_ATTENTION CUDNN_ATTENTION OVERRIDEABLE", start=0)
 
 
-def sdpa_kernel(backends: Any, set_priority: bool = False) -> AbstractContextManager[None]:
-    """PyTorch's choice of a kernel of attention: without effect, as there is one."""
-    return nullcontext()
+@contextmanager
+def sdpa_kernel(backends: Any, set_priority: bool = False) -> Iterator[None]:
+    """PyTorch's choice of a kernel of attention, a context manager and a decorator: without effect, as there is one."""
+    yield
 
 
 __all__ = ["MultiheadAttention"]
