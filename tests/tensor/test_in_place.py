@@ -60,7 +60,7 @@ LAYOUTS = {
     "contiguous": lambda n: (tc.tensor(numbers(n)), lambda t: t),
     "transposed": lambda n: (tc.tensor(numbers(n).reshape(-1, 7)), lambda t: t.T),
     "stepped": lambda n: (tc.tensor(numbers(2 * n)), lambda t: t[::2]),
-    "backwards": lambda n: (tc.tensor(numbers(n).copy()), lambda t: t.flip(0)[1:]),
+    "backwards": lambda n: (tc.tensor(numbers(n).copy()), lambda t: t[::-1][1:]),
     "of columns": lambda n: (tc.tensor(numbers(2 * n).reshape(-1, 14)), lambda t: t[:, 2:9]),
 }
 
