@@ -117,6 +117,20 @@ def test_buffers_are_left_alone():
         model.linear(x.bfloat16())
 
 
+def test_a_buffer_that_is_a_parameter_is_left_alone_too():
+    class Beside(tc.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weight = tc.nn.Parameter(tc.ones(2))
+            self.register_buffer("first", self.weight)
+
+        def forward(self, x):
+            return [t.dtype.name for t in (self.weight, self.first, *self.parameters(), *self.buffers())]
+
+    with tc.autocast():
+        assert Beside()(tc.ones(2)) == ["bfloat16", "float32", "bfloat16", "float32"]
+
+
 class Averaging(tc.nn.Module):
     """Writes to parameters in its forward, trained ones or frozen ones."""
 

@@ -114,7 +114,7 @@ class Module:
         for registry in ("_parameters", "_buffers", "_modules"):
             found = self.__dict__.get(registry)
             if found is not None and name in found:
-                return _autocast.seen(found[name]) if _autocast.casts else found[name]
+                return _autocast.seen(found[name]) if _autocast.casts and registry == "_parameters" else found[name]
         raise _names.MissingName(f"{type(self).__name__!r} object has no attribute {name!r}", lambda: self._advice(name), name, self)
 
     def _advice(self, name: str) -> str:
@@ -226,7 +226,8 @@ class Module:
     def _seen(self, registry: str) -> dict[str, Any]:
         """A registry as this thread sees it: in a call under autocast, with the casts of parameters."""
         found = getattr(self, registry)
-        return {name: _autocast.seen(value) for name, value in found.items()} if _autocast.casts else found
+        is_changed = _autocast.casts and registry == "_parameters"
+        return {name: _autocast.seen(value) for name, value in found.items()} if is_changed else found
 
     def _at(self, registry: str, kind: str, target: str) -> Any:
         path, _, name = target.rpartition(".")
