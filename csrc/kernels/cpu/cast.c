@@ -13,29 +13,27 @@ TC_INLINE int32_t to_int32(double x) { return x > -2147483649.0 && x < 214748364
 #define SAME(x) (x)
 #define NOT_ZERO(x) ((x) != 0)
 #define TRUTH(x) ((int)((unsigned)((int)(x) | -(int)(x)) >> 31)) /* the same of a byte, where compilers would make a branch */
-/*      from      to        expression of x, the loaded element */
+/*   from  to     expression of x, the loaded element */
 #define CASTS_FROM_FLOAT(FROM, LOAD)                                                                                                       \
     CAST(FROM, float, (float)LOAD(x))                                                                                                      \
     CAST(FROM, double, (double)LOAD(x))                                                                                                    \
-    CAST(FROM, float16, tc_to_float16((float)LOAD(x)))                                                                                     \
-    CAST(FROM, bfloat16, tc_to_bfloat16((float)LOAD(x)))                                                                                   \
     CAST(FROM, int64_t, to_int64((double)LOAD(x)))                                                                                         \
     CAST(FROM, int32_t, to_int32((double)LOAD(x)))                                                                                         \
     CAST(FROM, uint8_t, (uint8_t)to_int32((double)LOAD(x)))                                                                                \
     CAST(FROM, boolean, NOT_ZERO(LOAD(x)))
+#define CASTS_TO_HALVES(FROM, LOAD)                                                                                                        \
+    CAST(FROM, float16, tc_to_float16((float)LOAD(x)))                                                                                     \
+    CAST(FROM, bfloat16, tc_to_bfloat16((float)LOAD(x)))
 #define CASTS_FROM_INTEGER(FROM, LOAD)                                                                                                     \
     CAST(FROM, float, (float)LOAD(x))                                                                                                      \
     CAST(FROM, double, (double)LOAD(x))                                                                                                    \
-    CAST(FROM, float16, tc_to_float16((float)LOAD(x)))                                                                                     \
-    CAST(FROM, bfloat16, tc_to_bfloat16((float)LOAD(x)))                                                                                   \
     CAST(FROM, int64_t, (int64_t)LOAD(x))                                                                                                  \
     CAST(FROM, int32_t, (int32_t)LOAD(x))                                                                                                  \
     CAST(FROM, uint8_t, (uint8_t)LOAD(x))                                                                                                  \
     CAST(FROM, boolean, NOT_ZERO(x))
 
-/* inline: not all are used, see the table. */
 #define CAST(FROM, TO, EXPRESSION)                                                                                                         \
-    static inline void FROM##_as_##TO(void *to_, int64_t to_step, const void *from_, int64_t from_step, int64_t n)                         \
+    static void FROM##_as_##TO(void *to_, int64_t to_step, const void *from_, int64_t from_step, int64_t n)                                \
     {                                                                                                                                      \
         TO *to = to_;                                                                                                                      \
         const FROM *from = from_;                                                                                                          \
@@ -52,12 +50,19 @@ TC_INLINE int32_t to_int32(double x) { return x > -2147483649.0 && x < 214748364
         }                                                                                                                                  \
     }
 CASTS_FROM_FLOAT(float, SAME)
+CASTS_TO_HALVES(float, SAME)
 CASTS_FROM_FLOAT(double, SAME)
+CASTS_TO_HALVES(double, SAME)
 CASTS_FROM_FLOAT(float16, tc_from_float16)
+CAST(float16, bfloat16, tc_to_bfloat16(tc_from_float16(x)))
 CASTS_FROM_FLOAT(bfloat16, tc_from_bfloat16)
+CAST(bfloat16, float16, tc_to_float16(tc_from_bfloat16(x)))
 CASTS_FROM_INTEGER(int64_t, SAME)
+CASTS_TO_HALVES(int64_t, SAME)
 CASTS_FROM_INTEGER(int32_t, SAME)
+CASTS_TO_HALVES(int32_t, SAME)
 CASTS_FROM_INTEGER(uint8_t, SAME)
+CASTS_TO_HALVES(uint8_t, SAME)
 CAST(boolean, float, (float)TRUTH(x))
 CAST(boolean, double, (double)TRUTH(x))
 CAST(boolean, float16, (0x3c00 * TRUTH(x))) /* 1.0 */
