@@ -16,9 +16,9 @@
 static void bring_columns(tc_copy_args *args)
 {
     const int last = args->ndim - 1;
-    if (last < 2 || args->to_strides[last] != 1 || args->from_strides[last] == 1) return;
+    if (last < 2 || args->to_strides[last] != 1 || args->from_strides[last] == 1 || args->shape[last] < TC_COPY_LEAST) return;
     for (int axis = 0; axis < last - 1; axis++) {
-        if (args->from_strides[axis] != 1) continue;
+        if (args->from_strides[axis] != 1 || args->shape[axis] < TC_COPY_LEAST) continue;
         int64_t *const lists[3] = {args->shape, args->to_strides, args->from_strides};
         for (int k = 0; k < 3; k++) {
             const int64_t moved = lists[k][axis];

@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "../kernels/copy.h"
 #include "backend.h"
 #include "broadcast.h"
 #include "copy.h"
@@ -58,18 +59,16 @@ static void describe(tc_elementwise_args *args, const tc_tensor *out, int inputs
     args->ndim = tc_layout_merge(out->ndim, args->shape, inputs + 1, strides, true);
 }
 
-#define LONG 16 /* elements of a side from which on a matrix is transposed by tiles (tc_copy_by_tiles) */
-
 /* Is an operand read across its memory, a line of the cache for each element, where the result is written along its own? */
 static bool is_across(const tc_elementwise_args *args, const tc_operand *operand)
 {
     const int last = args->ndim - 1;
     bool along = false;
-    if (!operand->data || args->out.strides[last] != 1 || args->shape[last] < LONG) return false;
+    if (!operand->data || args->out.strides[last] != 1 || args->shape[last] < TC_COPY_LEAST) return false;
     if (operand->strides[last] == 0 || operand->strides[last] == 1) return false;
     for (int axis = 0; axis < last; axis++) {
         if (operand->strides[axis] == 0) return false; /* repeated: less memory than its copy */
-        along |= operand->strides[axis] == 1 && args->shape[axis] >= LONG;
+        along |= operand->strides[axis] == 1 && args->shape[axis] >= TC_COPY_LEAST;
     }
     return along;
 }

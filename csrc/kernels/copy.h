@@ -42,12 +42,13 @@ extern const tc_kernel tc_kernel_copy;
  * columns of the last two axes, in C order. */
 #define TC_COPY_ROWS 32
 #define TC_COPY_COLUMNS 128
+#define TC_COPY_LEAST 16 /* a side below which tiles do not pay */
 static inline bool tc_copy_by_tiles(const tc_copy_args *a)
 {
     const int rows = a->ndim - 2, columns = a->ndim - 1;
     if (a->ndim < 2 || a->to_strides[columns] != 1 || a->from_strides[rows] != 1 || a->to_strides[rows] < a->shape[columns]) return false;
     const int64_t step = a->from_strides[columns];
-    return (step > 1 || step < -1) && a->shape[rows] >= TC_COPY_ROWS / 2 && a->shape[columns] >= TC_COPY_ROWS / 2;
+    return (step > 1 || step < -1) && a->shape[rows] >= TC_COPY_LEAST && a->shape[columns] >= TC_COPY_LEAST;
 }
 static inline int64_t tc_copy_tiles(const tc_copy_args *a, int64_t *down, int64_t *across)
 {

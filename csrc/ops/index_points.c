@@ -104,9 +104,10 @@ tc_status tc_index_last_points(tc_scope *s, tc_tensor **out, tc_tensor *offsets,
     TC_TRY(tc_own(s, last));
     int64_t *mark = (int64_t *)(void *)last->data;
     for (int64_t i = n - 1; i >= 0; i--) {
-        const int64_t at = offset[i];
+        const int64_t at = mark[i] = offset[i];
+        if (at == TC_INDEX_NOWHERE) continue; /* out of range on a GPU, which another thread is told */
         const bool seen = taken[at / 8] >> at % 8 & 1;
-        mark[i] = seen ? TC_INDEX_NOWHERE : at;
+        if (seen) mark[i] = TC_INDEX_NOWHERE;
         taken[at / 8] |= (uint8_t)(1 << at % 8);
         repeated |= seen;
     }

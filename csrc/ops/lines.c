@@ -36,6 +36,16 @@ static tc_status check_places(tc_tensor *places, const tc_tensor *x, int axis, t
     return tc_check_indices(&check, dense, err);
 }
 
+/* The same of places that may repeat along an axis, of which one is looked at; the error names its position among all. */
+static tc_status check_once(tc_tensor *places, const tc_tensor *x, int axis, tc_error *err)
+{
+    TC_OWNED tc_tensor *once = NULL;
+    int64_t shape[TC_MAX_DIMS];
+    for (int i = 0; i < places->ndim; i++) shape[i] = places->strides[i] == 0 && places->shape[i] > 1 ? 1 : places->shape[i];
+    TC_TRY(tc_tensor_alias(&once, places, places->ndim, shape, places->strides, 0, err));
+    return check_places(once, x, axis, err) == TC_OK ? TC_OK : check_places(places, x, axis, err);
+}
+
 /* Is it int64 on the CPU, and the same along an axis, as the index of index_add is? */
 static bool is_repeated(const tc_tensor *index)
 {
@@ -300,7 +310,7 @@ tc_status tc_scatter_into(tc_tensor *x, int64_t given, tc_tensor *index, tc_tens
     TC_TRY(prepare_scatter(&s, in, &p, given, index));
     TC_TRY(set_apart(&s, &p.places, x));
     TC_TRY(set_apart(&s, &p.taken, x));
-    if (tc_tensor_on_cpu(x)) TC_TRY(check_places(p.places, x, p.axis, err));
+    if (tc_tensor_on_cpu(x)) TC_TRY(check_once(p.places, x, p.axis, err));
     if (p.dtype != x->dtype) TC_TRY(compute_apart(&s, &p, x));
     TC_TRY(tc_tensor_begin_write(x, err));
     return scatter(&p, x, NULL, err);

@@ -75,7 +75,7 @@ PyObject *tcpy_compute_into(PyObject *module, PyObject *const *args, Py_ssize_t 
     enum { TARGET, NAME, OPERANDS, MOST = 3 };
     tcpy_call call;
     tc_argument in[MOST];
-    tc_tensor *target = NULL, *out = NULL;
+    tc_tensor *target = NULL, *out = NULL, *tensors[MOST];
     tc_error err;
     tc_status status;
     PyObject *result = NULL;
@@ -87,12 +87,13 @@ PyObject *tcpy_compute_into(PyObject *module, PyObject *const *args, Py_ssize_t 
     call.any_tensor = call.keep_gil = true;
     for (int k = 0; k < inputs; k++) {
         PyObject *const object = args[OPERANDS + k];
-        in[k].tensor = tcpy_is_tensor(object) ? tcpy_tensor_of(object) : NULL;
+        tensors[k] = in[k].tensor = tcpy_is_tensor(object) ? tcpy_tensor_of(object) : NULL;
         if (in[k].tensor)
             call.keep_gil &= tcpy_is_little(in[k].tensor);
         else if (tcpy_scalar_from_object(&in[k].scalar, object) != 1)
             return PyErr_Occurred() ? NULL : Py_NewRef(Py_None);
     }
+    call.keep_gil = call.keep_gil && tcpy_stays_little(inputs, tensors);
     tcpy_begin(&call);
     int held = 0;
     if (args[TARGET] != Py_None) {
