@@ -46,6 +46,7 @@ def test_every_place_without_the_gil_is_known():
 
 LONG = {
     "broadcast": lambda x, column, row: column + row,
+    "lerp": lambda x, column, row: column.lerp(row, 0.25),
     "where": lambda x, column, row: tc.where(column > 0, row, column),
     "index": lambda x, column, row: row.T[np.zeros(1 << 25, np.int64)],
     "cast": lambda x, column, row: x.half(),

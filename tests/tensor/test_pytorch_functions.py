@@ -146,6 +146,8 @@ def test_adding_slices_in_place():
     assert x.index_add_(-1, tc.zeros(0).long(), tc.ones(3, 0)).sum() == 3 and tc.tensor(1.0).index_add(0, tc.tensor(0), tc.tensor(2.0)) == 3
     with pytest.raises(ValueError, match=r"source has shape \(1, 2\); 2 places along dim 0 of \(3, 2\) take \(2, 2\)"):
         x.index_add_(0, tc.tensor([0, 1]), tc.ones(1, 2))
+    with pytest.raises(IndexError, match=r"index 3 \(element 2 of index, shape \(2, 2\)\) is out of range for axis 0 of length 3"):
+        x.index_add_(0, tc.tensor([0, 3]), tc.ones(2, 2))
     assert x.tolist() == [[0.5, 0.5], [0.0, 0.0], [1.0, 1.0]]
 
 
