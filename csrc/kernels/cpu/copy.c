@@ -18,7 +18,7 @@ static void move_square(char *to, int64_t to_row, const char *from, int64_t from
 {
     char square[TC_COPY_ROWS * TC_COPY_ROWS * sizeof(double)] __attribute__((aligned(64)));
     const int side = TC_COPY_ROWS * from_bytes;
-    for (int c = 0; c < columns; c++) memcpy(square + c * side, from + c * from_step * from_bytes, (size_t)(rows * from_bytes));
+    for (int c = 0; c < columns; c++) memcpy(square + c * side, from + c * from_step * from_bytes, (size_t)rows * (size_t)from_bytes);
     for (int r = 0; r < rows; r++) run(to + r * to_row * to_bytes, 1, square + r * from_bytes, TC_COPY_ROWS, columns);
 }
 

@@ -56,7 +56,7 @@ static void run_elementwise(const tc_elementwise_args *a, int64_t begin, int64_t
     const bool long_runs = ndim > 0 && a->shape[inner] >= STRIDED_LONG;
     const element *in[TC_ELEMENT_INPUTS];
     int step[TC_ELEMENT_INPUTS];
-    stream_kind kinds[TC_ELEMENT_INPUTS];
+    stream_kind kinds[TC_ELEMENT_INPUTS] = {STREAM_CONSTANT};
     bool by_run = false, by_chunk = false;
     int64_t longest = STRIDED_CHUNK; /* chunk */
     const int64_t last = end * TC_ELEMENT_BLOCK < a->numel ? end * TC_ELEMENT_BLOCK : a->numel;
