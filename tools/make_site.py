@@ -179,7 +179,8 @@ def entry(name: str, value: object, example: str | None) -> list[str]:
     lines = [f".. currentmodule:: {module}", ""]
     if inspect.isclass(value):
         exception = issubclass(value, BaseException)
-        lines += [f".. auto{'exception' if exception else 'class'}:: {own}", *([] if exception or value in IN_C else ["   :members:"]), ""]
+        brief = exception or value in IN_C or value.__module__ in ("builtins", "numpy")  # those of Python and NumPy have pages elsewhere
+        lines += [f".. auto{'exception' if exception else 'class'}:: {own}", *([] if brief else ["   :members:"]), ""]
     elif getattr(value, "__module__", "") == "transformer_c._core" and "----" not in (value.__doc__ or ""):
         # as autofunction would have it, in a tenth of the time
         lines += [
