@@ -71,10 +71,10 @@ static tc_status element_of(tc_scope *s, tc_tensor **out, const tc_argument *fil
 /* Does b broadcast to the shape of a? */
 static bool fits(const tc_tensor *a, const tc_tensor *b)
 {
-    const int lead = a->ndim - b->ndim;
-    bool good = lead >= 0;
-    for (int i = 0; good && i < b->ndim; i++) good = b->shape[i] == 1 || b->shape[i] == a->shape[lead + i];
-    return good;
+    int ndim;
+    int64_t shape[TC_MAX_DIMS];
+    tc_error unread; /* where() says what is wrong */
+    return tc_broadcast_shape(&ndim, shape, a->ndim, a->shape, b->ndim, b->shape, &unread) == TC_OK && tc_has_shape(a, ndim, shape);
 }
 
 tc_status tc_fill_masked(tc_tensor *x, tc_tensor *mask, const tc_argument *value, tc_error *err)

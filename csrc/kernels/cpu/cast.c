@@ -10,8 +10,6 @@
 TC_INLINE int64_t to_int64(double x) { return x >= -9223372036854775808.0 && x < 9223372036854775808.0 ? (int64_t)x : INT64_MIN; }
 TC_INLINE int32_t to_int32(double x) { return x > -2147483649.0 && x < 2147483648.0 ? (int32_t)x : INT32_MIN; }
 
-#define SAME(x) (x)
-#define NOT_ZERO(x) ((x) != 0)
 #define TRUTH(x) ((int)((unsigned)((int)(x) | -(int)(x)) >> 31)) /* the same of a byte, where compilers would make a branch */
 /*   from  to     expression of x, the loaded element */
 #define CASTS_FROM_FLOAT(FROM, LOAD)                                                                                                       \

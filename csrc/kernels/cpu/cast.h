@@ -10,6 +10,10 @@ typedef uint16_t float16, bfloat16;
 
 static const int8_t element_bytes[TC_DTYPE_COUNT] = {4, 8, 2, 2, 8, 4, 1, 1}; /* in the order of tc_dtype */
 
+/* What a macro makes of an element. */
+#define SAME(x) (x)
+#define NOT_ZERO(x) ((x) != 0)
+
 /* to[i * to_step] = from[i * from_step] cast, i < n. */
 typedef void (*cast_run)(void *to, int64_t to_step, const void *from, int64_t from_step, int64_t n);
 

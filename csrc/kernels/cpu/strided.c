@@ -36,8 +36,6 @@ static void repeat_first(void *to, int bytes, int64_t n)
         const word *from = (const word *)from_ - (n - 1);                                                                                  \
         for (int64_t i = 0; i < n; i++) to[i] = (word)VALUE(from[n - 1 - i]);                                                              \
     }
-#define SAME(x) (x)
-#define NOT_ZERO(x) ((x) != 0)
 BACKWARDS(1, uint8_t, SAME)
 BACKWARDS(2, word_2, SAME)
 BACKWARDS(4, word_4, SAME)
