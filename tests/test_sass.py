@@ -13,6 +13,8 @@ sys.path.append(str(ROOT / "tools"))
 import sass  # noqa: E402
 
 TARGETS = ("sm_80", "sm_90")
+# The hottest kernels are compiled for both; the others for the second one with --slow alone: it takes some four minutes of a core.
+ON_TENSOR_CORES = ("gemm_tensor.cu", "gemm_tf32.cu", "attention_mma.cu", "attention_backward_mma.cu", "attention_backward_head.cu")
 
 # file, beginning of the names of kernels: threads per block; at most so many registers, at least so many blocks per multiprocessor; then at
 # most so many instructions of the kernel that use local memory, and of its loops that compute in float64 or call a division of integers.
@@ -138,6 +140,23 @@ PER_MMA = {("gemm_tensor.cu", ", 128, "): 2.5, ("gemm_tensor.cu", ", 64, "): 3.8
 WITHOUT_FLOAT64 = ("gemm_kernel", "gemm_float_", "gemm_tensor_", "attention_", "dropout_kernel", "dropout_vectors_kernel")
 
 
+def is_slow(file, target):
+    return target != TARGETS[0] and file not in ON_TENSOR_CORES
+
+
+def on_targets(table):
+    """Each row of a table, whose key begins with a file, on each target."""
+    return [
+        pytest.param(*row, target, marks=[pytest.mark.slow] * is_slow(row[0], target), id=f"{row[1]}-{target}")
+        for row in table
+        for target in TARGETS
+    ]
+
+
+on_both = pytest.mark.parametrize("target", TARGETS)
+on_first = pytest.mark.parametrize("target", [TARGETS[0], pytest.param(TARGETS[1], marks=pytest.mark.slow)])
+
+
 def named_calls(loop):
     """The functions that a loop calls; calls of a label are how warps converge."""
     return [found[1] for one in loop if one.code.startswith("CALL") and (found := re.search(r"`\((?!\.L_)(.*)\)", one.operands))]
@@ -157,19 +176,19 @@ def figures(kernel, threads):
 
 
 @pytest.fixture(scope="module")
-def measured():
+def measured(request):
     """The kernels of each file and target."""
     if missing := sass.missing_tools():
         pytest.skip(missing)
-    jobs = [(file, target) for file in sorted({file for file, _ in LIMITS}) for target in TARGETS]
+    slow, files = request.config.getoption("--slow"), sorted({file for file, _ in LIMITS})
+    jobs = [(file, target) for file in files for target in TARGETS if slow or not is_slow(file, target)]
     with concurrent.futures.ThreadPoolExecutor(2) as pool:
         kernels = pool.map(lambda job: sass.kernels(sass.build_cuda.KERNELS / "cuda" / job[0], job[1]), jobs)
         return dict(zip(jobs, kernels, strict=True))
 
 
 @pytest.mark.minutes
-@pytest.mark.parametrize("target", TARGETS)
-@pytest.mark.parametrize("file, name", LIMITS, ids=[name for _, name in LIMITS])
+@pytest.mark.parametrize("file, name, target", on_targets(LIMITS))
 def test_machine_code(measured, file, name, target):
     kernels = [kernel for kernel in measured[file, target] if kernel.name.startswith(name)]
     assert kernels, f"{file} has no kernel {name}"
@@ -186,8 +205,7 @@ def test_machine_code(measured, file, name, target):
 
 
 @pytest.mark.minutes
-@pytest.mark.parametrize("target", TARGETS)
-@pytest.mark.parametrize("file, tile", PER_MMA)
+@pytest.mark.parametrize("file, tile, target", on_targets(PER_MMA))
 def test_few_instructions_go_with_each_operation_of_tensor_cores(measured, file, tile, target):
     kernels = [kernel for kernel in measured[file, target] if tile in kernel.name]
     assert kernels
@@ -205,7 +223,7 @@ PER_MULTIPLY_ADD = {(128, 1, 1): 1.16, (128, 1, 0): 1.17, (128, 0, 0): 1.21, (12
 
 
 @pytest.mark.minutes
-@pytest.mark.parametrize("target", TARGETS)
+@on_first
 @pytest.mark.parametrize("how", PER_MULTIPLY_ADD, ids=str)
 def test_few_instructions_go_with_each_multiply_add(measured, how, target):
     (kernel,) = [one for one in measured["gemm_float.cu", target] if one.name == f"gemm_float_kernel<{', '.join(map(str, how))}>"]
@@ -240,7 +258,7 @@ PER_TF32 = {
 
 
 @pytest.mark.minutes
-@pytest.mark.parametrize("target", TARGETS)
+@on_both
 @pytest.mark.parametrize("how", PER_TF32)
 def test_few_instructions_go_with_each_operation_of_tf32(measured, how, target):
     loop = min(loops_on_tensor_cores(measured, "gemm_tf32.cu", target, f"gemm_tensor_kernel<{how}, false>"), key=len)
@@ -254,7 +272,7 @@ HOT = {"64, 4, 2, 64": 5.1, "96, 4, 2, 32": 5.1, "128, 4, 2, 32": 4.5, "256, 8, 
 
 
 @pytest.mark.minutes
-@pytest.mark.parametrize("target", TARGETS)
+@on_both
 @pytest.mark.parametrize("shape", HOT)
 def test_a_tile_of_keys_that_all_queries_see_takes_few_instructions(measured, shape, target):
     loop = min(loops_on_tensor_cores(measured, "attention_mma.cu", target, f"attention_mma_kernel<Shape<{shape}>, bfloat16"), key=len)
@@ -269,7 +287,7 @@ HOT_GRADIENTS = {"true, 64": (48, 4.3), "false, 64": (64, 4.3), "true, 128": (96
 
 
 @pytest.mark.minutes
-@pytest.mark.parametrize("target", TARGETS)
+@on_both
 @pytest.mark.parametrize("shape", HOT_GRADIENTS)
 def test_a_tile_of_gradients_without_hidden_pairs_takes_few_instructions(measured, shape, target):
     name = f"attention_backward_mma_kernel<Shape<{shape}>, bfloat16>"
@@ -284,7 +302,7 @@ HOT_HEADS = {32: (16.5, 12.8), 64: (9.8, 7.2), 128: (5.8, 4.2)}
 
 
 @pytest.mark.minutes
-@pytest.mark.parametrize("target", TARGETS)
+@on_both
 @pytest.mark.parametrize("size", HOT_HEADS)
 def test_a_tile_of_whole_heads_takes_few_instructions(measured, size, target):
     name = f"attention_backward_head_kernel<Shape<{size}>, bfloat16>"
@@ -316,8 +334,7 @@ WIDE = {
 
 
 @pytest.mark.minutes
-@pytest.mark.parametrize("target", TARGETS)
-@pytest.mark.parametrize("file, name", WIDE, ids=[name for _, name in WIDE])
+@pytest.mark.parametrize("file, name, target", on_targets(WIDE))
 def test_arrays_are_moved_by_16_bytes_at_a_time(measured, file, name, target):
     """A vector that the compiler stores one element at a time takes four times the transfers; no count of the emulation shows that."""
     kernels = [kernel for kernel in measured[file, target] if kernel.name.startswith(name)]
@@ -338,7 +355,7 @@ PHILOX = re.compile("-0x2daee0ad|-0x326172a9")  # what its rounds multiply by, t
 
 
 @pytest.mark.minutes
-@pytest.mark.parametrize("target", TARGETS)
+@on_first
 def test_four_random_words_are_drawn_for_four_elements(measured, target):
     kernels = [kernel for kernel in measured["elementwise.cu", target] if kernel.name.startswith("dropout_kernel")]
     assert len(kernels) == 4
