@@ -1,75 +1,11 @@
 /* strided.c: see strided.h. */
 #include "strided.h"
 
-#include <string.h>
-
 #if TC_PRECISION == 32
 
-/* Elements as bits, of any dtype of so many bytes. */
-typedef uint16_t __attribute__((may_alias)) word_2;
-typedef uint32_t __attribute__((may_alias)) word_4;
-typedef uint64_t __attribute__((may_alias)) word_8;
+#include <string.h>
 
-/* to[i] = to[0], i < n. */
-static void repeat_first(void *to, int bytes, int64_t n)
-{
-    uint64_t word = 0;
-    memcpy(&word, to, (size_t)bytes);
-    switch (bytes) {
-    case 1: memset(to, (int)word, (size_t)n); break;
-    case 2:
-        for (int64_t i = 0; i < n; i++) ((word_2 *)to)[i] = (word_2)word;
-        break;
-    case 4:
-        for (int64_t i = 0; i < n; i++) ((word_4 *)to)[i] = (word_4)word;
-        break;
-    default:
-        for (int64_t i = 0; i < n; i++) ((word_8 *)to)[i] = word;
-    }
-}
-
-/* Dense runs from their end to their beginning, as flip() reads them. */
-#define BACKWARDS(bytes, word, VALUE)                                                                                                      \
-    static void backwards_##bytes(void *to_, const void *from_, int64_t n)                                                                 \
-    {                                                                                                                                      \
-        word *to = to_;                                                                                                                    \
-        const word *from = (const word *)from_ - (n - 1);                                                                                  \
-        for (int64_t i = 0; i < n; i++) to[i] = (word)VALUE(from[n - 1 - i]);                                                              \
-    }
-BACKWARDS(1, uint8_t, SAME)
-BACKWARDS(2, word_2, SAME)
-BACKWARDS(4, word_4, SAME)
-BACKWARDS(8, word_8, SAME)
-BACKWARDS(boolean, boolean, NOT_ZERO)
-
-static void move_backwards(void *to, const void *from, int64_t n, int dtype)
-{
-    if (dtype == TC_BOOL)
-        backwards_boolean(to, from, n);
-    else if (element_bytes[dtype] == 1)
-        backwards_1(to, from, n);
-    else if (element_bytes[dtype] == 2)
-        backwards_2(to, from, n);
-    else if (element_bytes[dtype] == 4)
-        backwards_4(to, from, n);
-    else
-        backwards_8(to, from, n);
-}
-
-/* memcpy of few bytes, many times. */
-TC_INLINE void move_bytes(char *to, const char *from, int64_t n)
-{
-    for (; n >= 32; n -= 32, to += 32, from += 32) memcpy(to, from, 32);
-    if (n >= 16) {
-        memcpy(to, from, 16);
-        n -= 16, to += 16, from += 16;
-    }
-    if (n >= 8) {
-        memcpy(to, from, 8);
-        n -= 8, to += 8, from += 8;
-    }
-    for (; n > 0; n--) *to++ = *from++;
-}
+#include "runs.h"
 
 #define LONG_RUN 512 /* bytes of a run from which on a call of memcpy costs little beside it */
 
@@ -94,83 +30,106 @@ static bool is_across(strided to, strided from, int inner, const int64_t *shape)
            !meet_in_caches(to, inner - 1) && !meet_in_caches(from, inner - 1);
 }
 
-/* How many of them begin at `at`, no more than fit a cache: 0, or more than one is long. */
-TC_INLINE int64_t short_runs(const position *at, int64_t n, int inner, const int64_t *shape)
-{
-    if (at->index[inner] != 0) return 0;
-    const int64_t length = shape[inner], left = shape[inner - 1] - at->index[inner - 1];
-    int64_t runs = n < STRIDED_CHUNK ? n / length : STRIDED_CHUNK / length;
-    if (runs > left) runs = left;
-    return runs > length ? runs : 0;
-}
-
-/* An element on the way through both sides of a move: where it is along each axis, and how far into both. */
-typedef struct place {
+/* A move under way: the next element is at `at` of `shape` and so many elements into both sides. */
+typedef struct move {
+    strided to, from;
+    const int64_t *shape;
+    int inner; /* the innermost axis, and of it: */
+    int64_t length, to_step, from_step;
     position at;
-    int64_t to, from;
-} place;
+    int64_t to_offset, from_offset;
+    int64_t left;
+} move;
 
-/* Moves n elements along an axis, at most to its end; the axes inside it are at their beginning. */
-TC_INLINE void advance(place *p, const int64_t *to_strides, const int64_t *from_strides, int axis, int64_t n, const int64_t *shape)
+TC_INLINE char *target(const move *m) { return (char *)m->to.data + m->to_offset * element_bytes[m->to.dtype]; }
+TC_INLINE const char *source(const move *m) { return (const char *)m->from.data + m->from_offset * element_bytes[m->from.dtype]; }
+
+/* So many places along an axis, at most to its end, and for each so many elements as it has inside, are done. */
+TC_INLINE void advance(move *m, int axis, int64_t places, int64_t elements)
 {
-    int64_t *const index = p->at.index;
-    index[axis] += n;
-    p->to += n * to_strides[axis];
-    p->from += n * from_strides[axis];
-    for (; axis > 0 && index[axis] == shape[axis]; axis--) {
+    int64_t *const index = m->at.index;
+    index[axis] += places;
+    m->to_offset += places * m->to.strides[axis];
+    m->from_offset += places * m->from.strides[axis];
+    for (; axis > 0 && index[axis] == m->shape[axis]; axis--) {
         index[axis] = 0;
         index[axis - 1]++;
-        p->to += to_strides[axis - 1] - shape[axis] * to_strides[axis];
-        p->from += from_strides[axis - 1] - shape[axis] * from_strides[axis];
+        m->to_offset += m->to.strides[axis - 1] - m->shape[axis] * m->to.strides[axis];
+        m->from_offset += m->from.strides[axis - 1] - m->shape[axis] * m->from.strides[axis];
     }
+    m->left -= elements;
+}
+
+/* How many whole runs of the innermost axis, of the same place along the axes outside the next one, begin here; of at most so many
+ * elements. */
+TC_INLINE int64_t whole_runs(const move *m, int64_t elements)
+{
+    if (m->at.index[m->inner] != 0) return 0;
+    const int64_t runs = (m->left < elements ? m->left : elements) / m->length;
+    const int64_t there = m->shape[m->inner - 1] - m->at.index[m->inner - 1];
+    return runs < there ? runs : there;
+}
+
+/* Short runs of bytes, one after the other. */
+TC_INLINE void move_pieces(move *m, int64_t runs)
+{
+    const int64_t bytes = element_bytes[m->to.dtype];
+    const int64_t to_step = m->to.strides[m->inner - 1] * bytes, from_step = m->from.strides[m->inner - 1] * bytes;
+    char *const to = target(m);
+    const char *const from = source(m);
+    for (int64_t k = 0; k < runs; k++) move_bytes(to + k * to_step, from + k * from_step, m->length * bytes);
+    advance(m, m->inner - 1, runs, runs * m->length);
+}
+
+/* One place of all of them after another. */
+TC_INLINE void move_across(move *m, cast_run run, int64_t runs)
+{
+    const int outer = m->inner - 1;
+    const int64_t to_step = m->to_step * element_bytes[m->to.dtype], from_step = m->from_step * element_bytes[m->from.dtype];
+    char *const to = target(m);
+    const char *const from = source(m);
+    for (int64_t k = 0; k < m->length; k++) run(to + k * to_step, m->to.strides[outer], from + k * from_step, m->from.strides[outer], runs);
+    advance(m, outer, runs, runs * m->length);
+}
+
+/* Along the innermost axis, to its end. */
+TC_INLINE void move_along(move *m, cast_run run, bool plain)
+{
+    const int64_t there = m->length - m->at.index[m->inner], n = there < m->left ? there : m->left;
+    char *const to = target(m);
+    if (m->from_step == 0 && m->to_step == 1) {
+        run(to, 1, source(m), 0, 1);
+        repeat_first(to, element_bytes[m->to.dtype], n);
+    } else if (plain && m->from_step == -1) {
+        move_backwards(to, source(m), n, m->to.dtype);
+    } else {
+        run(to, m->to_step, source(m), m->from_step, n);
+    }
+    advance(m, m->inner, n, n);
 }
 
 void move_elements(strided to, strided from, const position *at, int64_t n, int ndim, const int64_t *shape)
 {
     const cast_run run = cast_runs[from.dtype][to.dtype];
-    const int inner = ndim - 1, to_bytes = element_bytes[to.dtype], from_bytes = element_bytes[from.dtype];
     if (ndim == 0) {
         run(to.data, 1, from.data, 1, n);
         return;
     }
+    const int inner = ndim - 1;
     const int64_t length = shape[inner], to_step = to.strides[inner], from_step = from.strides[inner];
     const bool across = is_across(to, from, inner, shape);
     const bool plain = from.dtype == to.dtype && to_step == 1;
-    const bool in_pieces = plain && from_step == 1 && to.dtype != TC_BOOL && inner > 0 && length * to_bytes <= LONG_RUN;
-    place p = {*at, 0, 0};
-    while (n > 0) {
-        char *const target = (char *)to.data + p.to * to_bytes;
-        const char *const source = (const char *)from.data + p.from * from_bytes;
-        if (in_pieces && p.at.index[inner] == 0 && n >= length) {
-            int64_t pieces = shape[inner - 1] - p.at.index[inner - 1];
-            if (pieces > n / length) pieces = n / length;
-            for (int64_t k = 0; k < pieces; k++)
-                move_bytes(target + k * to.strides[inner - 1] * to_bytes, source + k * from.strides[inner - 1] * to_bytes,
-                           length * to_bytes);
-            advance(&p, to.strides, from.strides, inner - 1, pieces, shape);
-            n -= pieces * length;
-            continue;
-        }
-        const int64_t runs = across ? short_runs(&p.at, n, inner, shape) : 0;
-        if (runs) {
-            for (int64_t k = 0; k < length; k++)
-                run(target + k * to_step * to_bytes, to.strides[inner - 1], source + k * from_step * from_bytes, from.strides[inner - 1],
-                    runs);
-            advance(&p, to.strides, from.strides, inner - 1, runs, shape);
-            n -= runs * length;
-            continue;
-        }
-        const int64_t left = length - p.at.index[inner], count = left < n ? left : n;
-        if (from_step == 0 && to_step == 1) {
-            run(target, 1, source, 0, 1);
-            repeat_first(target, to_bytes, count);
-        } else if (plain && from_step == -1) {
-            move_backwards(target, source, count, to.dtype);
-        } else {
-            run(target, to_step, source, from_step, count);
-        }
-        advance(&p, to.strides, from.strides, inner, count, shape);
-        n -= count;
+    const bool in_pieces = plain && from_step == 1 && to.dtype != TC_BOOL && inner > 0 && length * element_bytes[to.dtype] <= LONG_RUN;
+    move m = {to, from, shape, inner, length, to_step, from_step, *at, 0, 0, n};
+    while (m.left > 0) {
+        const int64_t pieces = in_pieces ? whole_runs(&m, m.left) : 0;
+        const int64_t runs = across && !pieces ? whole_runs(&m, STRIDED_CHUNK) : 0; /* no more than fit a cache */
+        if (pieces)
+            move_pieces(&m, pieces);
+        else if (runs > length)
+            move_across(&m, run, runs);
+        else
+            move_along(&m, run, plain);
     }
 }
 
@@ -192,7 +151,7 @@ TC_INLINE bool is_one_run(const position *at, int64_t n, int ndim, const int64_t
 
 void gather(void *to, int to_dtype, strided from, const position *at, int64_t n, int ndim, const int64_t *shape)
 {
-    int64_t strides[TC_ELEMENT_DIMS];
+    int64_t strides[TC_ELEMENT_DIMS] = {0};
     from = strided_from(from, at, ndim);
     if (is_one_run(at, n, ndim, shape)) /* most are */
         cast_runs[from.dtype][to_dtype](to, 1, from.data, ndim ? from.strides[ndim - 1] : 0, n);
@@ -202,7 +161,7 @@ void gather(void *to, int to_dtype, strided from, const position *at, int64_t n,
 
 void scatter(strided to, void *from, int from_dtype, const position *at, int64_t n, int ndim, const int64_t *shape)
 {
-    int64_t strides[TC_ELEMENT_DIMS];
+    int64_t strides[TC_ELEMENT_DIMS] = {0};
     to = strided_from(to, at, ndim);
     if (is_one_run(at, n, ndim, shape))
         cast_runs[from_dtype][to.dtype](to.data, ndim ? to.strides[ndim - 1] : 0, from, 1, n);
@@ -220,20 +179,6 @@ void repeat_row(void *to, int to_dtype, strided from, int64_t length, int64_t n)
         memcpy((char *)to + done * bytes, to, (size_t)(more * bytes));
     }
 }
-
-/* n elements: `left` times the first value, then each of the next ones `length` times. */
-#define SPREAD(word)                                                                                                                       \
-    static void spread_##word(word *to, const word *value, int64_t left, int64_t n, int64_t length)                                        \
-    {                                                                                                                                      \
-        for (; n > 0; left = length, value++) {                                                                                            \
-            const int64_t count = left < n ? left : n;                                                                                     \
-            for (int64_t i = 0; i < count; i++) to[i] = *value;                                                                            \
-            to += count;                                                                                                                   \
-            n -= count;                                                                                                                    \
-        }                                                                                                                                  \
-    }
-SPREAD(word_4)
-SPREAD(word_8)
 
 void spread_column(void *to, int to_dtype, strided from, const position *at, int64_t n, int64_t length)
 {

@@ -1,0 +1,89 @@
+/* runs.h: runs of elements as bits, of whatever dtype: repeated, backwards, short, spread. */
+#ifndef TC_RUNS_H
+#define TC_RUNS_H
+
+#include <string.h>
+
+#include "cast.h"
+
+/* Elements as bits, of any dtype of so many bytes. */
+typedef uint16_t __attribute__((may_alias)) word_2;
+typedef uint32_t __attribute__((may_alias)) word_4;
+typedef uint64_t __attribute__((may_alias)) word_8;
+
+/* to[i] = to[0], i < n. */
+static void repeat_first(void *to, int bytes, int64_t n)
+{
+    uint64_t word = 0;
+    memcpy(&word, to, (size_t)bytes);
+    switch (bytes) {
+    case 1: memset(to, (int)word, (size_t)n); break;
+    case 2:
+        for (int64_t i = 0; i < n; i++) ((word_2 *)to)[i] = (word_2)word;
+        break;
+    case 4:
+        for (int64_t i = 0; i < n; i++) ((word_4 *)to)[i] = (word_4)word;
+        break;
+    default:
+        for (int64_t i = 0; i < n; i++) ((word_8 *)to)[i] = word;
+    }
+}
+
+/* Dense runs from their end to their beginning, as flip() reads them. */
+#define BACKWARDS(bytes, word, VALUE)                                                                                                      \
+    static void backwards_##bytes(void *to_, const void *from_, int64_t n)                                                                 \
+    {                                                                                                                                      \
+        word *to = to_;                                                                                                                    \
+        const word *from = (const word *)from_ - (n - 1);                                                                                  \
+        for (int64_t i = 0; i < n; i++) to[i] = (word)VALUE(from[n - 1 - i]);                                                              \
+    }
+BACKWARDS(1, uint8_t, SAME)
+BACKWARDS(2, word_2, SAME)
+BACKWARDS(4, word_4, SAME)
+BACKWARDS(8, word_8, SAME)
+BACKWARDS(boolean, boolean, NOT_ZERO)
+
+static void move_backwards(void *to, const void *from, int64_t n, int dtype)
+{
+    if (dtype == TC_BOOL)
+        backwards_boolean(to, from, n);
+    else if (element_bytes[dtype] == 1)
+        backwards_1(to, from, n);
+    else if (element_bytes[dtype] == 2)
+        backwards_2(to, from, n);
+    else if (element_bytes[dtype] == 4)
+        backwards_4(to, from, n);
+    else
+        backwards_8(to, from, n);
+}
+
+/* memcpy of few bytes, many times. */
+TC_INLINE void move_bytes(char *to, const char *from, int64_t n)
+{
+    for (; n >= 32; n -= 32, to += 32, from += 32) memcpy(to, from, 32);
+    if (n >= 16) {
+        memcpy(to, from, 16);
+        n -= 16, to += 16, from += 16;
+    }
+    if (n >= 8) {
+        memcpy(to, from, 8);
+        n -= 8, to += 8, from += 8;
+    }
+    for (; n > 0; n--) *to++ = *from++;
+}
+
+/* n elements: `left` times the first value, then each of the next ones `length` times. */
+#define SPREAD(word)                                                                                                                       \
+    static void spread_##word(word *to, const word *value, int64_t left, int64_t n, int64_t length)                                        \
+    {                                                                                                                                      \
+        for (; n > 0; left = length, value++) {                                                                                            \
+            const int64_t count = left < n ? left : n;                                                                                     \
+            for (int64_t i = 0; i < count; i++) to[i] = *value;                                                                            \
+            to += count;                                                                                                                   \
+            n -= count;                                                                                                                    \
+        }                                                                                                                                  \
+    }
+SPREAD(word_4)
+SPREAD(word_8)
+
+#endif
