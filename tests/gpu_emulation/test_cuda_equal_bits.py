@@ -37,6 +37,7 @@ def operands(rng, dtype, B, Tq, Tk, Hk, D=24):
     return [array(rng, (B, H, T, D), dtype) for H, T in ((4, Tq), (Hk, Tk), (Hk, Tk))]
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 def test_in_any_batch(emulated_gpu, rng, dtype, shape):
     Tq, Tk, Hk = shape

@@ -428,6 +428,7 @@ def test_batch_with_broadcast_and_strides(cuda, rng, how):
     assert_close(c.numpy(), reference.matmul(rounded(a, how), rounded(b, how)), dtype, k=16)
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("tiles", [PLAINS, TF32, TF32_X3], ids=["plain", "tf32", "tf32x3"])
 def test_tiles_of_float32_give_the_same_bits(cuda, rng, tiles):
     """Of any size, with any number of rows, with operands of any order: 404 terms are two blocks."""

@@ -29,6 +29,7 @@ def backward(dy, *tensors, function):
     return [x.grad for x in given]
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("dtype", FLOATS)
 @pytest.mark.parametrize("size", SIZES, ids=str)
 def test_an_input_and_a_weight_that_are_used_twice(device, rng, size, dtype):  # noqa: F811

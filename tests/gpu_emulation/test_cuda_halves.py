@@ -127,6 +127,7 @@ class Step:
 WIDEN, NARROW = "<float, tc::bfloat16>", "<tc::bfloat16, float>"
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("make", [encoder, mpnet])
 def test_a_step_of_a_model_of_halves_casts_at_the_loss_alone(emulated_gpu, emulated_library, make, rng):
     step = Step(emulated_gpu, emulated_library, rng, autocast=False, make=make)
@@ -135,6 +136,7 @@ def test_a_step_of_a_model_of_halves_casts_at_the_loss_alone(emulated_gpu, emula
         assert step.casts() == {"loss": [WIDEN], "backward": [NARROW]}
 
 
+@pytest.mark.whole
 def test_a_step_under_autocast_casts_its_input_and_at_the_loss(emulated_gpu, emulated_library, rng):
     step = Step(emulated_gpu, emulated_library, rng, autocast=True)
     parameters = list(step.model.parameters())
@@ -170,6 +172,7 @@ def step_of(module, x, optimizer):
     optimizer.zero_grad()
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_kept_copies_are_those_of_the_stepped_weights(emulated_gpu, name, rng):
     module, x = linear(emulated_gpu, rng)
