@@ -3,10 +3,9 @@
  * A capture is of one thread, on a stream of its own that nothing else uses. The graph keeps
  * - the blocks of memory that its work reads and writes. Nobody else gets them while the graph exists, whoever frees them. Each start is
  * one piece of work in their histories, and raises the versions of the storages that it writes;
- * - a page of numbers that change from start to start: the arguments of optimizers' steps, seeds and numbers of dropouts. A start copies
- *   it to the device, where the kernels read it;
- * - the leaves whose gradients the captured work gave, with these gradients;
- * - the copies of weights in halves that the work uses. */
+ * - a page of numbers that change from start to start (graph_numbers.h);
+ * - the leaves whose gradients the captured work gave, with these gradients (graph_leaves.h);
+ * - the copies of weights in halves that the work uses (graph_halves.h). */
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,34 +14,15 @@
 #include "cuda.h"
 #include "graph.h"
 #include "graph_halves.h"
+#include "graph_leaves.h"
+#include "graph_numbers.h"
 #include "list.h"
 #include "status.h"
-
-#define NUMBERS_BYTES ((size_t)1 << 15)
 
 typedef struct use {
     tc_cuda_block *block;
     bool writes;
 } use;
-
-typedef struct recorded_step {
-    const tc_kernel *kernel;
-    size_t offset; /* of its arguments in the page */
-    uint64_t digest;
-} recorded_step;
-
-typedef struct recorded_draw {
-    size_t offset;
-    uint64_t base, count; /* calls before the capture, and in it */
-} recorded_draw;
-
-typedef struct recorded_leaf {
-    tc_tensor *leaf, *before, *after; /* owned; the gradients, or NULL */
-    const void *data;                 /* of the leaf, which the work reads */
-    bool is_set;                      /* the work does not depend on `before` */
-    bool requires_grad;               /* of the leaf, at the end of the capture */
-    bool is_new;                      /* each start makes the leaf, without a gradient: `before` is that of the capture alone */
-} recorded_leaf;
 
 struct tc_cuda_graph {
     const tc_cuda_api *api;
@@ -51,15 +31,10 @@ struct tc_cuda_graph {
     void *stream, *exec; /* exec: NULL before the end of the capture */
     bool records, is_short_of_memory;
     TC_LIST(use) uses; /* by address of the block */
-    TC_LIST(recorded_step) steps;
-    TC_LIST(recorded_draw) draws;
-    TC_LIST(recorded_leaf) leaves;
+    tc_graph_numbers numbers;
+    tc_graph_leaves leaves;
     tc_graph_halves halves;
     tc_cuda_block *pool[TC_CUDA_CLASSES]; /* free, for the capture alone */
-    char *numbers;                        /* (NUMBERS_BYTES), on the host */
-    void *page;                           /* on the device */
-    size_t used;
-    int64_t collected; /* steps */
     uint64_t starts;
 };
 
@@ -134,52 +109,15 @@ int tc_cuda_graph_uses(tc_cuda_graph *graph, tc_cuda_block *block, bool writes)
 
 /* ---- numbers ------------------------------------------------------------------------------------------------------------------------ */
 
-static tc_status take_numbers(size_t *offset, tc_cuda_graph *graph, size_t bytes, tc_error *err)
-{
-    const size_t rounded = tc_divide_up((int64_t)bytes, 16) * 16;
-    if (graph->used + rounded > NUMBERS_BYTES)
-        return tc_fail(err, TC_ERROR_STATE, "the captured function has more optimizer steps and generators than a graph has room for");
-    *offset = graph->used;
-    graph->used += rounded;
-    return TC_OK;
-}
-
-static uint64_t digest_of(const tc_optimizer_chunk *chunks, int64_t count)
-{
-    uint64_t digest = UINT64_C(14695981039346656037); /* FNV-1a */
-    const unsigned char *bytes = (const unsigned char *)chunks;
-    for (size_t i = 0; i < (size_t)count * sizeof *chunks; i++) digest = (digest ^ bytes[i]) * UINT64_C(1099511628211);
-    return digest;
-}
-
-static tc_status other_steps(tc_error *err)
-{
-    return tc_fail(
-        err, TC_ERROR_STATE,
-        "the optimizer's step is not the one that was captured: other parameters, gradients or states; make a new tc.cuda.graph");
-}
-
 tc_status tc_graph_step(bool *launch, const void **at, const tc_kernel *kernel, const void *args, const tc_optimizer_chunk *chunks,
                         int64_t chunk_count, tc_error *err)
 {
     tc_cuda_graph *graph = here.captured ? here.captured : here.collecting;
     *launch = true;
     if (!graph) return TC_OK;
-    recorded_step step = {.kernel = kernel, .digest = digest_of(chunks, chunk_count)};
-    if (graph == here.captured) {
-        if (!TC_LIST_HAS_ROOM(&graph->steps)) return no_memory(err);
-        TC_TRY(take_numbers(&step.offset, graph, kernel->args_bytes, err));
-        graph->steps.items[graph->steps.count++] = step;
-        memcpy(graph->numbers + step.offset, args, kernel->args_bytes);
-        *at = (char *)graph->page + step.offset;
-        return TC_OK;
-    }
+    if (graph == here.captured) return tc_graph_numbers_add_step(&graph->numbers, at, kernel, args, chunks, chunk_count, err);
     *launch = false;
-    if (graph->collected == graph->steps.count) return other_steps(err);
-    const recorded_step *recorded = &graph->steps.items[graph->collected++];
-    if (recorded->kernel != kernel || recorded->digest != step.digest) return other_steps(err);
-    memcpy(graph->numbers + recorded->offset, args, kernel->args_bytes);
-    return TC_OK;
+    return tc_graph_numbers_collect(&graph->numbers, kernel, args, chunks, chunk_count, err);
 }
 
 tc_status tc_cuda_graph_collect(tc_cuda_graph *graph, tc_error *err)
@@ -189,7 +127,7 @@ tc_status tc_cuda_graph_collect(tc_cuda_graph *graph, tc_error *err)
         return tc_fail(err, TC_ERROR_STATE,
                        "a captured function was called by an optimizer or a schedule within a start of tc.cuda.graph; call it outside, and "
                        "pass what it gives");
-    graph->collected = 0;
+    graph->numbers.collected = 0;
     here.collecting = graph;
     return TC_OK;
 }
@@ -197,51 +135,33 @@ tc_status tc_cuda_graph_collect(tc_cuda_graph *graph, tc_error *err)
 tc_status tc_cuda_graph_collected(tc_cuda_graph *graph, tc_error *err)
 {
     here.collecting = NULL;
-    return graph->collected == graph->steps.count ? TC_OK : other_steps(err);
+    return tc_graph_numbers_collected(&graph->numbers, err);
 }
 
 tc_status tc_cuda_begin_draw(int number, uint64_t seed, uint64_t call, uint64_t count, tc_error *err)
 {
-    tc_cuda_graph *graph = here.captured;
-    if (number == graph->draws.count) {
-        recorded_draw added = {.base = call};
-        if (!TC_LIST_HAS_ROOM(&graph->draws)) return no_memory(err);
-        TC_TRY(take_numbers(&added.offset, graph, TC_DRAWN_WORDS * sizeof seed, err));
-        graph->draws.items[graph->draws.count++] = added;
-        tc_cuda_graph_set_draw(graph, number, seed, call);
-    }
-    recorded_draw *draw = &graph->draws.items[number];
-    if (call != draw->base + draw->count)
-        return tc_fail(err, TC_ERROR_STATE, "another thread drew dropout masks from the same generator while tc.cuda.graph captured");
-    draw->count += count;
+    const uint64_t *at = NULL;
+    TC_TRY(tc_graph_numbers_add_draw(&here.captured->numbers, &at, number, seed, call, count, err));
     here.drawing = number;
     here.drawing_count = (uint32_t)count;
-    here.drawn = (tc_drawn){.at = (const uint64_t *)((char *)graph->page + draw->offset), .graph = graph->serial};
+    here.drawn = (tc_drawn){.at = at, .graph = here.captured->serial};
     return TC_OK;
 }
 
 void tc_cuda_end_draw(bool is_drawn)
 {
-    if (here.drawn.at && !is_drawn) here.captured->draws.items[here.drawing].count -= here.drawing_count;
+    if (here.drawn.at && !is_drawn) here.captured->numbers.draws.items[here.drawing].count -= here.drawing_count;
     here.drawn = (tc_drawn){.at = NULL};
 }
 
 void tc_cuda_graph_set_draw(tc_cuda_graph *graph, int number, uint64_t seed, uint64_t calls)
 {
-    const recorded_draw *draw = &graph->draws.items[number];
-    const uint64_t words[TC_DRAWN_WORDS] = {seed, calls - draw->base};
-    memcpy(graph->numbers + draw->offset, words, sizeof words);
+    tc_graph_numbers_set_draw(&graph->numbers, number, seed, calls);
 }
 
-uint64_t tc_cuda_graph_draws(const tc_cuda_graph *graph, int number) { return graph->draws.items[number].count; }
+uint64_t tc_cuda_graph_draws(const tc_cuda_graph *graph, int number) { return graph->numbers.draws.items[number].count; }
 
-uint64_t tc_cuda_graph_first_draw(const tc_cuda_graph *graph, int number)
-{
-    const recorded_draw *draw = &graph->draws.items[number];
-    uint64_t words[TC_DRAWN_WORDS];
-    memcpy(words, graph->numbers + draw->offset, sizeof words);
-    return draw->base + words[1];
-}
+uint64_t tc_cuda_graph_first_draw(const tc_cuda_graph *graph, int number) { return tc_graph_numbers_first_draw(&graph->numbers, number); }
 
 tc_drawn tc_drawn_here(void) { return here.drawn; }
 
@@ -271,18 +191,8 @@ tc_status tc_cuda_graph_argument(tc_cuda_graph *graph, tc_tensor *tensor, tc_err
 void tc_graph_note_leaf(tc_tensor *leaf, bool is_set)
 {
     tc_cuda_graph *graph = here.captured;
-    if (!graph) return;
-    for (int64_t i = 0; i < graph->leaves.count; i++)
-        if (graph->leaves.items[i].leaf == leaf) return;
-    if (!TC_LIST_HAS_ROOM(&graph->leaves)) {
+    if (graph && !tc_graph_leaves_add(&graph->leaves, leaf, is_set, leaf->capture == (unsigned)graph->serial))
         graph->is_short_of_memory = true;
-        return;
-    }
-    graph->leaves.items[graph->leaves.count++] = (recorded_leaf){.leaf = tc_tensor_retain(leaf),
-                                                                 .before = is_set ? NULL : tc_tensor_retain(leaf->grad),
-                                                                 .data = leaf->data,
-                                                                 .is_set = is_set,
-                                                                 .is_new = leaf->capture == (unsigned)graph->serial};
 }
 
 tc_cuda_use tc_cuda_graph_use(const tc_cuda_graph *graph, const tc_tensor *tensor)
@@ -301,43 +211,11 @@ tc_status tc_graph_note_half(tc_tensor *weight, tc_tensor *copy, tc_error *err)
     return here.captured ? tc_graph_halves_add(&here.captured->halves, weight, copy, err) : TC_OK;
 }
 
-static tc_status moved(const tc_tensor *leaf, tc_error *err)
-{
-    char shape[TC_SHAPE_TEXT];
-    return tc_fail(
-        err, TC_ERROR_STATE,
-        "the values of a leaf of shape %s are not where they were in the capture: it was moved, cast or got another .data; make a "
-        "new tc.cuda.graph",
-        tc_tensor_text(shape, leaf));
-}
-
-static bool is_as_before(const recorded_leaf *recorded)
-{
-    const tc_tensor *grad = recorded->leaf->grad, *before = recorded->before;
-    return recorded->is_set || recorded->is_new || grad == before || (grad && before && grad->data == before->data);
-}
-
 tc_status tc_cuda_graph_check(const tc_cuda_graph *graph, tc_error *err)
 {
-    char shape[TC_SHAPE_TEXT];
-    for (int64_t i = 0; i < graph->leaves.count; i++) {
-        const recorded_leaf *recorded = &graph->leaves.items[i];
-        if (recorded->leaf->data != recorded->data) return moved(recorded->leaf, err);
-        if (recorded->leaf->requires_grad != recorded->requires_grad)
-            return tc_fail(err, TC_ERROR_STATE, "a leaf of shape %s %s a gradient, which in the capture it %s; make a new tc.cuda.graph",
-                           tc_tensor_text(shape, recorded->leaf), recorded->requires_grad ? "no longer requires" : "now requires",
-                           recorded->requires_grad ? "did" : "did not");
-        if (is_as_before(recorded)) continue;
-        return tc_fail(err, TC_ERROR_STATE,
-                       "a leaf of shape %s %s, but in the capture it %s; call zero_grad() in the function, or each time before it",
-                       tc_tensor_text(shape, recorded->leaf),
-                       !recorded->leaf->grad ? "has no gradient"
-                       : recorded->before    ? "has a gradient elsewhere"
-                                             : "has a gradient",
-                       recorded->before ? "had one, to which the captured work adds, or with which it steps" : "had none");
-    }
+    TC_TRY(tc_graph_leaves_check(&graph->leaves, err));
     const tc_tensor *weight = tc_graph_halves_moved(&graph->halves);
-    return weight ? moved(weight, err) : TC_OK;
+    return weight ? tc_graph_leaf_moved(weight, err) : TC_OK;
 }
 
 /* ---- capture -------------------------------------------------------------------------------------------------------- */
@@ -376,8 +254,8 @@ static tc_status make(tc_cuda_graph **out, const tc_cuda_api *api, int index, tc
     tc_cuda_graph *graph = calloc(1, sizeof *graph);
     if (!graph) return no_memory(err);
     *graph = (tc_cuda_graph){.api = api, .index = index, .serial = 1 + atomic_fetch_add(&serials, 1)};
-    graph->numbers = calloc(1, NUMBERS_BYTES);
-    tc_status status = graph->numbers ? tc_cuda_allocate(index, NUMBERS_BYTES, &graph->page, err) : no_memory(err);
+    tc_status status = tc_graph_numbers_make(&graph->numbers, err);
+    if (status == TC_OK) status = tc_cuda_allocate(index, TC_GRAPH_PAGE_BYTES, &graph->numbers.device, err);
     const int code = status == TC_OK ? take_stream(&graph->stream, api, index) : 0;
     if (code) status = tc_cuda_failed(api, index, "making a stream", code, err);
     if (status != TC_OK)
@@ -429,12 +307,7 @@ tc_status tc_cuda_graph_end(tc_cuda_graph *graph, tc_error *err)
     graph->records = false; /* what is freed from now on waits for the end of the graph */
     tc_cuda_unlock(index);
     tc_cuda_capture_ends(stay.api, index);
-    for (int64_t i = 0; i < graph->leaves.count; i++) {
-        recorded_leaf *recorded = &graph->leaves.items[i];
-        recorded->after = tc_tensor_take_grad(recorded->leaf);
-        recorded->requires_grad = recorded->leaf->requires_grad;
-        if (recorded->is_new) recorded->data = recorded->leaf->data; /* the function may have replaced it */
-    }
+    tc_graph_leaves_captured(&graph->leaves);
     tc_graph_halves_captured(&graph->halves);
     if (!code) code = instantiate(graph, captured);
     if (code == TC_CUDA_OUT_OF_MEMORY)
@@ -470,25 +343,18 @@ tc_status tc_cuda_graph_start(tc_cuda_graph *graph, tc_error *err)
     if (!graph->exec) return tc_fail(err, TC_ERROR_STATE, "the capture of this graph has failed, so that there is nothing to start");
     TC_TRY(tc_cuda_enter(&stay, graph->index, err));
     if (graph->starts > 0) TC_TRY(tc_graph_halves_refresh(&graph->halves, err));
-    if (graph->used) TC_TRY(tc_cuda_copy(graph->index, graph->page, false, graph->numbers, true, graph->used, err));
+    const tc_graph_numbers *numbers = &graph->numbers;
+    if (numbers->used) TC_TRY(tc_cuda_copy(graph->index, numbers->device, false, numbers->host, true, numbers->used, err));
     TC_TRY(put(graph, stay.api, err));
     tc_graph_halves_started(&graph->halves);
     return TC_OK;
 }
 
-tc_status tc_cuda_graph_give_gradients(tc_cuda_graph *graph, tc_error *err)
-{
-    for (int64_t i = 0; i < graph->leaves.count; i++) {
-        recorded_leaf *recorded = &graph->leaves.items[i];
-        if (recorded->leaf->grad != recorded->after) TC_TRY(tc_tensor_set_grad(recorded->leaf, recorded->after, err));
-    }
-    return TC_OK;
-}
+tc_status tc_cuda_graph_give_gradients(tc_cuda_graph *graph, tc_error *err) { return tc_graph_leaves_give(&graph->leaves, err); }
 
 tc_status tc_cuda_graph_give_up(tc_cuda_graph *graph, tc_error *err)
 {
-    for (int64_t i = 0; i < graph->leaves.count; i++)
-        TC_TRY(tc_tensor_set_grad(graph->leaves.items[i].leaf, graph->leaves.items[i].before, err));
+    TC_TRY(tc_graph_leaves_give_up(&graph->leaves, err));
     tc_graph_halves_not_started(&graph->halves);
     return TC_OK;
 }
@@ -498,11 +364,7 @@ void tc_cuda_graph_free(tc_cuda_graph *graph)
     const int index = graph->index;
     tc_error ignored;
     if (here.captured == graph) (void)!tc_cuda_graph_end(graph, &ignored); /* an interrupt came before the end */
-    for (int64_t i = 0; i < graph->leaves.count; i++) {
-        tc_tensor_release(graph->leaves.items[i].leaf);
-        tc_tensor_release(graph->leaves.items[i].before);
-        tc_tensor_release(graph->leaves.items[i].after);
-    }
+    tc_graph_leaves_free(&graph->leaves);
     tc_graph_halves_free(&graph->halves);
     if (!tc_cuda_forked()) {
         if (graph->exec) (void)graph->api->destroy_graph(graph->exec);
@@ -514,13 +376,10 @@ void tc_cuda_graph_free(tc_cuda_graph *graph)
             tc_cuda_lets_go(index, block);
         }
         tc_cuda_unlock(index);
-        if (graph->page) tc_cuda_free(index, graph->page, NUMBERS_BYTES);
+        if (graph->numbers.device) tc_cuda_free(index, graph->numbers.device, TC_GRAPH_PAGE_BYTES);
         give_stream(graph->stream, index);
     }
+    tc_graph_numbers_free(&graph->numbers);
     free(graph->uses.items);
-    free(graph->steps.items);
-    free(graph->draws.items);
-    free(graph->leaves.items);
-    free(graph->numbers);
     free(graph);
 }
