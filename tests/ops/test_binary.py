@@ -8,6 +8,7 @@ import op_lists
 import pytest
 from tolerance import assert_close
 from transformer_c import Tensor, _core, as_tensor
+from transformer_c import functional as F
 from transformer_c.testing import reference
 
 ROOT = Path(__file__).parents[2]
@@ -485,3 +486,13 @@ def test_in_place_keeps_what_a_gradient_needs():
     x *= w
     x.sum().backward()
     np.testing.assert_array_equal(np.asarray(w.grad), 4.0)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16"])
+def test_the_sign_of_zero_stays(isa, dtype):
+    """Where an activation or a bound leaves zero as it is: by one element, and in vectors."""
+    for count in (1, 40):
+        x = np.full(count, -0.0, dtype)
+        kept = [F.elu(x), F.celu(x), F.selu(x), F.relu6(x), _core.clamp(x, 0.0, 6.0), _core.clamp_min(x, 0.0), _core.clamp_max(x, 0.0)]
+        assert np.signbit(kept).all()
+        assert not np.signbit(_core.clamp(-x, -0.0, -0.0)).any()

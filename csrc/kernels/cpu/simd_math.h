@@ -365,9 +365,9 @@ TC_INLINE vreal v_erf(vreal x)
 TC_INLINE vmask v_nonzero(vreal x) { return v_not(v_eq(x, v_zero())); } /* NaN is not zero */
 TC_INLINE vreal v_truth(vmask m) { return v_select(m, v_set1(R(1.0)), v_zero()); }
 
-/* NaN when either is. */
-TC_INLINE vreal v_maximum(vreal a, vreal b) { return v_select(v_isnan(a), a, v_max(a, b)); }
-TC_INLINE vreal v_minimum(vreal a, vreal b) { return v_select(v_isnan(a), a, v_min(a, b)); }
+/* NaN when either is, and a where they are equal: of 0 and -0, that is. */
+TC_INLINE vreal v_maximum(vreal a, vreal b) { return v_select(v_isnan(b), b, v_max(b, a)); }
+TC_INLINE vreal v_minimum(vreal a, vreal b) { return v_select(v_isnan(b), b, v_min(b, a)); }
 
 /* Towards zero; -0 stays. */
 TC_INLINE vreal v_trunc(vreal x) { return v_select(v_lt(x, v_zero()), -v_floor(-x), v_floor(x)); }

@@ -156,9 +156,9 @@ TC_FUNCTION Real v_softplus(Real a, Real b) { return a * b > 20 ? a : real_log1p
 TC_FUNCTION Real v_softplus_slope(Real a, Real b) { return a * b > 20 ? Real(1) : v_sigmoid(a * b); }
 TC_FUNCTION Real v_softplus_slope_sharpness(Real a, Real b) { return a * b > 20 ? Real(0) : (a * v_sigmoid(a * b) - v_softplus(a, b)) / b; }
 
-// NaN when either is.
-TC_FUNCTION Real v_maximum(Real a, Real b) { return a != a || a > b ? a : b; }
-TC_FUNCTION Real v_minimum(Real a, Real b) { return a != a || a < b ? a : b; }
+// NaN when either is, and a where they are equal: of 0 and -0, that is.
+TC_FUNCTION Real v_maximum(Real a, Real b) { return a != a || a >= b ? a : b; }
+TC_FUNCTION Real v_minimum(Real a, Real b) { return a != a || a <= b ? a : b; }
 TC_FUNCTION Real v_pow(Real a, Real b) { return b == 3 ? a * a * a : real_pow(a, b); } // cubes have the CPU's bits
 // g b a^(b - 1), and 0 for b = 0
 TC_FUNCTION Real v_pow_slope_base(Real g, Real a, Real b) { return b == 0 ? Real(0) : g * b * real_pow(a, b - 1); }
