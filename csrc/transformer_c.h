@@ -294,7 +294,7 @@ TC_CHECKED tc_status tc_clamp(tc_tensor **y, tc_tensor *x, const tc_argument *mi
 TC_CHECKED tc_status tc_clamp_backward(tc_tensor **dx, tc_tensor *dy, tc_tensor *x, tc_tensor *y, tc_error *err);
 /* x with `value` (one element) where the mask (bool; they broadcast) is true; in x's dtype. */
 TC_CHECKED tc_status tc_masked_fill(tc_tensor **out, tc_tensor *x, tc_tensor *mask, const tc_argument *value, tc_error *err);
-/* The same in x; unless it is recorded, or elements of x share memory, nothing else of x is written, where other threads may write. */
+/* The same in x, of which no elements may share memory; nothing else of x is written, unless it is recorded: other threads may. */
 TC_CHECKED tc_status tc_fill_masked(tc_tensor *x, tc_tensor *mask, const tc_argument *value, tc_error *err);
 
 /* Reductions over `axes` (each -ndim .. ndim-1, none twice; axis_count -1: all axes). The reduced axes are removed, or are kept with length
@@ -630,7 +630,7 @@ TC_CHECKED tc_status tc_gather(tc_tensor **out, tc_tensor *x, int64_t axis, tc_t
 /* x with the elements of src (nowhere shorter than index) written, added or multiplied at those places, in their order. */
 TC_CHECKED tc_status tc_scatter(tc_tensor **out, tc_tensor *x, int64_t axis, tc_tensor *index, tc_tensor *src, tc_combination combination,
                                 tc_error *err);
-/* The same in x; unless it is recorded, or elements of x share memory, nothing else of x is written, where other threads may write. */
+/* The same in x, of which no elements may share memory; nothing else of x is written, unless it is recorded: other threads may. */
 TC_CHECKED tc_status tc_scatter_into(tc_tensor *x, int64_t axis, tc_tensor *index, tc_tensor *src, tc_combination combination,
                                      tc_error *err);
 /* Sums from the beginning of the axis up to each element, or with `reverse` from each to the end; integers and bools in int64. */

@@ -303,7 +303,11 @@ tc_status tc_scatter_into(tc_tensor *x, int64_t given, tc_tensor *index, tc_tens
     tc_input in[INPUTS] = {[WHOLE] = {"input", x}, [SRC] = {"src", src}};
     scattering p = {.combination = combination};
     TC_OWNED tc_tensor *result = NULL;
-    if (tc_tape_wants(INPUTS, (tc_tensor *const[]){x, src}) || !tc_layout_is_distinct(x->ndim, x->shape, x->strides)) {
+    if (!tc_layout_is_distinct(x->ndim, x->shape, x->strides))
+        return tc_fail(err, TC_ERROR_VALUE,
+                       "this tensor repeats its elements (expand, unfold), so that what is scattered to one would be seen in others; write "
+                       "to a clone()");
+    if (tc_tape_wants(INPUTS, (tc_tensor *const[]){x, src})) {
         TC_TRY(tc_scatter(&result, x, given, index, src, combination, err));
         return tc_assign(x, result, err);
     }

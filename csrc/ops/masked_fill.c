@@ -86,11 +86,15 @@ tc_status tc_fill_masked(tc_tensor *x, tc_tensor *mask, const tc_argument *value
     tc_input in[] = {{"x", x}};
     TC_TRY(tc_begin_moving(&s, in, 1));
     TC_TRY(read_fill(&s, &filled, x, mask, value));
-    if (fits(x, mask) && !tc_tape_wants(2, (tc_tensor *const[]){x, filled.tensor})) {
+    if (fits(x, mask)) {
         TC_TRY(tc_broadcast_view(&view, mask, x->ndim, x->shape, err));
         TC_TRY(tc_own(&s, view));
-        if (tc_can_write_where(x, view)) {
-            TC_TRY(element_of(&s, &element, &filled, x));
+        const bool distinct = tc_layout_is_distinct(x->ndim, x->shape, x->strides);
+        const bool in_place = tc_can_write_where(x, view) && !tc_tape_wants(2, (tc_tensor *const[]){x, filled.tensor});
+        element = filled.tensor;
+        if (in_place || (!distinct && !element)) TC_TRY(element_of(&s, &element, &filled, x));
+        if (!distinct) return tc_index_set(x, 1, &(tc_index){.kind = TC_INDEX_TENSOR, .tensor = view}, element, err);
+        if (in_place) {
             TC_TRY(tc_tensor_begin_write(x, err));
             return tc_write_where(x, view, element, err);
         }

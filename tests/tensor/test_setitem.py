@@ -1,5 +1,7 @@
 """Writing in place: how the tape records it, and what it refuses."""
 
+import operator
+
 import numpy as np
 import pytest
 import transformer_c as tc
@@ -123,16 +125,35 @@ def test_the_gradient_of_a_number_written_at_a_mask():
     assert x.grad.tolist() == [[0.0, 8.0, 0.0], [0.0, 0.0, 0.0]] and v.grad.tolist() == [16.0]
 
 
+WRITES_AT_A_MASK = {
+    "index": lambda x, mask: operator.setitem(x, mask, 5.0),
+    "number": lambda x, mask: x.masked_fill_(mask, 5.0),
+    "tensor": lambda x, mask: x.masked_fill_(mask, tc.tensor(5.0)),
+    "recorded": lambda x, mask: x.masked_fill_(mask, tc.tensor(5.0, requires_grad=True)),
+}
+
+
+@pytest.mark.parametrize("write", WRITES_AT_A_MASK.values(), ids=WRITES_AT_A_MASK)
 @pytest.mark.parametrize("n", [8, 100_003])
-def test_a_mask_of_windows_that_overlap(n):
+def test_a_mask_of_windows_that_overlap(n, write):
     """What one window has outside the mask is not written back over what another one has in it."""
     x, expected = tc.zeros(n), np.zeros(n, np.float32)
     windows = x.unfold(0, 3, 1)
     mask = np.zeros(windows.shape, bool)
     mask[::2, 1] = True
-    windows[tc.as_tensor(mask)] = 5.0
+    write(windows, tc.as_tensor(mask))
     np.lib.stride_tricks.sliding_window_view(expected, 3, writeable=True)[mask] = 5.0
-    np.testing.assert_array_equal(x, expected)
+    np.testing.assert_array_equal(x.detach(), expected)
+
+
+@pytest.mark.parametrize("name", ["scatter_", "scatter_add_", "index_add_"])
+def test_scattering_to_windows_that_overlap_is_refused(name):
+    """What is not named would be written back over what is."""
+    x = tc.arange(6.0)
+    index = tc.tensor([0]) if name == "index_add_" else tc.zeros(1, 3, dtype="int64")
+    with pytest.raises(ValueError, match="repeats its elements"):
+        getattr(x.unfold(0, 3, 1), name)(0, index, tc.ones(1, 3))
+    assert x.tolist() == [0, 1, 2, 3, 4, 5]
 
 
 def test_a_mask_in_the_memory_that_is_written():
