@@ -289,6 +289,7 @@ static tc_status compute(tc_tensor **out, tc_tensor *target, const tc_argument *
     int64_t shape[TC_MAX_DIMS];
     TC_TRY(check_meaning(function, dtype, err));
     if (function == TC_BINARY_div && !tc_dtype_is_float(dtype)) dtype = TC_FLOAT32;
+    if (function == TC_BINARY_clamp_min || function == TC_BINARY_clamp_max) TC_TRY(tc_round_number(&in[1], dtype, err));
     const bool floating = tc_dtype_is_float(dtype);
     TC_TRY(tc_begin_elements(&s, inputs, 2, dtype, gives_bool(function) ? TC_BOOL : dtype));
     if (function == TC_BINARY_pow && !floating) TC_TRY(check_exponents(b, err));

@@ -24,11 +24,9 @@ static tc_status backward(tc_node *node, tc_tensor *const *grad_outputs, tc_tens
 
 static const tc_op clamp_op = {"clamp", backward};
 
-/* Of halves y may be x although x is beyond a bound, which is rounded. */
-static bool is_one_pass(tc_tensor *x, const tc_argument *min, const tc_argument *max)
+static bool is_one_pass(const tc_tensor *x, const tc_argument *min, const tc_argument *max)
 {
-    if (min->tensor || max->tensor || !tc_dtype_is_float(x->dtype) || !(min->scalar.real <= max->scalar.real)) return false;
-    return x->dtype == tc_compute_dtype(x->dtype) || !tc_tape_wants(1, &x);
+    return !min->tensor && !max->tensor && tc_dtype_is_float(x->dtype) && min->scalar.real <= max->scalar.real;
 }
 
 tc_status tc_clamp(tc_tensor **y, tc_tensor *x, const tc_argument *min, const tc_argument *max, tc_error *err)
@@ -41,10 +39,11 @@ tc_status tc_clamp(tc_tensor **y, tc_tensor *x, const tc_argument *min, const tc
         TC_TRY(tc_own(&s, out));
         return tc_binary_arguments(y, &(tc_argument){.tensor = out}, max, TC_BINARY_clamp_max, err);
     }
+    tc_argument of[3] = {{.tensor = x}, *min, *max};
+    for (int i = 1; i < 3; i++) TC_TRY(tc_round_number(&of[i], x->dtype, err));
     TC_TRY(tc_begin_elements(&s, in, 1, x->dtype, x->dtype));
     TC_TRY(tc_make(&s, &out, x->ndim, x->shape));
-    TC_TRY(tc_run_elementwise(out, 3, (tc_argument[]){{.tensor = x}, *min, *max}, &tc_kernel_where_forward, TC_CHOICE_clamp, s.kernels,
-                              cost, err));
+    TC_TRY(tc_run_elementwise(out, 3, of, &tc_kernel_where_forward, TC_CHOICE_clamp, s.kernels, cost, err));
     return tc_finish(&s, y, out, &(tc_record){.op = &clamp_op, TC_SAVED(x, out)});
 }
 

@@ -77,3 +77,13 @@ tc_status tc_bring_number(tc_scope *s, tc_tensor **number, const tc_tensor *besi
     *number = brought;
     return tc_own(s, brought);
 }
+
+tc_status tc_round_number(tc_argument *number, tc_dtype dtype, tc_error *err)
+{
+    TC_OWNED tc_tensor *rounded = NULL, *wide = NULL;
+    if (number->tensor || (dtype != TC_FLOAT16 && dtype != TC_BFLOAT16)) return TC_OK;
+    number->scalar.kind = TC_FLOAT64;
+    TC_TRY(tc_tensor_full(&rounded, 0, NULL, number->scalar.real, dtype, (tc_device){TC_CPU, 0}, err));
+    TC_TRY(tc_tensor_wrap(&wide, &number->scalar.real, 0, NULL, NULL, TC_FLOAT64, true, NULL, NULL, err));
+    return tc_tensor_copy(wide, rounded, err);
+}

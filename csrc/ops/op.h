@@ -126,6 +126,8 @@ TC_CHECKED tc_status tc_begin_promoting(tc_scope *s, tc_input *in, int count);
 /* Before tc_begin_elements: a tensor without axes on the CPU is copied to the GPU of the one beside it, as a number is. It is recorded
  * (copy.c). */
 TC_CHECKED tc_status tc_bring_number(tc_scope *s, tc_tensor **number, const tc_tensor *beside);
+/* Before elements of halves are compared with a number, and get a gradient where they are equal: it is rounded as they are. */
+TC_CHECKED tc_status tc_round_number(tc_argument *number, tc_dtype dtype, tc_error *err);
 /* Of any dtypes: element-wise kernels convert what they read and write. They compute in the table for `dtype`; results are of `result`. The
  * first may be NULL where another is not. Nothing is prepared. */
 TC_CHECKED tc_status tc_begin_elements(tc_scope *s, tc_input *in, int count, tc_dtype dtype, tc_dtype result);

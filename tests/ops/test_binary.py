@@ -336,6 +336,15 @@ def test_clamp_in_one_pass_is_one_bound_after_the_other(isa, dtype, rng):
                 np.testing.assert_array_equal(one.grad.double(), two.grad.double())
 
 
+def test_bounds_of_halves_are_rounded_as_they_are():
+    """So that an element may be equal to one, and gets the gradient."""
+    for dtype, bound in (("bfloat16", 0.999), ("float16", 0.1)):
+        for function in (lambda x, b: _core.clamp(x, 0.0, b), _core.clamp_max, lambda x, b: _core.clamp(x, b, 2), _core.clamp_min):
+            x = Tensor([bound]).to(dtype).requires_grad_()
+            function(x, bound).backward()
+            assert x.grad.tolist() == [1.0], (dtype, function)
+
+
 def test_where_and_masked_fill_gradients(rng):
     c = rng.random((4, 5)) < 0.5
     a, b = Tensor(rng.standard_normal(5), requires_grad=True), Tensor(rng.standard_normal((4, 1)), requires_grad=True)
