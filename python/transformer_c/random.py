@@ -217,7 +217,7 @@ def normal(
     Parameters
     ----------
     mean, std : float or Tensor
-        The Tensors broadcast, and have the shape, the dtype and the device of the result.
+        The Tensors broadcast, and have the shape, the dtype (of two that of `mean`) and the device of the result.
     size : sequence of int
         The shape, of two floats.
     dtype, device, requires_grad, rng, generator
@@ -244,7 +244,8 @@ def normal(
             if bool(_core.lt(std, 0).any()):
                 raise ValueError("std has a negative element")
             sum = _core.add(std, mean)
-            return _fill_normal(empty(sum.shape, dtype=sum.dtype, device=sum.device), 0.0, 1.0, source).mul_(std).add_(mean)
+            dtype = mean.dtype if isinstance(mean, Tensor) and mean.is_floating_point() else sum.dtype
+            return _fill_normal(empty(sum.shape, dtype=dtype, device=sum.device), 0.0, 1.0, source).mul_(std).add_(mean)
         std = not_negative("std", std)
         return _fill_normal(empty(mean.shape, dtype=mean.dtype, device=mean.device), 0.0, std, source).add_(mean)
 
