@@ -135,6 +135,7 @@ def test_slices_are_copied_into_a_tensor_itself():
     assert (
         tc.tensor(1.0).index_copy_(0, tc.tensor(0), tc.tensor(2.0)) == 2
         and tc.ones(2).index_copy(0, tc.zeros(0).long(), tc.ones(0)).sum() == 2
+        and tc.ones(2).index_copy(0, tc.tensor([1]), tc.tensor(3.0)).tolist() == [1, 3]
     )
     with pytest.raises(IndexError, match="out of"):
         part.index_copy_(1, tc.tensor([4]), tc.ones(2, 1, 2))
@@ -301,6 +302,7 @@ NORMAL = {
     "means and a number": lambda m: m.normal(m.arange(1.0, 6.0).half(), 2.5),
     "deviations": lambda m: m.normal(mean=0.5, std=m.arange(20.0).double()),
     "both": lambda m: m.normal(m.arange(5.0)[:, None], m.arange(19.0)),
+    "both, of two dtypes": lambda m: m.normal(m.arange(19.0).half(), m.arange(19.0).double()),
 }
 
 

@@ -228,9 +228,9 @@ def _slices(name: str, input: Tensor, dim: Any, index: Any, advice: str = "") ->
 
 
 def _source_slices(input: Tensor, dim: Any, along: int, index: Tensor, source: Any) -> Tensor:
-    """A slice of `source` for each place of `index`; that of an `input` without axes has one of its own."""
+    """A slice of `source` for each place of `index`: an element of an `input` of at most one axis, also where `source` has none."""
     source = _core.as_argument(source, input)
-    if input.ndim == 0:
+    if input.ndim == 0 or (input.ndim == 1 and source.ndim == 0):
         source = source.reshape(-1)
     shape = (*input.shape[:along], index.shape[0], *input.shape[along + 1 :])
     if source.shape != shape:
