@@ -195,6 +195,36 @@ def test_a_state_dict_of_the_users_own():
     assert model.load_state_dict(model.state_dict(), strict=False) == (["encoder.weight", "encoder.bias"], ["extra"])
 
 
+def test_modules_that_load_in_their_own_way():
+    """One renames a key of older files, does without another, or takes its values itself."""
+
+    class Renamed(nn.Linear):
+        def _load_from_state_dict(self, state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs):
+            if prefix + "kernel" in state_dict:
+                state_dict[prefix + "weight"] = state_dict.pop(prefix + "kernel")
+            super()._load_from_state_dict(state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs)
+            if prefix + "bias" in missing_keys:
+                missing_keys.remove(prefix + "bias")
+
+    class Turned(nn.Linear):
+        def _load_from_state_dict(self, state_dict, prefix, *others):
+            self.weight.data.copy_(state_dict[prefix + "weight"].T)
+            if prefix + "bias" in state_dict:
+                others[-1].append(f"{prefix}bias has no place here")
+
+    for assign in (False, True):
+        model, square = nn.ModuleDict({"a": Renamed(2, 3), "b": Turned(2, 2)}), tc.tensor([[1.0, 2.0], [3.0, 4.0]])
+        old, bias = {"a.kernel": tc.ones(3, 2), "b.weight": square}, model["a"].bias.tolist()
+        assert model.load_state_dict(old, assign=assign) == ([], []) and "a.kernel" in old
+        assert (model["a"].weight == 1).all() and model["a"].bias.tolist() == bias and tc.equal(model["b"].weight, square.T)
+        with pytest.raises(RuntimeError, match=r"does not fit ModuleDict:\n  b.bias has no place here"):
+            model.load_state_dict({"a.kernel": tc.zeros(3, 2), "b.weight": square, "b.bias": tc.ones(2)}, assign=assign)
+        assert (model["a"].weight == 1).all()
+    missing: list = []
+    model["a"]._load_from_state_dict({"x.weight": tc.zeros(3, 2)}, "x.", {}, True, missing, [], [])
+    assert missing == [] and (model["a"].weight == 0).all()
+
+
 def test_a_state_dict_is_added_to_a_dict():
     layer, held = nn.Linear(1, 1), {"other": 1}
     assert layer.state_dict(held, "a.", True) is held and list(held) == ["other", "a.weight", "a.bias"]

@@ -22,7 +22,7 @@ from .call import MAY_HOLD_ARRAYS, accept_array, as_call_argument, gpu_of, to_ar
 from .html import html_tree
 from .module_hooks import Hooked, RemovableHandle, register
 from .parameter import Parameter
-from .state import fitting_values, taken_over
+from .state import Loading, fitting_values, taken_over
 
 M = TypeVar("M", bound="Module")
 
@@ -459,7 +459,7 @@ class Module:
         Raises
         ------
         RuntimeError
-            With `strict`, when keys are missing or unexpected.
+            With `strict`, when keys are missing or unexpected, or when a module's ``_load_from_state_dict`` reports an error.
         ValueError
             When a shape differs; nothing is loaded in that case.
         """
@@ -467,16 +467,47 @@ class Module:
             raise TypeError(
                 f"a state dict is a mapping of names to arrays, got {type(state_dict).__name__}; tc.load(path) reads one from a file"
             )
-        places = {prefix + name: value for prefix, module in _all_modules(self, "") for name, value in module._own_state()}
-        own = {key: value.detach() for key, value in places.items()}
-        values, missing, unexpected = fitting_values(own, state_dict, type(self).__name__, strict)
+        loading, metadata = Loading(state_dict), getattr(state_dict, "_metadata", {})
+        missing: list[str] = []
+        unexpected: list[str] = []
+        errors: list[str] = []
+        known: set[str] = set()
+        for prefix, module in _all_modules(self, ""):
+            known.update(prefix + name for name, _ in module._own_state())
+            module._load_from_state_dict(loading, prefix, metadata.get(prefix[:-1], {}), True, missing, unexpected, errors)
+        unexpected.extend(key for key in loading if key not in known)
+        values = fitting_values(loading, type(self).__name__, strict, missing, unexpected, errors)
         if assign:
-            data = taken_over(own, values, state_dict)
-            _core.set_all_data([places[key] for key in data], list(data.values()))
+            data = taken_over(loading.own, values, loading)
+            _core.set_all_data([loading.places[key] for key in data], list(data.values()))
         else:
             with no_grad():
-                _core.assign_all([own[key] for key in values], list(values.values()))
+                _core.assign_all([loading.own[key] for key in values], list(values.values()))
         return IncompatibleKeys(missing, unexpected)
+
+    def _load_from_state_dict(
+        self,
+        state_dict: dict[str, Any],
+        prefix: str,
+        local_metadata: dict[str, Any],
+        strict: bool,
+        missing_keys: list[str],
+        unexpected_keys: list[str],
+        error_msgs: list[str],
+    ) -> None:
+        """Loads what is of this module alone, whose keys begin with `prefix`. As in PyTorch, a subclass that has other keys in older files
+        renames those of `state_dict`, a copy, and then calls this method of its base class."""
+        own = {prefix + name: value for name, value in self._own_state()}
+        if strict:
+            missing_keys.extend(key for key in own if key not in state_dict)
+        if isinstance(state_dict, Loading):
+            state_dict.places.update(own)  # load_state_dict takes the values of all modules, or of none
+        else:
+            loading = Loading(state_dict)
+            loading.places.update(own)
+            values = fitting_values(loading, type(self).__name__, False, [], [], [])
+            with no_grad():
+                _core.assign_all([loading.own[key] for key in values], list(values.values()))
 
     def train(self: M, mode: bool = True) -> M:
         """Turns dropout on (or off) in this module and all below it; returns self."""

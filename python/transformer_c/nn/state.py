@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Mapping
 from typing import Any
 
@@ -11,22 +12,42 @@ from .._core import Tensor
 from .._tensor import as_tensor
 
 
+class Loading(OrderedDict):
+    """A copy of a state dict, whose keys modules may change before its values are taken.
+
+    Attributes
+    ----------
+    places : dict
+        The parameters and buffers that get values, by their keys.
+    """
+
+    def __init__(self, state: Mapping[str, Any]) -> None:
+        super().__init__(state)
+        self.places: dict[str, Tensor] = {}
+
+    @property
+    def own(self) -> dict[str, Tensor]:
+        """The places, detached."""
+        return {key: value.detach() for key, value in self.places.items()}
+
+
 def fitting_values(
-    own: Mapping[str, Tensor], state: Mapping[str, Any], kind: str, strict: bool
-) -> tuple[dict[str, Tensor], list[str], list[str]]:
-    """The values of `state` for `own`, and the keys that are missing and unexpected; `kind` is the class of the module, for errors.
+    state: Loading, kind: str, strict: bool, missing: list[str], unexpected: list[str], errors: list[str]
+) -> dict[str, Tensor]:
+    """The values of `state` for its places; `kind` is the class of the module, for errors.
 
     Raises
     ------
     RuntimeError
-        With `strict`, when keys are missing or unexpected.
+        With `strict`, when keys are missing or unexpected; when there are errors.
     ValueError
         When a shape differs.
     """
-    missing = [key for key in own if key not in state]
-    unexpected = [key for key in state if key not in own]
+    own = state.places
     values = {key: _loadable(key, state[key]) for key in own if key in state}
     wrong = [f"  {key}: got {value.shape}, expected {own[key].shape}" for key, value in values.items() if value.shape != own[key].shape]
+    if errors:
+        raise RuntimeError(f"the state dict does not fit {kind}:\n" + "\n".join([*(f"  {error}" for error in errors), *wrong]))
     if strict and (missing or unexpected):
         lines = [
             f"  {what} keys: {', '.join(map(repr, keys))}" for what, keys in (("missing", missing), ("unexpected", unexpected)) if keys
@@ -36,7 +57,7 @@ def fitting_values(
         )
     if wrong:
         raise ValueError(f"shapes in the state dict do not fit {kind}:\n" + "\n".join(wrong))
-    return values, missing, unexpected
+    return values
 
 
 def taken_over(own: Mapping[str, Tensor], values: Mapping[str, Tensor], state: Mapping[str, Any]) -> dict[str, Tensor]:
@@ -80,4 +101,4 @@ def _loadable(key: str, value: Any) -> Tensor:
         raise type(error)(f"the value of {key!r} in the state dict cannot be loaded: {error}") from None
 
 
-__all__ = ["fitting_values", "taken_over"]
+__all__ = ["Loading", "fitting_values", "taken_over"]
