@@ -157,6 +157,21 @@ def test_a_write_through_a_view(make):
     in_use_without_gradients(LEAVES)
 
 
+@pytest.mark.parametrize("write", [lambda x, y: x.add_(y), lambda x, y: x.__imod__(y), lambda x, y: x.addcmul_(y, y)])
+def test_a_write_that_reads_another_layout(write):
+    """A copy of the operand, for which there is no memory, comes before the new version: what was computed from x keeps its gradient."""
+    y = tc.tensor(RNG.random((96, 96), np.float32)).T
+    for _ in range(2):
+        x, w = tc.ones(96, 96), tc.ones(1, requires_grad=True)
+        product = (x * w).sum()
+        n = 0
+        for n in failures(lambda x=x: write(x, y)):
+            assert x._version == 0 and (x == 1).all(), n
+            product.backward(retain_graph=True)
+        assert x._version == 1
+    assert n > 1
+
+
 @pytest.mark.parametrize("threads", [1, 3])
 def test_a_training_step(threads):
     tc.manual_seed(3)

@@ -111,21 +111,26 @@ static bool is_permuted(const tc_elementwise_args *args, const tc_tensor *out, i
     return tc_layout_merge(out->ndim, shape, 1, one, true) == 1 && strides[0] == 1;
 }
 
+static tc_status run(tc_tensor *out, bool in_place, int inputs, const tc_argument *in, const tc_kernel *kernel, int function,
+                     tc_dtype compute, double cost, tc_error *err);
+
 /* The same function in the order of the inputs, then a copy into the result's. */
-static tc_status run_permuted(tc_tensor *out, const tc_tensor *like, int inputs, const tc_argument *in, const tc_kernel *kernel,
-                              int function, tc_dtype compute, double cost, tc_error *err)
+static tc_status run_permuted(tc_tensor *out, bool in_place, const tc_tensor *like, int inputs, const tc_argument *in,
+                              const tc_kernel *kernel, int function, tc_dtype compute, double cost, tc_error *err)
 {
     TC_OWNED tc_tensor *memory = NULL, *view = NULL;
     TC_TRY(tc_tensor_empty(&memory, out->ndim, out->shape, out->dtype, out->storage->device, err));
     TC_TRY(tc_tensor_alias(&view, memory, out->ndim, out->shape, like->strides, 0, err));
-    TC_TRY(tc_run_elementwise(view, inputs, in, kernel, function, compute, cost, err));
+    TC_TRY(run(view, false, inputs, in, kernel, function, compute, cost, err));
+    if (in_place) TC_TRY(tc_tensor_begin_write(out, err));
     return tc_tensor_copy(out, view, err);
 }
 
-tc_status tc_run_elementwise(tc_tensor *out, int inputs, const tc_argument *in, const tc_kernel *kernel, int function, tc_dtype compute,
-                             double cost, tc_error *err)
+/* in_place: begins the write once nothing but the kernel can fail. */
+static tc_status run(tc_tensor *out, bool in_place, int inputs, const tc_argument *in, const tc_kernel *kernel, int function,
+                     tc_dtype compute, double cost, tc_error *err)
 {
-    if (out->numel == 0) return TC_OK;
+    if (out->numel == 0) return in_place ? tc_tensor_begin_write(out, err) : TC_OK;
     const bool on_cpu = out->storage->device.type == TC_CPU;
     tc_tensor *dense[TC_ELEMENT_INPUTS] = {NULL};
     tc_elementwise_args args;
@@ -137,12 +142,26 @@ tc_status tc_run_elementwise(tc_tensor *out, int inputs, const tc_argument *in, 
     describe(&args, out, inputs, in);
     if (on_cpu && args.ndim > 1 && out->numel >= TC_ELEMENT_BLOCK) {
         const tc_tensor *like;
-        if (is_permuted(&args, out, inputs, in, &like)) return run_permuted(out, like, inputs, in, kernel, function, compute, cost, err);
+        if (is_permuted(&args, out, inputs, in, &like))
+            return run_permuted(out, in_place, like, inputs, in, kernel, function, compute, cost, err);
         status = straighten(&args, dense, out, inputs, in, err);
     }
     const int64_t items = tc_divide_up(out->numel, TC_ELEMENT_BLOCK);
     const int64_t item = out->numel < TC_ELEMENT_BLOCK ? out->numel : TC_ELEMENT_BLOCK;
+    if (status == TC_OK && in_place) status = tc_tensor_begin_write(out, err);
     if (status == TC_OK) status = tc_run(out->storage->device, compute, kernel, &args, items, cost * (double)item, 0, err);
     for (int k = 0; k < inputs; k++) tc_tensor_release(dense[k]);
     return status;
+}
+
+tc_status tc_run_elementwise(tc_tensor *out, int inputs, const tc_argument *in, const tc_kernel *kernel, int function, tc_dtype compute,
+                             double cost, tc_error *err)
+{
+    return run(out, false, inputs, in, kernel, function, compute, cost, err);
+}
+
+tc_status tc_write_elementwise(tc_tensor *out, int inputs, const tc_argument *in, const tc_kernel *kernel, int function, tc_dtype compute,
+                               double cost, tc_error *err)
+{
+    return run(out, true, inputs, in, kernel, function, compute, cost, err);
 }

@@ -9,5 +9,8 @@
  * `cost`: elementary operations per element. */
 TC_CHECKED tc_status tc_run_elementwise(tc_tensor *out, int inputs, const tc_argument *in, const tc_kernel *kernel, int function,
                                         tc_dtype compute, double cost, tc_error *err);
+/* The same in place, to a tensor that tc_takes_result accepts: tc_tensor_begin_write included, after what else can fail. */
+TC_CHECKED tc_status tc_write_elementwise(tc_tensor *out, int inputs, const tc_argument *in, const tc_kernel *kernel, int function,
+                                          tc_dtype compute, double cost, tc_error *err);
 
 #endif

@@ -298,19 +298,17 @@ static tc_status compute(tc_tensor **out, tc_tensor *target, const tc_argument *
     const bool cube = floating && is_cube(function, in[0].tensor, in[1].tensor, &b->scalar);
     tc_tensor *const given[2] = {in[0].tensor, in[1].tensor}; /* the first is another one than the target where that was brought to a GPU */
     const bool in_place = target && !cube && given[0] == target && tc_takes_result(target, s.result, ndim, shape, 2, given);
+    const tc_kernel *const kernel = floating ? &tc_kernel_binary_forward : &tc_kernel_integer_binary;
     if (in_place) {
         *out = NULL;
-        result = target;
-        TC_TRY(tc_tensor_begin_write(target, err));
-    } else {
-        TC_TRY(tc_make(&s, &result, ndim, shape));
+        return tc_write_elementwise(target, 2, in, kernel, (int)function, s.kernels, cost, err);
     }
+    TC_TRY(tc_make(&s, &result, ndim, shape));
     if (cube)
         TC_TRY(square_times(result, in[0].tensor, in[0], err));
     else
-        TC_TRY(tc_run_elementwise(result, 2, in, floating ? &tc_kernel_binary_forward : &tc_kernel_integer_binary, (int)function, s.kernels,
-                                  cost, err));
-    return in_place ? TC_OK : finish(&s, out, result, &in[0], &in[1], function);
+        TC_TRY(tc_run_elementwise(result, 2, in, kernel, (int)function, s.kernels, cost, err));
+    return finish(&s, out, result, &in[0], &in[1], function);
 }
 
 tc_status tc_binary_arguments(tc_tensor **out, const tc_argument *a, const tc_argument *b, tc_binary_function function, tc_error *err)

@@ -70,11 +70,12 @@ tc_status tc_compute_into(tc_tensor **out, tc_tensor *target, const char *name, 
     }
     if (tc_tape_wants(count, tensors) || (target && !tc_takes_result(target, first->dtype, ndim, shape, count, tensors))) return TC_OK;
     TC_TRY(tc_begin_elements(&s, &(tc_input){"x", first}, 1, first->dtype, first->dtype));
-    if (target)
-        TC_TRY(tc_tensor_begin_write(target, err));
-    else
+    if (target) {
+        TC_TRY(tc_write_elementwise(target, inputs, in, f->kernel, f->id, s.kernels, cost, err));
+    } else {
         TC_TRY(tc_make(&s, &result, ndim, shape));
-    TC_TRY(tc_run_elementwise(result, inputs, in, f->kernel, f->id, s.kernels, cost, err));
+        TC_TRY(tc_run_elementwise(result, inputs, in, f->kernel, f->id, s.kernels, cost, err));
+    }
     tc_give(&s, out, result);
     return TC_OK;
 }
