@@ -172,10 +172,13 @@ tc_status tc_begin_moving(tc_scope *s, tc_input *in, int count)
 tc_status tc_begin_promoting(tc_scope *s, tc_input *in, int count)
 {
     tc_dtype dtype = in[0].given->dtype;
+    bool mixed = false;
     for (int i = 1; i < count; i++)
         if (in[i].given) dtype = tc_dtype_promote(dtype, in[i].given->dtype);
     TC_TRY(start(s, in, count, dtype));
     if (tc_dtype_is_float(dtype)) TC_TRY(compute_floating(s));
+    for (int i = 0; i < count; i++) mixed |= in[i].given && !tc_dtype_is_float(in[i].given->dtype);
+    if (mixed && tc_dtype_is_float(dtype)) s->compute = s->kernels = s->statistics; /* halves have no room for integers */
     for (int i = 1; i < count; i++) TC_TRY(check_like_first(s, &in[i], true));
     return TC_OK;
 }
