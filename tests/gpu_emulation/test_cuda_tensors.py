@@ -490,6 +490,17 @@ def test_dtypes_of_a_product_promote(device, rng):
     assert_close(host(c), R.matmul(a, b), "float32", 4, scale=8)
     beside = array(rng, (3, 4), "int32"), array(rng, (4, 5), "int64")
     np.testing.assert_array_equal(host(tc.matmul(*(tc.tensor(x, device=device) for x in beside))), beside[0] @ beside[1])
+    large, small = tc.tensor([[70000, 3]], device=device), tc.tensor([[0.001], [1.0]], device=device)
+    assert (large @ small.half()).tolist() == [[73.0]] and (large @ small.half()).dtype == np.float16  # 70000 is no float16
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_a_key_of_minus_infinity_beside_a_term(device, dtype):
+    """The one key that the term leaves has no weight, as without the term where others are seen."""
+    q, k, v = (tc.ones(1, 1, n, 4, device=device).to(dtype) for n in (2, 3, 3))
+    k[:, :, 1] = -np.inf
+    term = tc.tensor([[-np.inf, 2.0, -np.inf]], device=device).to(dtype)
+    assert not tc.functional.scaled_dot_product_attention(q, k, v, attn_mask=term).any()
 
 
 def rows(table, kind):
@@ -549,8 +560,14 @@ def test_division_rounded_down_has_the_bits_of_the_cpu(emulated_gpu, dtype, rng)
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("exponent", [2, 3, 0.5, -0.5, -1])
 def test_simple_powers_have_the_bits_of_the_cpu(emulated_gpu, exponent, dtype, rng):
-    x = array(rng, (7, 60), dtype)
-    np.testing.assert_array_equal(host(tc.tensor(x, device=emulated_gpu) ** exponent), host(tc.tensor(x) ** exponent))
+    x, dy = array(rng, (7, 60), dtype), array(rng, (7, 60), dtype)
+    found = []
+    for place in ("cpu", emulated_gpu):
+        (t,) = leaves(place, x)
+        (t**exponent).backward(tc.tensor(dy, device=place))
+        found.append((host(t**exponent), host(t.grad)))
+    for on_cpu, on_gpu in zip(*found, strict=True):
+        np.testing.assert_array_equal(on_gpu, on_cpu)
 
 
 @pytest.mark.parametrize("dtype", FLOATS)

@@ -163,8 +163,9 @@ __device__ __forceinline__ Score<compute<T>> finish_score(const tc_attention_pro
     for (int n = 0; n < 2; n++) {
         if (!head.additive[n]) continue;
         const Real added = widen(head.additive[n][i * p.additive[n].row + j * p.additive[n].column]);
-        // NaN in a key that this hides stays out; the sum of finite numbers hides nothing
-        score.value = added == -static_cast<Real>(INFINITY) ? added : v_maximum(score.value + added, lowest);
+        // NaN in a key that this hides stays out; the sum of finite numbers hides nothing, and a score of -infinity stays
+        const bool lost = added == -static_cast<Real>(INFINITY) || score.value == -static_cast<Real>(INFINITY);
+        score.value = lost ? -static_cast<Real>(INFINITY) : v_maximum(score.value + added, lowest);
         score.hidden = score.hidden || added == -static_cast<Real>(INFINITY);
     }
     if (score.hidden) score.value = -static_cast<Real>(INFINITY);

@@ -160,8 +160,8 @@ TC_FUNCTION Real v_softplus_slope_sharpness(Real a, Real b) { return a * b > 20 
 TC_FUNCTION Real v_maximum(Real a, Real b) { return a != a || a >= b ? a : b; }
 TC_FUNCTION Real v_minimum(Real a, Real b) { return a != a || a <= b ? a : b; }
 TC_FUNCTION Real v_pow(Real a, Real b) { return b == 3 ? a * a * a : real_pow(a, b); } // cubes have the CPU's bits
-// g b a^(b - 1), and 0 for b = 0
-TC_FUNCTION Real v_pow_slope_base(Real g, Real a, Real b) { return b == 0 ? Real(0) : g * b * real_pow(a, b - 1); }
+// g b a^(b - 1), and 0 for b = 0; of cubes with the CPU's bits
+TC_FUNCTION Real v_pow_slope_base(Real g, Real a, Real b) { return b == 0 ? Real(0) : b == 3 ? a * a * g * 3 : g * b * real_pow(a, b - 1); }
 // g a^b log a, and 0 for a = 0 with b >= 0
 TC_FUNCTION Real v_pow_slope_exponent(Real g, Real a, Real b) { return a == 0 && b >= 0 ? Real(0) : g * real_pow(a, b) * real_log(a); }
 // g, half of it where `equal`, none where `less`
