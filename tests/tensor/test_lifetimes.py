@@ -248,6 +248,8 @@ def chain(kind, length):
 
 @pytest.mark.parametrize("kind", CHAINS)
 def test_a_long_chain_of_owners_is_freed_without_a_deep_stack(kind):
+    if kind == "DLPack" and np.lib.NumpyVersion(np.__version__) < "2.1.0":
+        pytest.skip("np.from_dlpack makes arrays that are read-only, which DLPack before version 1 cannot say")
     chain(kind, 30_000)
 
 
