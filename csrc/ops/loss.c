@@ -90,14 +90,24 @@ static tc_status check_shapes(tc_scope *s, const tc_tensor *x, const tc_tensor *
     return check_weight(s, x, positive_weight, "pos_weight");
 }
 
-static tc_status not_a_probability(const tc_index_check *check, int64_t position, int64_t bits, tc_error *err)
+/* For which argument: its name, and what else it may have been meant for. */
+static tc_status not_a_probability(int64_t bits, const char *name, const char *hint, tc_error *err)
 {
     double value;
-    (void)check, (void)position;
     memcpy(&value, &bits, sizeof value);
-    return tc_fail(err, TC_ERROR_VALUE,
-                   "input has a value of %g but must hold probabilities, from 0 to 1; binary_cross_entropy_with_logits takes logits",
-                   value);
+    return tc_fail(err, TC_ERROR_VALUE, "%s has a value of %g but must hold probabilities, from 0 to 1%s", name, value, hint);
+}
+
+typedef tc_status (*refusal)(const tc_index_check *check, int64_t position, int64_t bits, tc_error *err);
+static tc_status refuse_input(const tc_index_check *check, int64_t position, int64_t bits, tc_error *err)
+{
+    (void)check, (void)position;
+    return not_a_probability(bits, "input", "; binary_cross_entropy_with_logits takes logits", err);
+}
+static tc_status refuse_target(const tc_index_check *check, int64_t position, int64_t bits, tc_error *err)
+{
+    (void)check, (void)position;
+    return not_a_probability(bits, "target", "", err);
 }
 
 static int64_t bits_of(double value)
@@ -109,7 +119,7 @@ static int64_t bits_of(double value)
 
 /* The smallest or the largest of the numbers x is in [0, 1]; NaN passes. The bits of the numbers from 0 to 1 are, as integers, from 0 to
  * those of 1, and those of all others are not: so on a GPU it is a check of indices, for which the host does not wait. */
-static tc_status check_extreme(tc_tensor *x, bool largest, tc_error *err)
+static tc_status check_extreme(tc_tensor *x, bool largest, refusal refuse, tc_error *err)
 {
     TC_SCOPE(s, err);
     tc_tensor *extreme, *is_outside, *found, *bits;
@@ -119,7 +129,7 @@ static tc_status check_extreme(tc_tensor *x, bool largest, tc_error *err)
     TC_TRY(tc_own(&s, extreme));
     if (tc_tensor_on_cpu(extreme)) {
         const double value = *(const double *)tc_data(extreme);
-        return value < 0 || value > 1 ? not_a_probability(NULL, 0, bits_of(value), err) : TC_OK;
+        return value < 0 || value > 1 ? refuse(NULL, 0, bits_of(value), err) : TC_OK;
     }
     TC_TRY(tc_binary_scalar(&is_outside, extreme, tc_scalar_real(largest ? 1 : 0), false, largest ? TC_BINARY_gt : TC_BINARY_lt, err));
     TC_TRY(tc_own(&s, is_outside));
@@ -127,17 +137,17 @@ static tc_status check_extreme(tc_tensor *x, bool largest, tc_error *err)
     TC_TRY(tc_own(&s, found));
     TC_TRY(tc_make_view(&s, &bits, found, 0, NULL, NULL, 0));
     bits->dtype = TC_INT64;
-    const tc_index_check check = tc_index_check_of(bits, bits_of(1) + 1, not_a_probability);
+    const tc_index_check check = tc_index_check_of(bits, bits_of(1) + 1, refuse);
     return tc_check_indices(&check, bits, err);
 }
 
-static tc_status check_probabilities(tc_tensor *x, tc_error *err)
+static tc_status check_probabilities(tc_tensor *x, refusal refuse, tc_error *err)
 {
     TC_OWNED tc_tensor *numbers = NULL;
     if (x->numel == 0) return TC_OK;
     TC_TRY(tc_tensor_detach(&numbers, x, err));
-    TC_TRY(check_extreme(numbers, false, err));
-    return check_extreme(numbers, true, err);
+    TC_TRY(check_extreme(numbers, false, refuse, err));
+    return check_extreme(numbers, true, refuse, err);
 }
 
 /* ---- forward and backward of all -------------------------------------------------------------------------------------------- */
@@ -225,7 +235,10 @@ static tc_status element_loss(tc_tensor **loss, tc_tensor *x, tc_tensor *target,
     tc_tensor *losses, *reduced;
     TC_TRY(tc_begin(&s, in, INPUTS));
     TC_TRY(check_shapes(&s, x, target, weight, positive_weight));
-    if (of.function == TC_LOSS_PROBABILITY) TC_TRY(check_probabilities(x, err));
+    if (of.function == TC_LOSS_PROBABILITY) {
+        TC_TRY(check_probabilities(x, refuse_input, err));
+        TC_TRY(check_probabilities(target, refuse_target, err));
+    }
     TC_TRY(spread_weight(&s, &in[WEIGHT].given, x));
     TC_TRY(spread_weight(&s, &in[POSITIVE_WEIGHT].given, x));
     TC_TRY(tc_prepare(&s));

@@ -294,6 +294,9 @@ def test_element_loss_errors():
             f(x, x, reduction="average")
     with pytest.raises(ValueError, match="input has a value of 1.5 but must hold probabilities"):
         _core.binary_cross_entropy(x * 1.5, x)
+    for target in (2.0, -0.5):
+        with pytest.raises(ValueError, match=f"target has a value of {target:g} but must hold probabilities, from 0 to 1$"):
+            _core.binary_cross_entropy(x, x * target)
     with pytest.raises(ValueError, match=r"pos_weight has shape \(2,\)|do not broadcast|broadcast"):
         _core.binary_cross_entropy_with_logits(x, x, None, np.ones(2, np.float32))
     with pytest.raises(ValueError, match=r"weight has shape \(4, 2, 3\), which does not broadcast to that of input, \(2, 3\)"):
