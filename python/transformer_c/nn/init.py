@@ -79,13 +79,13 @@ def _fans(weight: Tensor) -> tuple[int, int]:
 def uniform_(tensor: Tensor, a: float = 0.0, b: float = 1.0, generator=None) -> Tensor:
     """Fills with U(a, b)."""
     all_of((real, "a", a), (real, "b", b))
-    return _fill(tensor, lambda: _random._fill_uniform(tensor, a, b, generator))
+    return _fill(tensor, lambda: tensor.uniform_(a, b, generator=generator))
 
 
 def normal_(tensor: Tensor, mean: float = 0.0, std: float = 1.0, generator=None) -> Tensor:
     """Fills with N(mean, std**2)."""
     all_of((real, "mean", mean), (real, "std", std))
-    return _fill(tensor, lambda: _random._fill_normal(tensor, mean, std, generator))
+    return _fill(tensor, lambda: tensor.normal_(mean, std, generator=generator))
 
 
 def trunc_normal_(tensor: Tensor, mean: float = 0.0, std: float = 1.0, a: float = -2.0, b: float = 2.0, generator=None) -> Tensor:

@@ -589,8 +589,8 @@ def uniform_(self: Tensor, low: float = 0.0, to: float = 1.0, *, generator: Any 
     """Fills with numbers of U(low, to): PyTorch's, given the same seed."""
     _refuse_ints("uniform_", self)
     all_of((real, "low", low), (real, "to", to))
-    if low > to:
-        raise ValueError(f"uniform_() draws from low to to, got low={low}, to={to}")
+    if not -math.inf < low <= to < math.inf:
+        raise ValueError(f"uniform_() needs finite bounds, low at most to, got low={low}, to={to}")
     return _fill_uniform(self, low, to, generator)
 
 
