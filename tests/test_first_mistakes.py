@@ -52,6 +52,10 @@ MISTAKES = {
         TypeError,
         r"max_norm must be a number, got '1\.0' \(str\)",
     ),
+    "a device for a dtype": (lambda: tc.ones(2).softmax(-1, "cpu"), TypeError, "'cpu' is not a dtype"),
+    "a number for a dtype": (lambda: tc.ones(2).cumsum(0, 9), TypeError, "9 is not a dtype; expected one of float32"),
+    "random numbers of a number": (lambda: tc.rand_like(tc.ones(2), 9), TypeError, "9 is not a dtype"),
+    "a permutation of a device": (lambda: tc.randperm(3, dtype="cpu"), TypeError, "'cpu' is not a dtype"),
     "no value to watch": (
         lambda: _schedule(tc.optim.lr_scheduler.ReduceLROnPlateau).step(None),
         TypeError,

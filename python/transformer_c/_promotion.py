@@ -89,7 +89,7 @@ def cast(x: Any, dtype: Any) -> Any:
     """`x` as `dtype`; itself for None."""
     if dtype is None:
         return x
-    return x.to(dtype) if isinstance(x, Tensor) else as_given(x).astype(dtype)
+    return x.to(dtype=dtype) if isinstance(x, Tensor) else as_given(x).astype(dtype)
 
 
 def _name(x: Any) -> str:

@@ -111,7 +111,7 @@ def _shape(sizes: tuple, size: Any = None) -> tuple[int, ...]:
 
 
 def _is_half(dtype) -> bool:
-    return dtype is not None and (dtype if isinstance(dtype, str) else str(np.dtype(dtype))) in ("float16", "bfloat16")
+    return dtype is not None and empty(0, dtype=dtype)._dtype_name in ("float16", "bfloat16")
 
 
 def _uniform(shape, low: float, high: float, dtype=None, rng=None) -> Tensor:
@@ -326,7 +326,7 @@ def bernoulli(input: Any, *, rng=None, generator=None) -> Tensor:
 def _check_drawn(dtype: Any, least: int, most: int) -> None:
     """ValueError unless `dtype` has room for integers from `least` to `most`."""
     check_fit(dtype, least, most)
-    as_drawn = _core.as_argument([least, most]).to(dtype)
+    as_drawn = _core.as_argument([least, most]).to(dtype=dtype)
     fits = as_drawn.dtype.kind != "b" or (least >= 0 and most <= 1)
     if not fits or not all(map(math.isfinite, as_drawn.tolist())):
         raise ValueError(f"integers from {least} to {most} do not fit {as_drawn._dtype_name}; int64 has room for them")
@@ -393,7 +393,7 @@ def randperm(n: int, device=None, rng=None, generator=None, *, dtype=None) -> Te
     if dtype is not None and n > 0:
         _check_drawn(dtype, 0, n - 1)
     drawn = as_generator(one_source(rng, generator)).permutation(n)
-    return _finish(drawn if dtype is None else drawn.to(dtype), device, False)
+    return _finish(drawn if dtype is None else drawn.to(dtype=dtype), device, False)
 
 
 __all__ = [

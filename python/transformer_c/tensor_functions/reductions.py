@@ -466,7 +466,7 @@ def cumsum(input: Any, dim: int | None = None, dtype: Any = None, *, axis: int |
     if along is None or len(along) != 1:
         raise TypeError("cumsum() needs one axis: cumsum(dim)")
     result = _core.cumsum(cast(input, dtype), along[0])
-    return result if dtype is None else result.to(dtype)
+    return result if dtype is None else result.to(dtype=dtype)
 
 
 __all__ = [
