@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
@@ -67,6 +67,25 @@ def array(taker: str, value: Any) -> Any:
     kind = f"an array of dtype {value.dtype}" if isinstance(value, np.ndarray) else type(value).__name__
     hint = "; several arrays become one by tc.stack, numbers by np.array" if isinstance(value, (tuple, list)) else ""
     raise TypeError(f"{taker} takes a Tensor or an array of numbers, not {kind}{hint}")
+
+
+def converted(name: str, convert: Callable[..., Any], data: Any, *others: Any) -> Any:
+    """convert(data, *others), in whose errors `data` has the name that it has for the caller."""
+    try:
+        return convert(data, *others)
+    except (TypeError, ValueError) as error:
+        if not str(error).startswith("data "):  # of its own methods
+            raise
+        raise type(error)(name + str(error).removeprefix("data")) from None
+
+
+def joint_shape(**given: Any) -> tuple[int, ...]:
+    """The shape to which arrays broadcast."""
+    try:
+        return np.broadcast_shapes(*(x.shape for x in given.values()))
+    except ValueError:
+        shapes = " and ".join(f"{name} {tuple(x.shape)}" for name, x in given.items())
+        raise ValueError(f"{shapes} do not broadcast: from the last axis on, lengths must be equal or 1") from None
 
 
 def one_of(name: str, value: Any, known: tuple[str, ...]) -> str:

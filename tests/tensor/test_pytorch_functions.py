@@ -431,7 +431,7 @@ REFUSED = {
     "a matrix of places to fill": (lambda: tc.index_fill(X, 0, np.zeros((1, 1), int), 0.0), "takes one axis"),
     "no axis to select from": (lambda: tc.select(X, 2, 0), "out of range"),
     "one length": (lambda: tc.unflatten(X, 1, 4), "sizes must be a sequence of ints, got 4"),
-    "a weight that is none": (lambda: tc.lerp(X, X, "a"), "data has dtype <U1; expected float32"),
+    "a weight that is none": (lambda: tc.lerp(X, X, "a"), "weight has dtype <U1; expected float32"),
     "lengths that do not fit": (lambda: tc.unflatten(X, 1, (3, 2)), "12"),
     "a vector to mm": (lambda: tc.mm(V, X), "input has shape \\(3,\\); mm"),
     "other batches": (lambda: tc.bmm(np.ones((2, 1, 1)), np.ones((3, 1, 1))), "as many matrices"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from .. import _core
-from .._arguments import not_negative, real
+from .._arguments import joint_shape, not_negative, real
 from .._core import Tensor
 from .._promotion import needed, promote, rounds_once, together
 from ..tensor_functions.reductions import norm, sum_of_squares
@@ -80,9 +80,9 @@ def cosine_similarity(x1, x2, dim: int = 1, eps: float = 1e-8):
     not_negative("eps", eps)
     needed(x1=x1, x2=x2)
 
-    def cosine(*given):
-        shape = np.broadcast_shapes(*(x.shape for x in given))
-        vectors = (_expanded(x, shape) for x in given)
+    def cosine(x1, x2):
+        shape = joint_shape(x1=x1, x2=x2)
+        vectors = (_expanded(x, shape) for x in (x1, x2))
         units = (_core.div(x, _length(x, 2, dim, eps)) for x in vectors)  # the products of large vectors overflow
         return _core.sum(_core.mul(*units), dim)
 

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .. import _core
+from .._arguments import converted
 from .._core import Tensor
 from .._promotion import is_floating, promote
 from ._calls import takes_arrays, with_tensors
@@ -49,14 +50,16 @@ def einsum(equation: str, *operands: Any) -> Any:
     return with_tensors(lambda tensors: _einsum(equation, tensors), promote(*operands))
 
 
-def _matrices(name: str, ndim: int, input: Any, other: Any) -> Any:
-    other = _core.as_argument(other, input)
-    for argument, x in (("input", input), ("other", other)):
+def _matrices(function: str, ndim: int, beside: Any, **given: Any) -> Any:
+    """The product of the two arrays `given`, by their names."""
+    a, b = (converted(name, _core.as_argument, x, beside) for name, x in given.items())
+    for name, x in zip(given, (a, b), strict=True):
         if x.ndim != ndim:
-            raise ValueError(f"{argument} has shape {x.shape}; {name}() takes arrays of {ndim} axes (matmul takes any)")
-    if ndim == 3 and input.shape[0] != other.shape[0]:
-        raise ValueError(f"bmm() takes as many matrices of both: input has shape {input.shape}, other {other.shape}")
-    return _core.matmul(input, other)
+            raise ValueError(f"{name} has shape {x.shape}; {function}() takes arrays of {ndim} axes (matmul takes any)")
+    if ndim == 3 and a.shape[0] != b.shape[0]:
+        first, second = given
+        raise ValueError(f"{function}() takes as many matrices of both: {first} has shape {a.shape}, {second} {b.shape}")
+    return _core.matmul(a, b)
 
 
 @takes_arrays("input", "mat2")
@@ -70,7 +73,7 @@ def mm(input: Any, mat2: Any) -> Any:
     array([[3.],
            [3.]])
     """
-    return _matrices("mm", 2, input, mat2)
+    return _matrices("mm", 2, input, input=input, mat2=mat2)
 
 
 @takes_arrays("input", "mat2")
@@ -83,7 +86,7 @@ def bmm(input: Any, mat2: Any) -> Any:
     >>> tc.bmm(np.ones((4, 2, 3)), np.ones((4, 3, 5))).shape
     (4, 2, 5)
     """
-    return _matrices("bmm", 3, input, mat2)
+    return _matrices("bmm", 3, input, input=input, mat2=mat2)
 
 
 def _plus(input: Tensor, product: Tensor, beta: float, alpha: float) -> Tensor:
@@ -108,7 +111,7 @@ def addmm(input: Any, mat1: Any, mat2: Any, *, beta: float = 1, alpha: float = 1
     >>> tc.addmm(tc.tensor([10.0, 20.0]), tc.ones(1, 3), tc.ones(3, 2))
     tensor([[13., 23.]])
     """
-    return _plus(input, _matrices("addmm", 2, _core.as_argument(mat1, input), mat2), beta, alpha)
+    return _plus(input, _matrices("addmm", 2, input, mat1=mat1, mat2=mat2), beta, alpha)
 
 
 @takes_arrays("input", "batch1", "batch2")
@@ -123,7 +126,7 @@ def baddbmm(input: Any, batch1: Any, batch2: Any, *, beta: float = 1, alpha: flo
     >>> scores.shape
     (4, 5, 5)
     """
-    return _plus(input, _matrices("baddbmm", 3, _core.as_argument(batch1, input), batch2), beta, alpha)
+    return _plus(input, _matrices("baddbmm", 3, input, batch1=batch1, batch2=batch2), beta, alpha)
 
 
 def _labels(equation: str, shapes: tuple[tuple[int, ...], ...]) -> tuple[list[str], str]:
