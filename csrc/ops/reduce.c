@@ -212,7 +212,7 @@ tc_status tc_var(tc_tensor **out, tc_tensor *x, double correction, int axis_coun
     tc_axis_set set;
     int ndim;
     int64_t shape[TC_MAX_DIMS];
-    TC_TRY(tc_check_float(x, "the argument of var", err));
+    TC_TRY(tc_check_float(x, "the argument of var or std", err));
     TC_TRY(tc_read_axes(&set, x, axis_count, axes, err));
     TC_TRY(tc_begin_elements(&s, in, 1, x->dtype, x->dtype));
     TC_TRY(make_mean(&s, &mean, x, &set));

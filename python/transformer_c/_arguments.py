@@ -152,6 +152,6 @@ def all_of(*checks: tuple) -> list[Any]:
 
 def probability(name: str, value: Any) -> float:
     """`value`, which must be a number from 0 to 1; `name` says of what."""
-    if not 0.0 <= real(name, value) <= 1.0:
+    if not 0.0 <= real(f"the {name} probability", value) <= 1.0:
         raise ValueError(f"the {name} probability must be between 0 and 1, got {value}")
     return value

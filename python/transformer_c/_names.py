@@ -155,7 +155,7 @@ class _Arguments:
 
     def translated(self, arguments: tuple[Any, ...], options: dict[str, Any]) -> dict[str, Any]:
         """`options` by the function's own names; TypeError for those that it does not know."""
-        shown, unknown = self._shown(arguments), []
+        shown, unknown = self.shown(arguments), []
         for name in list(options):
             if name in self._same:
                 own = self._same[name]
@@ -179,7 +179,7 @@ class _Arguments:
         close = nearest(name, [*self.own, *self._others])
         return self._hints.get(name) or (f"did you mean {close!r}?" if close else f"it has {', '.join(self.own)}")
 
-    def _shown(self, arguments: tuple[Any, ...]) -> str:
+    def shown(self, arguments: tuple[Any, ...]) -> str:
         """How errors name the function: with the class of the object, which may have inherited it."""
         function = self._function
         if not (self._is_method and arguments):
@@ -215,7 +215,13 @@ def explained(
         def checked(*arguments: Any, **options: Any) -> Any:
             if not names.taken.issuperset(options):
                 options = names.translated(arguments, options)
-            return function(*arguments, **options)
+            try:
+                return function(*arguments, **options)
+            except TypeError as error:
+                inside = error.__traceback__ and error.__traceback__.tb_next
+                if inside or not str(error).startswith(function.__qualname__):
+                    raise
+                raise TypeError(names.shown(arguments) + str(error).removeprefix(function.__qualname__)) from None
 
         return checked  # type: ignore[return-value]
 

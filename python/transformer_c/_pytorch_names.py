@@ -136,7 +136,10 @@ def iinfo(dtype: Any) -> np.iinfo:
     >>> tc.iinfo(tc.uint8).max
     255
     """
-    return np.iinfo(dtype)
+    try:
+        return np.iinfo(dtype)
+    except ValueError:
+        raise TypeError(f"iinfo() takes a dtype of integers, got {dtype!r}; tc.finfo is for floating ones") from None
 
 
 def _typed(name: str, dtype: str) -> Any:

@@ -358,6 +358,8 @@ def arange(
     for name, bound in zip(("start", "end", "step"), bounds, strict=True):
         if not isinstance(bound, (int, float)):
             real(name, bound)
+        if not math.isfinite(bound):
+            raise ValueError(f"{name} must be finite, got {bound}")
     if dtype is not None and Tensor([], dtype)._dtype_name in ("int64", "int32", "uint8"):
         bounds = [int(b) for b in bounds]
     first, last, step = bounds

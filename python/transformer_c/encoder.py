@@ -13,7 +13,7 @@ from . import functional as F
 from ._arguments import all_of, array, count, divisible, not_negative, one_of, probability
 from ._core import Tensor, scaled_dot_product
 from ._graph import refuse
-from ._promotion import cast_input
+from ._promotion import as_given, cast_input
 from ._tensor import as_tensor
 from .nn.attention import join_heads, own_length
 from .nn.cache import KeyValueCache, one_a_layer, restored_on_error
@@ -41,8 +41,7 @@ def expand_mask(mask):
     >>> tc.expand_mask(np.ones((8, 16, 16))).shape
     (8, 1, 16, 16)
     """
-    if not isinstance(mask, (Tensor, np.ndarray)):
-        mask = np.asarray(mask)
+    mask = array("expand_mask()", as_given(mask))
     if not 2 <= mask.ndim <= 4:
         raise ValueError(
             f"a mask has 2 to 4 axes: (Tq, Tk), (B, Tq, Tk) or (B, H, Tq, Tk); this one has shape {tuple(mask.shape)}. "

@@ -465,7 +465,7 @@ Z = np.zeros
     ("error", "words", "make"),
     [
         (ValueError, "embed_dim 7 must be a multiple of num_heads 2", lambda nn: nn.MultiheadAttention(7, 2)),
-        (TypeError, "dropout must be a number", lambda nn: nn.MultiheadAttention(8, 2, dropout="0.1")),
+        (TypeError, "dropout probability must be a number", lambda nn: nn.MultiheadAttention(8, 2, dropout="0.1")),
         (TypeError, "num_heads must be an int", lambda nn: nn.MultiheadAttention(8, "2")),
         (ValueError, "num_heads must be at least 1", lambda nn: nn.MultiheadAttention(8, 0)),
         (ValueError, "dropout probability", lambda nn: nn.MultiheadAttention(8, 2, dropout=1.5)),

@@ -224,6 +224,10 @@ class ModuleDict(Module):
 
     def update(self, modules: Mapping[str, Module] | Iterable[tuple[str, Module]]) -> None:
         """Adds modules; those of the same name are replaced."""
+        if isinstance(modules, (list, tuple)) and any(isinstance(item, Module) for item in modules):
+            raise TypeError(
+                f"{type(self).__name__} takes a dict of modules, or pairs of a name and a module; ModuleList takes modules alone"
+            )
         holder = Module()
         for name, module in dict(modules).items():
             _add(holder, name, module)

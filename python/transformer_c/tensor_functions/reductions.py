@@ -47,6 +47,8 @@ def _extreme(name: str, input: Any, dim: Any, keepdim: bool, axis: Any, keepdims
     along = axis_of("dim", input.ndim, dim)
     if input.ndim == 0:
         return ValuesAndIndices(input.clone(), _core.full((), 0, np.int64, input.device))
+    if input.shape[along] == 0:
+        raise ValueError(f"{name} over no elements does not exist: input has shape {tuple(input.shape)}")
     indices = (_core.argmax if name == "max" else _core.argmin)(input.detach(), along, True)
     values = _core.gather(input, along, indices)
     return ValuesAndIndices(*(x if keep else x.squeeze(along) for x in (values, indices)))

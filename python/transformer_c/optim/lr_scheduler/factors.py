@@ -179,6 +179,8 @@ class MultiStepLR(_Factor):
     """
 
     def __init__(self, optimizer: Optimizer, milestones: Iterable[int], gamma: float = 0.1, last_epoch: int = -1) -> None:
+        if not isinstance(milestones, Iterable):
+            raise TypeError(f"milestones must be ints in a list, such as [30, 80], got {milestones!r}")
         self.milestones: dict[int, int] = dict(Counter(milestones))
         self.gamma = gamma
         super().__init__(optimizer, last_epoch)
