@@ -292,6 +292,7 @@ def test_a_state_of_pytorchs_functions(name):
     [
         (lambda s, o: s.StepLR(o, 0), ValueError, "step_size must be at least 1"),
         (lambda s, o: s.StepLR(3, 1), TypeError, "takes an Optimizer, not int"),
+        (lambda s, o: s.StepLR(o, 1).step("3"), TypeError, "epoch must be a number, got '3'"),
         (lambda s, o: s.ConstantLR(o, 2.0), ValueError, "factor must be from 0 to 1"),
         (lambda s, o: s.LinearLR(o, 0.0), ValueError, "start_factor"),
         (lambda s, o: s.LinearLR(o, 0.1, 1.5), ValueError, "end_factor"),

@@ -331,6 +331,28 @@ def test_normal_refuses():
             call()
 
 
+REFUSED_DRAWS = {
+    "randn": lambda g: tc.randn(3, device="gpu", generator=g),
+    "rand": lambda g: tc.rand(3, device="gpu", generator=g),
+    "randint": lambda g: tc.randint(3, (2,), device="gpu", generator=g),
+    "randperm": lambda g: tc.randperm(3, device="gpu", generator=g),
+    "normal": lambda g: tc.normal(0.0, 1.0, (3,), device="gpu", generator=g),
+    "a leaf": lambda g: tc.ones(3, requires_grad=True).normal_(generator=g),
+    "a leaf without axes": lambda g: tc.tensor(1.0, requires_grad=True).uniform_(generator=g),
+    "a part of a leaf": lambda g: tc.ones(3, requires_grad=True)[1:].uniform_(generator=g),
+    "repeated elements": lambda g: tc.ones(1).expand(3).normal_(generator=g),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED_DRAWS)
+def test_a_refused_draw_leaves_the_generator_as_it_was(name):
+    generator = tc.Generator(3)
+    before = np.asarray(generator.get_state())
+    with pytest.raises((ValueError, RuntimeError)):
+        REFUSED_DRAWS[name](generator)
+    np.testing.assert_array_equal(np.asarray(generator.get_state()), before)
+
+
 VIEWS = {
     "transposed": lambda x: x.permute(2, 0, 1),
     "columns": lambda x: x[:, :, 1:4],

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from ..._arguments import real
 from ..._graph import noted
 from ..._names import Explaining
 from ..optimizer import Optimizer
@@ -72,6 +73,8 @@ class LRScheduler(Explaining):
     @noted
     def step(self, epoch: int | None = None) -> None:
         """Advances by one step, or to `epoch`."""
+        if epoch is not None:
+            real("epoch", epoch)
         self._step_count = getattr(self, "_step_count", 0) + 1
         self.set_step(epoch)
 
