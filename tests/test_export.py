@@ -286,6 +286,16 @@ def numbers(self, x):
     )  # fmt: skip
 
 
+def resized(self, x):
+    """By whole factors and halves, to sizes made of lengths, and to those that never change."""
+    images, weight, longer = x[:, None].expand(-1, 2, -1, -1), self.weight[None, None], x.shape[1] + 24
+    return (
+        F.interpolate(x, scale_factor=0.5), F.interpolate(x.mT, scale_factor=2, mode="linear"), F.interpolate(images, scale_factor=2, mode="bicubic"),
+        F.interpolate(images, scale_factor=2, mode="nearest-exact"), F.interpolate(weight, (5, 9), mode="bicubic", antialias=True),
+        F.interpolate(weight, longer, mode="bicubic", align_corners=True), F.interpolate(weight, (longer, 7)),
+    )  # fmt: skip
+
+
 OWN = {
     "attention": own_attention,
     "causal": lambda self, x: own_attention(self, x, is_causal=True, softcap=5.0),
@@ -298,6 +308,7 @@ OWN = {
     "index": indexed,
     "shapes": shapes,
     "numbers": numbers,
+    "resizing": resized,
 }
 
 

@@ -277,6 +277,7 @@ MISTAKES = {
     "columns side by side": (lambda: tc.column_stack, AttributeError, r"of vectors, tc\.cat\(tensors, dim=1\) of matrices"),
     "an inverse of erf": (lambda: tc.ones(2).erfinv_(), AttributeError, r"use tc\.nn\.init\.trunc_normal_"),
     "a padding layer": (lambda: tc.nn.ReplicationPad1d, AttributeError, "use functional.pad\\(t, padding, mode='replicate'\\)"),
+    "a layer that resizes": (lambda: tc.nn.Upsample, AttributeError, "use functional.interpolate$"),
     "a method of ndarrays": (lambda: tc.ones(2).tobytes(), AttributeError, r"use t\.numpy\(\)\.tobytes, without a gradient"),
     "an axis more": (lambda: tc.expand_dims, AttributeError, r"use tc\.unsqueeze, or t\[None\]"),
     "a loader at top level": (lambda: tc.DataLoader, AttributeError, r"use tc\.data\.DataLoader$"),

@@ -437,7 +437,38 @@ def losses():
     return cases
 
 
-FILES = [modules, positional_encoding, reverse_run, shuffles, initial_weights, optimizers, functions, attention, losses]
+# ---- interpolation -------------------------------------------------------------------------------------------------
+
+
+def interpolation():
+    """With antialias no result is one element wide: there PyTorch 2.13 is wrong, and its gradient says otherwise."""
+    cases, grow, shrink, other = Cases(), [8, 9], [3, 2], {"scale_factor": [1.6, 0.61]}
+    images = {"grow": {"size": grow}, "shrink": {"size": shrink}, "both": {"size": [12, 4]}, "factor": other}
+    images |= {"recompute": {**other, "recompute_scale_factor": True}, "same": {"size": [5, 7]}, "one row": {"size": [1, 3]}}
+    for name, options in images.items():
+        for mode in ("nearest", "nearest-exact", "area", "bilinear", "bicubic"):
+            for corners in (None, True) if mode in ("bilinear", "bicubic") else (None,):
+                for antialias in (False, True) if mode in ("bilinear", "bicubic") else (False,):
+                    given = {**options, "mode": mode, "align_corners": corners, "antialias": antialias}
+                    case = f"{mode}{', corners' * bool(corners)}{', antialias' * antialias}, {name}"
+                    cases.add(case, given, **interpolated(given, draw(1, (1, 2, 5, 7))[0]))
+    for mode, shape in (("linear", (2, 3, 8)), ("nearest", (2, 3, 8)), ("trilinear", (1, 2, 3, 4, 5)), ("nearest-exact", (1, 2, 3, 4, 5))):
+        for name, options in {"to 6": {"size": 6}, "factor": {"scale_factor": 1.7}, "half": {"scale_factor": 0.5}}.items():
+            cases.add(
+                f"{mode}, {len(shape) - 2} axes, {name}",
+                {**options, "mode": mode},
+                **interpolated({**options, "mode": mode}, draw(1, shape)[0]),
+            )
+    return cases
+
+
+def interpolated(options, x):
+    return {"x": x} | with_gradients(lambda x: F.interpolate(x, **options), {"x": x})
+
+
+FILES = [
+    modules, positional_encoding, reverse_run, shuffles, initial_weights, optimizers, functions, attention, losses, interpolation
+]  # fmt: skip
 
 
 def main(folder):

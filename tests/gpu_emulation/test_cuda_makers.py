@@ -49,6 +49,10 @@ MAKERS = {
     "pad reflect": lambda d: F.pad(tc.arange(4.0, device=d), (3, 2), mode="reflect"),
     "pad replicate": lambda d: F.pad(tc.arange(6.0, device=d).reshape(2, 3), (3, -1, 1, 2), mode="replicate"),
     "pad circular": lambda d: F.pad(tc.arange(6.0, device=d).reshape(2, 3), (2, -1, -1, 1), mode="circular"),
+    "interpolate": lambda d: F.interpolate(tc.arange(12.0, device=d).reshape(1, 2, 2, 3), scale_factor=2, mode="bicubic"),
+    "interpolate, antialias": lambda d: F.interpolate(tc.ones(1, 2, 4, 3, device=d), (8, 3), mode="bilinear", antialias=True),
+    "interpolate nearest": lambda d: F.interpolate(tc.arange(10.0, device=d).reshape(1, 2, 5), scale_factor=1.7),
+    "interpolate area": lambda d: F.interpolate(tc.arange(10.0, device=d).reshape(1, 2, 5), 3, mode="area"),
     "positions": lambda d: (
         tc.PositionalEncoding(4, 8).to(d)(tc.zeros(1, 3, 4, device=d)) if d == "cpu" else ENCODING[0](tc.zeros(1, 3, 4, device=d))
     ),

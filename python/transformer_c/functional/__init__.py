@@ -7,7 +7,7 @@ PyTorch's `inplace` is accepted; the result is always a new Tensor.
 from typing import TYPE_CHECKING
 
 from .._names import hooks
-from . import activations, attention, convolution, distances, lookup, losses, normalisation, projections
+from . import activations, attention, convolution, distances, lookup, losses, normalisation, projections, resizing
 from .activations import *  # noqa: F403
 from .attention import *  # noqa: F403
 from .convolution import *  # noqa: F403
@@ -16,10 +16,11 @@ from .lookup import *  # noqa: F403
 from .losses import *  # noqa: F403
 from .normalisation import *  # noqa: F403
 from .projections import *  # noqa: F403
+from .resizing import *  # noqa: F403
 
 __all__: list[str] = []
 __all__ += activations.__all__ + attention.__all__ + convolution.__all__ + distances.__all__
-__all__ += lookup.__all__ + losses.__all__ + normalisation.__all__ + projections.__all__
+__all__ += lookup.__all__ + losses.__all__ + normalisation.__all__ + projections.__all__ + resizing.__all__
 
 if not TYPE_CHECKING:
     norm = "tc.functional.layer_norm or rms_norm: nothing is normalised over a batch or over groups"
@@ -29,7 +30,7 @@ if not TYPE_CHECKING:
         ),
         **dict.fromkeys(("adaptive_avg_pool1d", "adaptive_avg_pool2d"), "t.mean(dim, keepdim=True)"),
         **dict.fromkeys(("batch_norm", "group_norm", "instance_norm"), norm),
-        **dict.fromkeys(("interpolate", "upsample"), "t.repeat_interleave(n, dim), for a whole factor"),
+        "upsample": "tc.functional.interpolate",
         "unfold": "t.unfold(dim, size, step), for each axis, or tc.datasets.cut_patches",
         "multi_head_attention_forward": "tc.nn.MultiheadAttention, or tc.functional.scaled_dot_product_attention",
         "gumbel_softmax": "tc.softmax((t - (-tc.rand_like(t).log()).log()) / tau, dim)",

@@ -127,7 +127,7 @@ else:
         "EmbeddingBag": "nn.Embedding and a mean over the sequence",
         "PixelShuffle": "t.unflatten(1, (-1, r, r)), permute and reshape",
         "Unfold": "t.unfold(dim, size, step), for each axis, or nn.Conv2d of patches",
-        **dict.fromkeys(("Upsample", "UpsamplingNearest2d"), "t.repeat_interleave(n, dim), for a whole factor"),
+        **dict.fromkeys(("Upsample", "UpsamplingNearest2d", "UpsamplingBilinear2d"), "functional.interpolate"),
     }
     __getattr__, __dir__ = hooks(__name__, {"attention_maps": "maps", "utils": ""}, instead)
     del recurrent, norm, instead
