@@ -296,6 +296,13 @@ def resized(self, x):
     )  # fmt: skip
 
 
+def repeated(self, x):
+    """Along the batch or the sequence, which may be 1."""
+    batch, length, _ = x.shape
+    row = self.weight[:1, :8]
+    return row.repeat(batch, length, 1) * x, self.weight[:, None].repeat(1, batch, 2), tc.tile(row, (length, 1)) + x
+
+
 OWN = {
     "attention": own_attention,
     "causal": lambda self, x: own_attention(self, x, is_causal=True, softcap=5.0),
@@ -309,12 +316,13 @@ OWN = {
     "shapes": shapes,
     "numbers": numbers,
     "resizing": resized,
+    "repeating": repeated,
 }
 
 
 @pytest.mark.parametrize("name", OWN)
 def test_own_modules(name, tmp_path):
-    check(Function(OWN[name]), r(2, 6, 8), r(3, 9, 8), r(4, 16, 8), tmp_path=tmp_path)
+    check(Function(OWN[name]), r(2, 6, 8), r(3, 9, 8), r(4, 16, 8), r(1, 6, 8), tmp_path=tmp_path)
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64, np.float16])

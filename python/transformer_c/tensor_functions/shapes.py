@@ -413,19 +413,16 @@ def repeat(input: Any, *counts: Any, repeats: Any = None) -> Any:
     if len(counts) < input.ndim:
         raise ValueError(f"repeat() needs a count for each axis: {len(counts)} were given, input has shape {input.shape}")
     lengths = (1,) * (len(counts) - input.ndim) + tuple(input.shape)
-    result = input.reshape(lengths)
-    if all(times == 1 for times in counts):
-        return result.clone()
+    result, copied = input.reshape(lengths), False
     for axis, (times, length) in enumerate(zip(counts, lengths, strict=True)):  # copies from the front: each makes what follows longer
-        if times == 1:
-            continue
-        if length == 1:
-            result = result.expand([times if i == axis else -1 for i in range(len(counts))])
+        if times == 1 or length == 1:
             continue
         shape = list(result.shape)
         spread = result.unsqueeze(axis).expand([*shape[:axis], times, *shape[axis:]])
-        result = spread.reshape([*shape[:axis], times * length, *shape[axis + 1 :]])
-    return result.contiguous()
+        result, copied = spread.reshape([*shape[:axis], times * length, *shape[axis + 1 :]]), True
+    # Axes of length 1 in one call, whatever their counts: of a file that is exported they may be the batch.
+    result = result.expand([times * length for times, length in zip(counts, lengths, strict=True)])
+    return result.contiguous() if copied else result.clone()
 
 
 @takes_arrays("input")
