@@ -31,7 +31,7 @@ tc_status tc_argsort(tc_tensor **out, tc_tensor *x, int64_t given, bool descendi
     for (int64_t run = 1; run < C; run *= 2) passes += 1.0;
     if (x->numel > 0 && K > 0)
         TC_TRY(tc_run(s.device, s.kernels, floating ? &tc_kernel_argsort : &tc_kernel_integer_argsort, &args, x->numel / C,
-                      4.0 * passes * (double)C, 2 * sizeof(int64_t) * (size_t)C, err));
+                      4.0 * passes * (double)C, 3 * sizeof(int64_t) * (size_t)C, err));
     TC_TRY(tc_move_axis(&s, &along, indices, last, axis));
     return tc_tensor_contiguous(out, along, err);
 }

@@ -362,6 +362,26 @@ def test_the_first_of_a_row(isa, dtype, rng):
                 np.testing.assert_array_equal(values, np.take_along_axis(x, order[:, :k], 1))
 
 
+@pytest.mark.parametrize("n", [2, 9, 40, 300, 3000])
+def test_an_order_that_only_the_last_bits_know(isa, n, rng):
+    """Keys as wide as a word, which leave no room for their places; both zeros, and NaN of both signs, are equal."""
+    signs = rng.choice([0.0, -0.0, np.nan, -np.nan, np.inf, -np.inf], n)
+    whole = rng.integers(-(2**63), 2**63, n)
+    for x in (
+        1 + rng.integers(0, n, n) * 2.0**-52,
+        signs,
+        signs.astype(np.float32),
+        rng.standard_normal(n) * 1e-310,
+        whole,
+        whole // 2**30,
+    ):
+        np.testing.assert_array_equal(_core.argsort(x), np.argsort(x, kind="stable"))
+        back = n - 1 - np.argsort(x[::-1], kind="stable")[::-1] if x.dtype.kind == "i" else np.lexsort((-x, ~np.isnan(x)))
+        np.testing.assert_array_equal(_core.argsort(x, descending=True), back)
+    x = np.append(whole[: n - 1] // 2**40 * 2, -(2**62)) + rng.integers(0, 2, n)  # one far from the others
+    np.testing.assert_array_equal(_core.argsort(x), np.argsort(x, kind="stable"))
+
+
 @pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "bfloat16"])
 def test_the_sum_of_squares_has_the_bits_of_two_steps(isa, dtype, rng):
     """Whatever the strides, with one thread and with three."""

@@ -2,6 +2,7 @@
  * precision, so the float64 table shares the float32 table's functions. */
 #include "../function_ids.h"
 #include "../kernels.h"
+#include "../sort.h"
 #include "simd.h"
 
 #if TC_PRECISION == 64
@@ -21,7 +22,6 @@ INTEGER_KERNEL(integer_argsort)
 
 #define STRIDED_INTEGERS
 typedef int64_t element;
-#include "merge_sort.h"
 #include "reduced.h"
 #include "run_elementwise.h"
 
@@ -248,5 +248,8 @@ TC_DEFINE_KERNEL(integer_reduce)(const void *args, int64_t begin, int64_t end, v
     }
 }
 
-TC_DEFINE_KERNEL(integer_argsort)(const void *args, int64_t begin, int64_t end, void *scratch) { argsort_rows(args, begin, end, scratch); }
+TC_DEFINE_KERNEL(integer_argsort)(const void *args, int64_t begin, int64_t end, void *scratch)
+{
+    tc_argsort_rows_i64(args, begin, end, scratch);
+}
 #endif
