@@ -7,6 +7,7 @@
 #include <stdint.h>
 
 #include "kernels.h"
+#include "types.h"
 
 #define TC_EMBEDDING_GROUP 16 /* indices per item */
 
@@ -29,12 +30,15 @@ typedef struct tc_embedding_order_args {
 } tc_embedding_order_args;
 extern const tc_kernel tc_kernel_embedding_order;
 
-/* Items are rows of the table.  dweight (V,D) = sum of the rows of dy (n,D) that were taken from it; 0 for padding_idx. */
+/* Items are rows of the table.  dweight (V,D) = sum of the rows of dy (n,D) that were taken from it; 0 for padding_idx. On CPUs `order` and
+ * `start` may be of `rows` (count) alone, ascending, the only ones that any was taken from: order[start[r]] .. are the positions of
+ * rows[r]. */
 typedef struct tc_embedding_backward_args {
     void *dweight;
     const void *dy;
-    const int64_t *order, *start;
-    int64_t n, D, padding_idx;
+    const int64_t *order, *start, *rows; /* rows: NULL on GPUs */
+    int64_t n, D, padding_idx, count;
+    tc_stored stored; /* dy and dweight */
 } tc_embedding_backward_args;
 extern const tc_kernel tc_kernel_embedding_backward;
 

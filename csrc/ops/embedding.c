@@ -69,26 +69,59 @@ static tc_status check_table(tc_scope *s, const tc_tensor *weight, const int64_t
     return TC_OK;
 }
 
+#define FEW_ROWS 8 /* on CPUs, indices of less than one row in so many are sorted; of more, they are counted for each row */
+
+/* args.rows, .order, .start and .count of the rows that `places` has. */
+static tc_status list_rows(tc_scope *s, tc_embedding_backward_args *args, const tc_tensor *places, int64_t V)
+{
+    tc_tensor *order, *rows, *starts;
+    const int64_t n = places->numel, ends = n + 1, *indices = tc_data(places);
+    TC_TRY(tc_make_as(s, &order, 1, &n, TC_INT64));
+    TC_TRY(tc_make_as(s, &rows, 1, &n, TC_INT64));
+    TC_TRY(tc_make_as(s, &starts, 1, &ends, TC_INT64));
+    TC_TRY(tc_sort_positions(tc_data(order), indices, n, s->device, s->err));
+    int64_t *row = tc_data(rows), *start = tc_data(starts), count = 0, before = -1;
+    args->order = tc_data(order);
+    for (int64_t i = 0; i < n; i++) {
+        const int64_t v = tc_read_index_below(&indices[args->order[i]], V);
+        if (v <= before) continue; /* less than the one before only if it was changed meanwhile */
+        start[count] = i;
+        row[count++] = before = v;
+    }
+    start[count] = n;
+    args->rows = row, args->start = start, args->count = count;
+    return TC_OK;
+}
+
+/* The same for all rows, without a list of them. */
+static tc_status order_by_row(tc_scope *s, tc_embedding_backward_args *args, const tc_tensor *places, int64_t V)
+{
+    tc_tensor *order, *start;
+    const int64_t n = places->numel, starts = V + 1; /* V fits */
+    TC_TRY(tc_make_as(s, &order, 1, &n, TC_INT64));
+    TC_TRY(tc_make_as(s, &start, 1, &starts, TC_INT64));
+    const bool sorted = tc_sorts_first(s->device, n);
+    if (sorted) TC_TRY(tc_sort_positions(tc_data(order), tc_data(places), n, s->device, s->err));
+    const tc_embedding_order_args sorting = {
+        .order = tc_data(order), .start = tc_data(start), .indices = tc_data(places), .n = n, .V = V, .sorted = sorted};
+    args->order = sorting.order, args->start = sorting.start;
+    return tc_compute(s, &tc_kernel_embedding_order, &sorting, 1, 3.0 * (double)(n + V));
+}
+
 /* dweight (V,D) of dy (...,D).  places: contiguous int64, in range; padding: a row, or -1. */
 static tc_status table_gradient(tc_tensor **dweight, tc_tensor *dy, tc_tensor *places, int64_t V, int64_t padding, tc_error *err)
 {
     TC_SCOPE(s, err);
-    tc_input in[] = {{"dy", dy}};
-    tc_tensor *out, *order, *start;
+    tc_input in[] = {{"dy", dy, .halves = true}};
+    tc_tensor *out;
     const int64_t n = places->numel, D = dy->shape[dy->ndim - 1], shape[2] = {V, D};
     TC_TRY(tc_begin(&s, in, 1));
     TC_TRY(tc_prepare(&s));
-    TC_TRY(tc_make(&s, &out, 2, shape)); /* V fits */
-    const int64_t starts = V + 1;
-    TC_TRY(tc_make_as(&s, &order, 1, &n, TC_INT64));
-    TC_TRY(tc_make_as(&s, &start, 1, &starts, TC_INT64));
-    const bool sorted = tc_sorts_first(s.device, n);
-    if (sorted) TC_TRY(tc_sort_positions(tc_data(order), tc_data(places), n, s.device, err));
-    const tc_embedding_order_args sorting = {
-        .order = tc_data(order), .start = tc_data(start), .indices = tc_data(places), .n = n, .V = V, .sorted = sorted};
-    TC_TRY(tc_compute(&s, &tc_kernel_embedding_order, &sorting, 1, 3.0 * (double)(n + V)));
-    const tc_embedding_backward_args args = {
-        .dweight = out->data, .dy = in[0].data, .order = sorting.order, .start = sorting.start, .n = n, .D = D, .padding_idx = padding};
+    TC_TRY(tc_make_result(&s, &out, 2, shape));
+    tc_embedding_backward_args args = {
+        .dweight = out->data, .dy = in[0].data, .n = n, .D = D, .padding_idx = padding, .stored = tc_stored_as(&s, out)};
+    const bool few = s.device.type == TC_CPU && n < V / FEW_ROWS;
+    TC_TRY((few ? list_rows : order_by_row)(&s, &args, places, V));
     TC_TRY(tc_compute(&s, &tc_kernel_embedding_backward, &args, V, (double)D * (1.0 + (double)n / (double)(V ? V : 1))));
     return tc_give_rounded(&s, 1, &(tc_result){dweight, out});
 }

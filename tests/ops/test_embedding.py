@@ -62,6 +62,19 @@ def test_same_bits_for_any_threads(isa, threads):
     np.testing.assert_array_equal(_core.embedding_backward(dy, indices, 50), many)
 
 
+@pytest.mark.parametrize("dtype", [tc.float32, tc.float64, tc.float16, tc.bfloat16], ids=str)
+def test_few_rows_of_a_table(isa, threads, dtype, rng):
+    """Tables long and short, the indices of which are sorted and counted, give the same bits."""
+    long, V = 9000, 40
+    for n, D in ((0, 3), (1, 1), (100, 17), (900, 33)):
+        indices, dy = tc.tensor(rng.integers(V, size=n)), tc.tensor(rng.standard_normal((n, D))).to(dtype)
+        for padding_idx in (None, 3):
+            few, all_rows = (_core.embedding_backward(dy, indices, rows, padding_idx) for rows in (long, V))
+            assert few.dtype == dtype and few.shape == (long, D)
+            np.testing.assert_array_equal(few[:V].double().numpy(), all_rows.double().numpy())
+            assert not few[V:].bool().any()
+
+
 def test_a_row_taken_often_keeps_its_digits(isa):
     dy = np.full((100_000, 3), 0.1, np.float32)
     dweight = _core.embedding_backward(dy, np.zeros(100_000, np.int64), 1)

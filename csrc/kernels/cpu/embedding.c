@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-#include "simd.h"
+#include "stored.h"
 
 /* The indices [*first, *last) of the items [begin, end). */
 TC_INLINE void group_range(int64_t begin, int64_t end, int64_t n, int64_t *first, int64_t *last)
@@ -55,27 +55,43 @@ TC_DEFINE_KERNEL(embedding_order)(const void *args, int64_t begin, int64_t end, 
 
 #define ROW_BLOCK 64 /* rows added up before they are added to the total: keeps precision for a row that is used often */
 
+/* out (D) = the sum of the rows of dy at count positions. */
+TC_INLINE void sum_row(const tc_stored stored, void *out, const tc_embedding_backward_args *a, const int64_t *positions, int64_t count)
+{
+    for (int64_t i = 0; i < a->D; i += TC_LANES) {
+        const int lanes = v_left(a->D, i);
+        vreal total = v_zero();
+        for (int64_t block = 0; block < count; block += ROW_BLOCK) {
+            const int64_t until = block + ROW_BLOCK < count ? block + ROW_BLOCK : count;
+            vreal sum = v_zero();
+            for (int64_t r = block; r < until; r++)
+                sum = sum + v_load_stored(stored_at(a->dy, stored, positions[r] * a->D + i), stored, lanes);
+            total = total + sum;
+        }
+        v_store_stored(stored_to(out, stored, i), stored, total, lanes);
+    }
+}
+
+/* Rows between those that have positions are cleared together. */
+TC_INLINE void sum_rows(const tc_stored stored, const tc_embedding_backward_args *a, int64_t begin, int64_t end)
+{
+    int64_t r = begin;
+    if (a->rows)
+        for (r = 0; r < a->count && a->rows[r] < begin;) r++;
+    for (int64_t v = begin, next; v < end; v = next + 1, r++) {
+        next = !a->rows ? v : r < a->count && a->rows[r] < end ? a->rows[r] : end;
+        memset(stored_to(a->dweight, stored, v * a->D), 0, (size_t)((next - v) * a->D * stored_size(stored)));
+        if (next == end) break;
+        sum_row(stored, stored_to(a->dweight, stored, next * a->D), a, a->order + a->start[r],
+                next == a->padding_idx ? 0 : a->start[r + 1] - a->start[r]);
+    }
+}
+
 TC_DEFINE_KERNEL(embedding_backward)(const void *args, int64_t begin, int64_t end, void *scratch)
 {
     const tc_embedding_backward_args *a = args;
-    const int64_t D = a->D;
-    const real *dy = a->dy;
     (void)scratch;
-    for (int64_t v = begin; v < end; v++) {
-        real *out = (real *)a->dweight + v * D;
-        const int64_t first = a->start[v], last = v == a->padding_idx ? first : a->start[v + 1];
-        for (int64_t i = 0; i < D; i += TC_LANES) {
-            const int lanes = v_left(D, i);
-            vreal total = v_zero();
-            for (int64_t block = first; block < last; block += ROW_BLOCK) {
-                const int64_t until = block + ROW_BLOCK < last ? block + ROW_BLOCK : last;
-                vreal sum = v_zero();
-                for (int64_t r = block; r < until; r++) sum = sum + v_load_some(dy + a->order[r] * D + i, lanes);
-                total = total + sum;
-            }
-            v_store_some(out + i, total, lanes);
-        }
-    }
+    WITH_STORED(a->stored, sum_rows, a, begin, end);
 }
 
 TC_DEFINE_KERNEL(one_hot)(const void *args, int64_t begin, int64_t end, void *scratch)
