@@ -152,44 +152,57 @@ TC_DEFINE_KERNEL(integer_where)(const void *args, int64_t begin, int64_t end, vo
 }
 /* ---- reductions ---------------------------------------------------------------------------------------------------------- */
 
-/* The result of one row so far and where it was found. */
+/* The smallest is the opposite of the largest of opposites, any and all are the largest and the smallest of truth values. */
+static bool of_truth(const tc_reduce_args *a) { return a->step == TC_STEP_any || a->step == TC_STEP_all; }
+static int64_t flip_of(const tc_reduce_args *a) { return a->step == TC_STEP_min || a->step == TC_STEP_all ? -1 : 0; }
+
+#define CHAINS 16 /* comparisons that do not wait for one another */
+
+TC_INLINE int64_t largest_of(int64_t flip, const int64_t *x, int64_t n)
+{
+    int64_t most[CHAINS], i = 0;
+    for (int j = 0; j < CHAINS; j++) most[j] = INT64_MIN;
+    for (; i + CHAINS <= n; i += CHAINS)
+        for (int j = 0; j < CHAINS; j++) most[j] = (x[i + j] ^ flip) > most[j] ? x[i + j] ^ flip : most[j];
+    for (; i < n; i++) most[0] = (x[i] ^ flip) > most[0] ? x[i] ^ flip : most[0];
+    for (int j = 1; j < CHAINS; j++) most[0] = most[j] > most[0] ? most[j] : most[0];
+    return most[0];
+}
+
+/* Does any element have this truth? */
+TC_INLINE bool has(bool truth, const int64_t *x, int64_t n)
+{
+    int64_t found = 0;
+    for (int64_t i = 0; i < n; i++) found |= truth ? x[i] : x[i] == 0;
+    return found != 0;
+}
+
+/* The result of one row so far, flipped, and where it was found. */
 typedef struct best {
     int64_t value, at;
 } best;
 
-TC_INLINE best reduce_chunk(int step, best so_far, const int64_t *x, int64_t n, int64_t r)
+/* The same with the elements [r, r + n). */
+static best reduce_chunk(const tc_reduce_args *a, best so_far, const int64_t *x, int64_t n, int64_t r)
 {
-    for (int64_t i = 0; i < n; i++) {
-        switch (step) { /* a constant */
-        case TC_STEP_sum: so_far.value = WRAP(so_far.value, +, x[i]); break;
-        case TC_STEP_any: so_far.value |= x[i] != 0; break;
-        case TC_STEP_all: so_far.value &= x[i] != 0; break;
-        default:
-            if (so_far.at >= 0 && (step == TC_STEP_max ? x[i] <= so_far.value : x[i] >= so_far.value)) break;
-            so_far = (best){x[i], r + i};
-        }
+    if (a->step == TC_STEP_sum) {
+        for (int64_t i = 0; i < n; i++) so_far.value = WRAP(so_far.value, +, x[i]);
+        return so_far;
     }
-    return so_far;
+    const int64_t flip = flip_of(a), largest = a->step == TC_STEP_any   ? has(true, x, n)
+                                               : a->step == TC_STEP_all ? (int64_t)!has(false, x, n) ^ flip
+                                                                        : largest_of(flip, x, n);
+    if (largest <= so_far.value) return so_far;
+    while (a->arg && (*x ^ flip) != largest) x++, r++;
+    return (best){largest, r};
 }
 
-static best reduce_step(int step, best so_far, const int64_t *x, int64_t n, int64_t r)
-{
-    switch (step) {
-    case TC_STEP_sum: return reduce_chunk(TC_STEP_sum, so_far, x, n, r);
-    case TC_STEP_any: return reduce_chunk(TC_STEP_any, so_far, x, n, r);
-    case TC_STEP_all: return reduce_chunk(TC_STEP_all, so_far, x, n, r);
-    case TC_STEP_max: return reduce_chunk(TC_STEP_max, so_far, x, n, r);
-    default: return reduce_chunk(TC_STEP_min, so_far, x, n, r);
-    }
-}
-
-/* Results [k, k + n), which lie along the innermost kept axis from `kept` on. The smallest is the opposite of the largest of opposites, any
- * and all are the largest and the smallest of truth values. */
+/* Results [k, k + n), which lie along the innermost kept axis from `kept` on. */
 static void reduce_columns(const tc_reduce_args *a, int64_t k, const position *kept, int64_t n)
 {
     int64_t so_far[STRIDED_CHUNK], found[STRIDED_CHUNK], row[STRIDED_CHUNK];
-    const int64_t step = a->kept_strides[a->kept_ndim - 1], flip = a->step == TC_STEP_min || a->step == TC_STEP_all ? -1 : 0;
-    const bool truth = a->step == TC_STEP_any || a->step == TC_STEP_all;
+    const int64_t step = a->kept_strides[a->kept_ndim - 1], flip = flip_of(a);
+    const bool truth = of_truth(a);
     const char *x = (const char *)a->x + position_offset(kept, a->kept_ndim, a->kept_strides) * element_bytes[a->x_dtype];
     position at = position_of(0, a->reduced_ndim, a->reduced_shape);
     for (int64_t j = 0; j < n; j++) so_far[j] = a->step == TC_STEP_sum ? 0 : INT64_MIN, found[j] = 0;
@@ -237,13 +250,13 @@ TC_DEFINE_KERNEL(integer_reduce)(const void *args, int64_t begin, int64_t end, v
         const int64_t first = k % a->segments * a->segment, left = a->reduced - first,
                       last = left < a->segment ? a->reduced : first + a->segment;
         const char *x = (const char *)a->x + position_offset(&kept, a->kept_ndim, a->kept_strides) * element_bytes[a->x_dtype];
-        best so_far = {a->step == TC_STEP_all, -1};
+        best so_far = {a->step == TC_STEP_sum || a->step == TC_STEP_any ? 0 : a->step == TC_STEP_all ? ~1 : INT64_MIN, first};
         for (int64_t r = first, n; r < last; r += n) {
             n = last - r < STRIDED_CHUNK ? last - r : STRIDED_CHUNK;
             gather_reduced(buffer, a, x, r, n);
-            so_far = reduce_step(a->step, so_far, buffer, n, r);
+            so_far = reduce_chunk(a, so_far, buffer, n, r);
         }
-        const int64_t result = a->arg ? so_far.at : so_far.value;
+        const int64_t result = a->arg ? so_far.at : so_far.value ^ flip_of(a);
         cast_runs[TC_INT64][a->out_dtype]((char *)a->out + k * element_bytes[a->out_dtype], 1, &result, 1, 1);
     }
 }
