@@ -85,6 +85,16 @@ static void SORT(sort_indices)(int64_t *indices, int64_t *spare, const element *
     SORT(sort_by_runs)(indices, spare, keys, n, descending);
 }
 
+/* indices (n), where a row is in order or in the opposite one: otherwise the first elements show that it is not. */
+static bool SORT(order_known)(int64_t *indices, const element *keys, int64_t n, bool descending)
+{
+    const bool opposite = n > 1 && SORT(stands_before)(keys[1], keys[0], descending);
+    for (int64_t i = 1; i < n; i++)
+        if (SORT(stands_before)(keys[i], keys[i - 1], descending) != opposite) return false;
+    for (int64_t i = 0; i < n; i++) indices[i] = opposite ? n - 1 - i : i;
+    return true;
+}
+
 /* The first K of a row, in order: each element is put where it belongs among those that were found before it. */
 static void SORT(few_of_row)(int64_t *indices, const element *keys, int64_t n, int64_t K, bool descending)
 {
@@ -120,7 +130,8 @@ void SORT(tc_argsort_rows)(const tc_argsort_args *a, int64_t begin, int64_t end,
     for (int64_t n = begin; n < end; n++) {
         const element *keys = (const element *)a->x + n * a->C;
         int64_t *indices = a->indices + n * a->K, *found = spare + 2 * a->C;
-        if (a->K == a->C) {
+        if (a->K == a->C && a->C > FEW) {
+            if (SORT(order_known)(indices, keys, a->C, a->descending)) continue;
             for (int64_t i = 0; i < a->C; i++) indices[i] = i;
             SORT(sort_indices)(indices, spare, keys, a->C, a->descending);
         } else if (a->K <= FEW_FIRST) {
