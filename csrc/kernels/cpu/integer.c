@@ -193,8 +193,9 @@ static best reduce_chunk(const tc_reduce_args *a, best so_far, const int64_t *x,
                                                : a->step == TC_STEP_all ? (int64_t)!has(false, x, n) ^ flip
                                                                         : largest_of(flip, x, n);
     if (largest <= so_far.value) return so_far;
-    while (a->arg && (*x ^ flip) != largest) x++, r++;
-    return (best){largest, r};
+    int64_t at = 0; /* in bounds even if somebody writes to x meanwhile */
+    while (a->arg && at < n - 1 && (x[at] ^ flip) != largest) at++;
+    return (best){largest, r + at};
 }
 
 /* Results [k, k + n), which lie along the innermost kept axis from `kept` on. */
@@ -234,7 +235,7 @@ static bool by_columns(const tc_reduce_args *a)
 TC_DEFINE_KERNEL(integer_reduce)(const void *args, int64_t begin, int64_t end, void *scratch)
 {
     const tc_reduce_args *a = args;
-    const bool columns = by_columns(a);
+    const bool columns = by_columns(a), dense = a->x_dtype == TC_INT64 && a->reduced_ndim == 1 && a->reduced_strides[0] == 1;
     int64_t buffer[STRIDED_CHUNK];
     (void)scratch;
     for (int64_t k = begin, done; k < end; k += done) {
@@ -253,8 +254,8 @@ TC_DEFINE_KERNEL(integer_reduce)(const void *args, int64_t begin, int64_t end, v
         best so_far = {a->step == TC_STEP_sum || a->step == TC_STEP_any ? 0 : a->step == TC_STEP_all ? ~1 : INT64_MIN, first};
         for (int64_t r = first, n; r < last; r += n) {
             n = last - r < STRIDED_CHUNK ? last - r : STRIDED_CHUNK;
-            gather_reduced(buffer, a, x, r, n);
-            so_far = reduce_chunk(a, so_far, buffer, n, r);
+            if (!dense) gather_reduced(buffer, a, x, r, n);
+            so_far = reduce_chunk(a, so_far, dense ? (const int64_t *)(const void *)x + r : buffer, n, r);
         }
         const int64_t result = a->arg ? so_far.at : so_far.value ^ flip_of(a);
         cast_runs[TC_INT64][a->out_dtype]((char *)a->out + k * element_bytes[a->out_dtype], 1, &result, 1, 1);
