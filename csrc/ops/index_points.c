@@ -93,6 +93,8 @@ tc_status tc_index_last_points(tc_scope *s, tc_tensor **out, tc_tensor *offsets,
     tc_tensor *read, *last;
     void *memory;
     bool repeated = false;
+    *out = offsets;
+    if (numel == 0) return TC_OK; /* points that have a place, but no elements */
     TC_TRY(tc_tensor_on(&read, offsets, host, s->err));
     TC_TRY(tc_own(s, read));
     const int64_t n = read->numel, *offset = (const int64_t *)(void *)read->data;
@@ -111,7 +113,7 @@ tc_status tc_index_last_points(tc_scope *s, tc_tensor **out, tc_tensor *offsets,
         taken[at / 8] |= (uint8_t)(1 << at % 8);
         repeated |= seen;
     }
-    *out = repeated ? last : offsets;
+    if (repeated) *out = last;
     return TC_OK;
 }
 

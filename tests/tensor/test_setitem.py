@@ -413,3 +413,11 @@ def test_data_is_the_same_memory():
         p.data = tc.zeros(3)
     with pytest.raises(TypeError, match="must be a Tensor"):
         p.data = np.zeros(2)
+
+
+def test_rows_without_elements():
+    """A recorded write looks for places that are written to twice: rows of nothing have places, in no memory."""
+    x, value = tc.zeros(2**40, 0), tc.ones(2, 0, requires_grad=True)
+    x[tc.tensor([5, 2**40 - 1])] = value
+    x.sum().backward()
+    assert value.grad.shape == (2, 0)
