@@ -183,6 +183,7 @@ tc_status tc_gather(tc_tensor **out, tc_tensor *x, int64_t given, tc_tensor *ind
 }
 
 enum { WHOLE, SRC, INPUTS };
+#define FEW_PLACES 64 /* where less than one element in so many is written to, only those are cast to another dtype and back */
 
 /* dsrc: what dy has at the places. */
 static tc_status taken_gradient(tc_tensor **out, tc_tensor *dy, tc_tensor *places, const lines_attributes *at, tc_error *err)
@@ -255,6 +256,35 @@ static tc_status scatter(const scattering *p, tc_tensor *whole, const tc_tensor 
                      p->combination == TC_COMBINATION_MULTIPLY, err);
 }
 
+static bool has_few_places(const scattering *p, const tc_tensor *x) { return p->places->numel < x->numel / FEW_PLACES; }
+
+/* *wide, of p->dtype: what x has at the places at least. */
+static tc_status widen(tc_scope *s, tc_tensor **wide, const scattering *p, tc_tensor *x)
+{
+    tc_tensor *taken, *cast;
+    TC_TRY(tc_make_as(s, wide, x->ndim, x->shape, p->dtype));
+    if (!has_few_places(p, x)) return tc_tensor_copy(*wide, x, s->err);
+    TC_TRY(tc_make_as(s, &taken, p->places->ndim, p->places->shape, x->dtype));
+    TC_TRY(gather(taken, x, p->places, p->axis, s->err));
+    TC_TRY(tc_tensor_as(&cast, taken, p->dtype, s->err));
+    TC_TRY(tc_own(s, cast));
+    return run_lines(&tc_kernel_lines_put, *wide, NULL, cast, p->places, p->axis, false, s->err);
+}
+
+/* What becomes of a scatter that is computed in another dtype than that of x: the elements at the places, to be put there. */
+static tc_status compute_apart(tc_scope *s, scattering *p, tc_tensor *x)
+{
+    tc_tensor *wide, *taken;
+    TC_TRY(widen(s, &wide, p, x));
+    TC_TRY(scatter(p, wide, NULL, s->err));
+    TC_TRY(tc_make_as(s, &taken, p->places->ndim, p->places->shape, p->dtype));
+    TC_TRY(gather(taken, wide, p->places, p->axis, s->err));
+    TC_TRY(tc_tensor_as(&p->taken, taken, x->dtype, s->err));
+    TC_TRY(tc_own(s, p->taken));
+    p->combination = TC_COMBINATION_PUT;
+    return TC_OK;
+}
+
 tc_status tc_scatter(tc_tensor **out, tc_tensor *x, int64_t given, tc_tensor *index, tc_tensor *src, tc_combination combination,
                      tc_error *err)
 {
@@ -263,7 +293,9 @@ tc_status tc_scatter(tc_tensor **out, tc_tensor *x, int64_t given, tc_tensor *in
     scattering p = {.combination = combination};
     tc_tensor *y;
     TC_TRY(prepare_scatter(&s, in, &p, given, index));
-    TC_TRY(tc_make_as(&s, &y, x->ndim, x->shape, p.dtype));
+    const bool apart = p.dtype != x->dtype && has_few_places(&p, x);
+    TC_TRY(tc_make_as(&s, &y, x->ndim, x->shape, apart ? x->dtype : p.dtype));
+    if (apart) TC_TRY(compute_apart(&s, &p, x));
     const bool by_lines = is_made_by_lines(y, x, p.places, p.axis);
     if (!by_lines) TC_TRY(tc_tensor_copy(y, x, err));
     TC_TRY(scatter(&p, y, by_lines ? x : NULL, err));
@@ -279,22 +311,6 @@ static tc_status set_apart(tc_scope *s, tc_tensor **tensor, const tc_tensor *x)
     if (given->dtype != TC_BOOL && !tc_may_overlap(x, given)) return TC_OK;
     TC_TRY(tc_make_as(s, tensor, given->ndim, given->shape, given->dtype));
     return tc_tensor_copy(*tensor, given, s->err);
-}
-
-/* What becomes of a scatter that is computed in another dtype than that of x: the elements at the places, to be put there. */
-static tc_status compute_apart(tc_scope *s, scattering *p, const tc_tensor *x)
-{
-    tc_tensor *wide, *whole, *taken;
-    TC_TRY(tc_make_as(s, &wide, x->ndim, x->shape, p->dtype));
-    TC_TRY(tc_tensor_copy(wide, x, s->err));
-    TC_TRY(scatter(p, wide, NULL, s->err));
-    TC_TRY(tc_tensor_as(&whole, wide, x->dtype, s->err));
-    TC_TRY(tc_own(s, whole));
-    TC_TRY(tc_make_as(s, &taken, p->places->ndim, p->places->shape, x->dtype));
-    TC_TRY(gather(taken, whole, p->places, p->axis, s->err));
-    p->taken = taken;
-    p->combination = TC_COMBINATION_PUT;
-    return TC_OK;
 }
 
 tc_status tc_scatter_into(tc_tensor *x, int64_t given, tc_tensor *index, tc_tensor *src, tc_combination combination, tc_error *err)
