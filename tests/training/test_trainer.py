@@ -916,6 +916,27 @@ def test_a_second_fit_does_not_mix_runs(tmp_path):
     assert len(again.history["epoch"]) == 3 and not (tmp_path / "earlier_2").exists()
 
 
+@pytest.mark.parametrize("ends", [False, True])
+def test_a_folder_that_another_run_writes_to(tmp_path, ends):
+    """It is refused, whatever the first run has written, until that ends, in one way or another."""
+
+    class Second(Small):
+        def on_train_epoch_end(self):
+            with pytest.raises(RuntimeError, match="another run is writing to .*; give each a folder of its own"):
+                trainer(1, checkpoint_dir=tmp_path).fit(Small(), batches(1))
+            with pytest.raises(RuntimeError, match="another run"):
+                trainer(1, checkpoint_dir=tmp_path).fit(Small(), batches(1), resume="last")
+            trainer(1, checkpoint_dir=tmp_path / "other").fit(Small(), batches(1))
+            if ends:
+                raise KeyError("the first run ends here")
+
+    first = trainer(2, limit_val_batches=0, checkpoint_dir=tmp_path)
+    with pytest.raises(KeyError) if ends else contextlib.nullcontext():
+        first.fit(Second(), batches(2))
+    assert "earlier_1" not in os.listdir(tmp_path)
+    first.fit(Small(), batches(2), resume="last")
+
+
 def test_a_folder_checkpoints_of_the_users_own_stays(tmp_path, recwarn):
     own = tmp_path / "checkpoints" / "pretrained.safetensors"
     own.parent.mkdir()

@@ -223,6 +223,30 @@ def _lock(descriptor: int, flags: int, without: bool) -> bool:
     return True
 
 
+@contextlib.contextmanager
+def held_by_one(folder: str | os.PathLike) -> Iterator[None]:
+    """For a ``with`` block: no other one has the folder, in this process or another.
+
+    Raises
+    ------
+    RuntimeError
+        When another one has it. On file systems without locks nobody knows.
+    """
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        if not _lock(descriptor, fcntl.LOCK_NB, without=True):
+            raise RuntimeError(
+                f"another run is writing to {os.fsdecode(folder)}: two would overwrite each other's files; give each a folder of its own"
+            )
+        try:
+            yield
+        finally:
+            with contextlib.suppress(OSError):
+                fcntl.flock(descriptor, fcntl.LOCK_UN)  # children that were forked meanwhile have the descriptor, too
+    finally:
+        os.close(descriptor)
+
+
 def set_aside(folder: str, names: Sequence[str]) -> str | None:
     """Moves those of the files and folders that exist to a new folder in `folder`, "earlier_1" or a higher number, and returns its path."""
     found = [name for name in names if os.path.exists(os.path.join(folder, name))]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from typing import Any
 
 from .._arguments import count, not_negative, one_of
@@ -312,6 +313,8 @@ class Trainer(RunView):
             When the loss or a gradient is NaN or infinite; the message names the step, before which the weights are left.
         CheckpointError
             When `resume` is not a trainer's checkpoint; model and random streams are then unchanged.
+        RuntimeError
+            When another run, of this process or another one, is writing to `checkpoint_dir`.
         """
         checks.trainable(model)
         checks.optimization(model, self.accumulate_grad_batches, self.gradient_clip_val)
@@ -325,13 +328,13 @@ class Trainer(RunView):
         hooks, interrupts = Hooks(self, model, callbacks, self._connectors), Interrupts()
         if self.graph:
             checks.can_capture_steps(model, self.device, hooks.is_defined)
-        with Attached(self, model) as place, interrupts.held(), StageHooks("fit", hooks, model, train):
+        with ExitStack() as held, Attached(self, model) as place, interrupts.held(), StageHooks("fit", hooks, model, train):
             train, val = loaders.train_and_val(model, train, val, place.dtype, batch_size)
             val = self._checked_validation(model, val)
             before = self.run, self._fitted, self._write_checkpoint
             states = [(c, c.state_dict()) for c in callbacks if isinstance(c, (EarlyStopping, ModelCheckpoint))]
             try:
-                loop = self._begin(model, train, val, place, interrupts, callbacks, hooks, path)
+                loop = self._begin(model, train, val, place, interrupts, callbacks, hooks, path, held)
             except BaseException:  # refused before the first batch: the trainer still shows the run before
                 self.run, self._fitted, self._write_checkpoint = before
                 for callback, state in states:
@@ -358,6 +361,7 @@ class Trainer(RunView):
         callbacks: list[Callback],
         hooks: Hooks,
         path: str | None,
+        held: ExitStack,
     ) -> FitLoop:
         """Makes the run of a fit, from its first batch or from the checkpoint at `path`; raises where it cannot be, or ranks are not alike."""
         self.run, self._fitted = self._new_run(), model
@@ -367,7 +371,7 @@ class Trainer(RunView):
             check_data(self.ranks.group, given, stacklevel=5)
         loop = FitLoop(self, self.run, model, train, val, place, interrupts, callbacks, hooks)
         if self.ranks.is_writer:
-            prepare_folder(self.checkpoint_dir, model)
+            prepare_folder(self.checkpoint_dir, model, held)
         hooks.on_fit_start()
         if self.seed is not None and path is None:
             manual_seed(self.seed)
