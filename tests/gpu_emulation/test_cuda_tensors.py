@@ -15,6 +15,7 @@ from device_cases import ALL_DTYPES, FLOATS, array, beside_the_cpu, check_gradie
 from op_cases import of_all_ops
 from tolerance import assert_close
 from transformer_c import _core
+from transformer_c import functional as F
 from transformer_c.testing import reference as R
 
 pytestmark = pytest.mark.usefixtures("nothing_is_left")
@@ -500,7 +501,7 @@ def test_a_key_of_minus_infinity_beside_a_term(device, dtype):
     q, k, v = (tc.ones(1, 1, n, 4, device=device).to(dtype) for n in (2, 3, 3))
     k[:, :, 1] = -np.inf
     term = tc.tensor([[-np.inf, 2.0, -np.inf]], device=device).to(dtype)
-    assert not tc.functional.scaled_dot_product_attention(q, k, v, attn_mask=term).any()
+    assert not F.scaled_dot_product_attention(q, k, v, attn_mask=term).any()
 
 
 def rows(table, kind):
@@ -568,6 +569,13 @@ def test_simple_powers_have_the_bits_of_the_cpu(emulated_gpu, exponent, dtype, r
         found.append((host(t**exponent), host(t.grad)))
     for on_cpu, on_gpu in zip(*found, strict=True):
         np.testing.assert_array_equal(on_gpu, on_cpu)
+
+
+def test_the_sign_of_zero_stays(device):
+    """As on the CPU, tests/ops/test_binary.py."""
+    x = tc.full((40,), -0.0, device=device)
+    for y in (F.elu(x), F.relu6(x), tc.clamp(x, 0.0, 6.0), tc.clamp(x, min=0.0), tc.clamp(x, max=0.0)):
+        assert np.signbit(host(y)).all()
 
 
 @pytest.mark.parametrize("dtype", FLOATS)

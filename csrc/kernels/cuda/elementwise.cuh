@@ -128,8 +128,8 @@ template <class Real> struct Where {
     {
         if (function == TC_CHOICE_same) return in[1] == in[2] ? in[0] : Real(0);
         if (function == TC_CHOICE_where) return in[0] != 0 ? in[1] : in[2];
-        const Real risen = in[0] != in[0] || in[0] > in[1] ? in[0] : in[1];
-        return risen != risen || risen < in[2] ? risen : in[2];
+        const Real risen = in[0] != in[0] || in[0] >= in[1] ? in[0] : in[1]; // of 0 and -0 that of x
+        return risen != risen || risen <= in[2] ? risen : in[2];
     }
 };
 
