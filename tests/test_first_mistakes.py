@@ -84,6 +84,8 @@ MISTAKES = {
         TypeError,
         r"^TransformerEncoderLayer\(\) missing 1 required positional argument: 'nhead'",
     ),
+    "a dtype after the lengths": (lambda: tc.zeros(2, 3, float), TypeError, r"write the dtype by name, as in zeros\(\(2, 3\), dtype="),
+    "a text among arrays": (lambda: tc.cat([tc.ones(2), "a"]), TypeError, r"^tensors\[1\] has dtype <U1"),
     "a device for a dtype": (lambda: tc.ones(2).softmax(-1, "cpu"), TypeError, "'cpu' is not a dtype"),
     "a number for a dtype": (lambda: tc.ones(2).cumsum(0, 9), TypeError, "9 is not a dtype; expected one of float32"),
     "random numbers of a number": (lambda: tc.rand_like(tc.ones(2), 9), TypeError, "9 is not a dtype"),

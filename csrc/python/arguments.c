@@ -116,7 +116,9 @@ static int convert_tensors(tcpy_call *call, tcpy_value *value, PyObject *object,
         PyErr_NoMemory();
     for (Py_ssize_t i = 0; result == 0 && i < count; i++) {
         PyObject *item = PyTuple_GET_ITEM(items, i);
-        result = convert_tensor(call, &list[i], item, name);
+        char place[64];
+        if (!tcpy_is_tensor(item)) PyOS_snprintf(place, sizeof place, "%s[%zd]", name, i); /* how errors call it */
+        result = convert_tensor(call, &list[i], item, tcpy_is_tensor(item) ? name : place);
         /* `items` may have been made for us: the tensor must outlive it */
         if (result == 0 && tcpy_is_tensor(item)) result = tcpy_own(call, tc_tensor_retain(list[i]));
     }

@@ -110,8 +110,9 @@ def several(given: Any) -> tuple:
 def lengths_of(given: tuple, size: Any = None) -> tuple:
     """The lengths of a shape: f(2, 3), f((2, 3)) and f(size=(2, 3)) are the same."""
     given = named(given, "size", size)
-    if len(given) == 2 and isinstance(given[0], (tuple, list)):
-        raise TypeError(f"a shape and then {given[1]!r}: write the dtype by name, as in zeros({given[0]}, dtype=...)")
+    if len(given) > 1 and (isinstance(given[-1], (type, str, np.dtype)) or (len(given) == 2 and isinstance(given[0], (tuple, list)))):
+        shape = given[0] if isinstance(given[0], (tuple, list)) else given[:-1]
+        raise TypeError(f"a shape and then {given[-1]!r}: write the dtype by name, as in zeros({shape}, dtype=...)")
     first = given[0] if len(given) == 1 else 0
     if isinstance(first, (int, np.integer)) or getattr(first, "ndim", None) == 0:
         return given
