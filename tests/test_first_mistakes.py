@@ -76,7 +76,7 @@ MISTAKES = {
     "one milestone": (
         lambda: _schedule(tc.optim.lr_scheduler.MultiStepLR, milestones=3),
         TypeError,
-        r"milestones must be ints in a list, such as \[30, 80\], got 3",
+        r"milestones must be a list of ints, such as \[30, 80\], not int",
     ),
     "modules without names": (lambda: tc.nn.ModuleDict([_LINEAR]), TypeError, "ModuleDict takes a dict of modules"),
     "a layer without its heads": (
@@ -86,6 +86,37 @@ MISTAKES = {
     ),
     "a dtype after the lengths": (lambda: tc.zeros(2, 3, float), TypeError, r"write the dtype by name, as in zeros\(\(2, 3\), dtype="),
     "a text among arrays": (lambda: tc.cat([tc.ones(2), "a"]), TypeError, r"^tensors\[1\] has dtype <U1"),
+    "one dataset to join": (
+        lambda: tc.data.ConcatDataset(tc.data.TensorDataset(tc.ones(3))),
+        TypeError,
+        "datasets must be a list of datasets, not TensorDataset",
+    ),
+    "a split into text": (lambda: tc.data.random_split([1, 2], "a"), TypeError, "lengths must be a list of sizes or of fractions, not str"),
+    "one schedule to chain": (
+        lambda: tc.optim.lr_scheduler.ChainedScheduler(_schedule(tc.optim.lr_scheduler.StepLR, step_size=2)),
+        TypeError,
+        "schedulers must be a list of schedules, not StepLR",
+    ),
+    "a factor that is text": (
+        lambda: _schedule(tc.optim.lr_scheduler.ConstantLR, factor="a"),
+        TypeError,
+        "factor must be a number, got 'a'",
+    ),
+    "a decay that is text": (
+        lambda: _schedule(tc.optim.lr_scheduler.ExponentialLR, gamma="a"),
+        TypeError,
+        "gamma must be a number, got 'a'",
+    ),
+    "a least change that is text": (
+        lambda: tc.callbacks.EarlyStopping("x", min_delta="a"),
+        TypeError,
+        "min_delta must be a number, got 'a'",
+    ),
+    "a sum of an array": (
+        lambda: tc.distributed.all_reduce(np.ones(2), np.ones(2)),
+        ValueError,
+        "op must be 'sum' or 'mean' or 'max', got",
+    ),
     "a device for a dtype": (lambda: tc.ones(2).softmax(-1, "cpu"), TypeError, "'cpu' is not a dtype"),
     "a number for a dtype": (lambda: tc.ones(2).cumsum(0, 9), TypeError, "9 is not a dtype; expected one of float32"),
     "random numbers of a number": (lambda: tc.rand_like(tc.ones(2), 9), TypeError, "9 is not a dtype"),

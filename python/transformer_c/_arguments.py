@@ -90,9 +90,16 @@ def joint_shape(**given: Any) -> tuple[int, ...]:
 
 def one_of(name: str, value: Any, known: tuple[str, ...]) -> str:
     """`value`, which must be one of the words in `known`."""
-    if value not in known:
+    if not isinstance(value, str) or value not in known:
         raise ValueError(f"{name} must be {' or '.join(map(repr, known))}, got {value!r}")
     return value
+
+
+def listed(name: str, value: Any, of: str) -> list:
+    """`value`, which must be iterable and no str, as a list; `of` says of what."""
+    if isinstance(value, (str, bytes)) or not isinstance(value, Iterable):
+        raise TypeError(f"{name} must be a list of {of}, not {type(value).__name__}")
+    return list(value)
 
 
 def named(given: tuple, name: str, value: Any) -> tuple:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from .._arguments import count, one_of
+from .._arguments import count, one_of, real
 from .._best import Best, is_better
 from .._names import explained
 from .callback import Callback
@@ -69,7 +69,7 @@ class EarlyStopping(Callback):
         log_rank_zero_only: bool = False,
     ) -> None:
         self.monitor, self.mode = monitor, one_of("mode", mode, ("min", "max"))
-        self.min_delta, self.patience = abs(min_delta), count("patience", patience, 0)
+        self.min_delta, self.patience = abs(real("min_delta", min_delta)), count("patience", patience, 0)
         self.verbose, self.strict, self.check_finite = verbose, strict, check_finite
         self.stopping_threshold, self.divergence_threshold = stopping_threshold, divergence_threshold
         self._forget()

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from .._arguments import listed, real
 from .._core import Tensor
 from .._tensor import as_tensor
 from ..random import one_source, randperm
@@ -67,13 +68,13 @@ class ChainDataset(IterableDataset):
     """Iterable datasets, one after the other."""
 
     def __init__(self, datasets: Iterable[Iterable[Any]]) -> None:
-        self.datasets = list(datasets)
+        self.datasets = listed("datasets", datasets, "datasets")
 
     def __iter__(self) -> Iterator[Any]:
         return itertools.chain.from_iterable(self.datasets)
 
     def __len__(self) -> int:
-        return sum(map(len, self.datasets))  # type: ignore[arg-type]
+        return sum(map(len, self.datasets))
 
 
 class TensorDataset(Dataset):
@@ -149,7 +150,7 @@ class ConcatDataset(Dataset):
     """
 
     def __init__(self, datasets: Iterable[Any]) -> None:
-        self.datasets = list(datasets)
+        self.datasets = listed("datasets", datasets, "datasets")
         if not self.datasets:
             raise ValueError("ConcatDataset needs at least one dataset")
         self.cumulative_sizes = list(itertools.accumulate(map(len, self.datasets)))
@@ -210,20 +211,19 @@ def random_split(dataset: Any, lengths: Sequence[int | float], rng=None, generat
     [8, 2]
     """
     total = len(dataset)
-    if not isinstance(lengths, Iterable):
-        raise TypeError(f"lengths must be a sequence of sizes or of fractions, got {lengths!r} ({type(lengths).__name__})")
+    lengths = [real("a length", length) for length in listed("lengths", lengths, "sizes or of fractions")]
     if any(s < 0 for s in lengths):
-        raise ValueError(f"lengths must not be negative, got {list(lengths)}")
+        raise ValueError(f"lengths must not be negative, got {lengths}")
     if math.isclose(sum(lengths), 1.0) and all(0 <= s <= 1 for s in lengths):
         sizes = [math.floor(total * s) for s in lengths]
         for i in range(total - sum(sizes)):
             sizes[i % len(sizes)] += 1
     elif any(s % 1 for s in lengths):
-        raise ValueError(f"the fractions {list(lengths)} add up to {sum(lengths):g}, not to 1")
+        raise ValueError(f"the fractions {lengths} add up to {sum(lengths):g}, not to 1")
     else:
         sizes = [int(s) for s in lengths]
     if sum(sizes) != total:
-        raise ValueError(f"the lengths {list(lengths)} add up to {sum(sizes)}, but the dataset has {total} samples")
+        raise ValueError(f"the lengths {lengths} add up to {sum(sizes)}, but the dataset has {total} samples")
     order = randperm(total, rng=one_source(rng, generator)).tolist()
     ends = np.cumsum(sizes).tolist()
     return [Subset(dataset, order[end - size : end]) for size, end in zip(sizes, ends, strict=True)]

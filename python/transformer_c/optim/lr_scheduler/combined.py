@@ -6,6 +6,7 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from typing import Any
 
+from ..._arguments import listed
 from ..optimizer import Optimizer
 from .base import LRScheduler
 from .plateau import ReduceLROnPlateau
@@ -15,6 +16,7 @@ class _Combined(LRScheduler):
     """Schedules of one optimizer."""
 
     def _take(self, schedulers: Sequence[LRScheduler], optimizer: Optimizer | None) -> None:
+        schedulers = listed("schedulers", schedulers, "schedules")
         if not schedulers:
             raise ValueError(f"{type(self).__name__} needs at least one schedule")
         for number, scheduler in enumerate(schedulers):
@@ -24,7 +26,7 @@ class _Combined(LRScheduler):
                 raise ValueError(f"schedulers[{number}] is ReduceLROnPlateau, whose step() takes a value: step it by itself")
             if scheduler.optimizer is not (optimizer or schedulers[0].optimizer):
                 raise ValueError(f"schedulers[{number}] has another optimizer: the schedules must have one in common")
-        self._schedulers = list(schedulers)
+        self._schedulers = schedulers
         self.optimizer = schedulers[0].optimizer
 
     def state_dict(self) -> dict[str, Any]:

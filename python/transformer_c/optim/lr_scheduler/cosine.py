@@ -31,7 +31,7 @@ class CosineAnnealingLR(LRScheduler):
     """
 
     def __init__(self, optimizer: Optimizer, T_max: int, eta_min: float = 0.0, last_epoch: int = -1) -> None:
-        self.T_max, self.eta_min = steps("T_max", T_max), eta_min
+        self.T_max, self.eta_min = steps("T_max", T_max), real("eta_min", eta_min)
         super().__init__(optimizer, last_epoch)
 
     def get_lr(self) -> list[float]:

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from ..._arguments import steps
+from ..._arguments import listed, real, steps
 from ..._core import Tensor
 from ..optimizer import Optimizer
 from .base import LRScheduler, checked_optimizer
@@ -146,7 +146,7 @@ class StepLR(_Factor):
     """
 
     def __init__(self, optimizer: Optimizer, step_size: int, gamma: float = 0.1, last_epoch: int = -1) -> None:
-        self.step_size, self.gamma = steps("step_size", step_size), gamma
+        self.step_size, self.gamma = steps("step_size", step_size), real("gamma", gamma)
         super().__init__(optimizer, last_epoch)
 
     def _factor(self) -> float | None:
@@ -179,10 +179,8 @@ class MultiStepLR(_Factor):
     """
 
     def __init__(self, optimizer: Optimizer, milestones: Iterable[int], gamma: float = 0.1, last_epoch: int = -1) -> None:
-        if not isinstance(milestones, Iterable):
-            raise TypeError(f"milestones must be ints in a list, such as [30, 80], got {milestones!r}")
-        self.milestones: dict[int, int] = dict(Counter(milestones))
-        self.gamma = gamma
+        self.milestones: dict[int, int] = dict(Counter(listed("milestones", milestones, "ints, such as [30, 80]")))
+        self.gamma = real("gamma", gamma)
         super().__init__(optimizer, last_epoch)
 
     def _factor(self) -> float | None:
@@ -212,7 +210,7 @@ class ConstantLR(_Factor):
     """
 
     def __init__(self, optimizer: Optimizer, factor: float = 1.0 / 3, total_iters: int = 5, last_epoch: int = -1) -> None:
-        if not 0.0 <= factor <= 1.0:
+        if not 0.0 <= real("factor", factor) <= 1.0:
             raise ValueError(f"factor must be from 0 to 1, got {factor}")
         self.factor, self.total_iters = factor, total_iters
         super().__init__(optimizer, last_epoch)
@@ -252,9 +250,9 @@ class LinearLR(_Factor):
     def __init__(
         self, optimizer: Optimizer, start_factor: float = 1.0 / 3, end_factor: float = 1.0, total_iters: int = 5, last_epoch: int = -1
     ) -> None:
-        if not 0.0 < start_factor <= 1.0:
+        if not 0.0 < real("start_factor", start_factor) <= 1.0:
             raise ValueError(f"start_factor must be above 0 and at most 1, got {start_factor}")
-        if not 0.0 <= end_factor <= 1.0:
+        if not 0.0 <= real("end_factor", end_factor) <= 1.0:
             raise ValueError(f"end_factor must be from 0 to 1, got {end_factor}")
         self.start_factor, self.end_factor, self.total_iters = start_factor, end_factor, total_iters
         super().__init__(optimizer, last_epoch)
@@ -292,7 +290,7 @@ class ExponentialLR(_Factor):
     """
 
     def __init__(self, optimizer: Optimizer, gamma: float, last_epoch: int = -1) -> None:
-        self.gamma = gamma
+        self.gamma = real("gamma", gamma)
         super().__init__(optimizer, last_epoch)
 
     def _factor(self) -> float | None:

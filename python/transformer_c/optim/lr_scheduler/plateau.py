@@ -57,7 +57,7 @@ class ReduceLROnPlateau(LRScheduler):
         min_lr: float | list[float] = 0,
         eps: float = 1e-8,
     ) -> None:
-        if not factor < 1.0:
+        if not real("factor", factor) < 1.0:
             raise ValueError(f"factor must be below 1, got {factor}")
         self.optimizer = checked_optimizer(optimizer)
         self.mode, self.threshold_mode = one_of("mode", mode, ("min", "max")), one_of("threshold_mode", threshold_mode, ("rel", "abs"))
