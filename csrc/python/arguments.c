@@ -299,7 +299,10 @@ int tcpy_convert(tcpy_call *call, const tcpy_argument *arg, tcpy_value *value, P
     case 'a':
     case 'v': return convert_operand(call, arg, value, object);
     case 'p': return convert_pair(call, value, object, name);
-    case 'w': value->i = (int64_t)PyLong_AsUnsignedLongLongMask(object); return value->i == -1 && PyErr_Occurred() ? -1 : 0;
+    case 'w':
+        value->i = (int64_t)PyLong_AsUnsignedLongLongMask(object);
+        if (value->i != -1 || !PyErr_Occurred()) return 0;
+        return tcpy_name_argument("%s must be an int, not %s", name, Py_TYPE(object)->tp_name);
     case 'I': return convert_ints(call, value, object, name);
     case 'f': return convert_float(&value->f, object, name);
     case 'b': {

@@ -8,6 +8,7 @@ from collections import OrderedDict
 from collections.abc import ItemsView, Iterable, Iterator, KeysView, Mapping, ValuesView
 from typing import Any, TypeVar
 
+from .._arguments import listed
 from .._tensor import as_tensor
 from .module import Module
 from .parameter import Parameter
@@ -161,7 +162,7 @@ class ParameterList(Module):
 
     def __init__(self, values: Iterable[Any] = ()) -> None:
         super().__init__()
-        self.extend(values)
+        self.extend(listed("values", values, "parameters"))
 
     def append(self, value: Any) -> ParameterList:
         """Adds a parameter at the end; returns self."""

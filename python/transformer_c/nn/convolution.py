@@ -7,6 +7,7 @@ import math
 from .. import functional as F
 from .._arguments import all_of, count, divisible, one_of
 from .._core import Tensor
+from .._names import explained
 from .._promotion import cast_input
 from ..functional.convolution import convolve, per_axis, same_padding
 from . import init
@@ -19,6 +20,7 @@ class _Convolution(Module):
 
     _axes: int
 
+    @explained({})
     def __init__(
         self,
         in_channels: int,

@@ -218,6 +218,7 @@ class Dropout(Module):
 class _MaybeInPlace(Module):
     """A function with PyTorch's `inplace`, which is accepted; the result is always a new Tensor."""
 
+    @explained({})
     def __init__(self, inplace: bool = False) -> None:
         super().__init__()
         self.inplace = inplace
