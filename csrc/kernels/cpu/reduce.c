@@ -1,5 +1,5 @@
 /* reduce.c: reductions. Sums are pairwise over blocks of REDUCE_BLOCK elements, each added up in a few vectors: accurate, and in an order
- * that depends on the shape alone. */
+ * that depends on shape and strides alone. */
 #include <string.h>
 
 #include "columns.h"
