@@ -194,6 +194,7 @@ def binary_cross_entropy(input, target, weight=None, reduction: str = "mean"):
     input : array_like
         Probabilities in [0, 1].
     target : array_like, shape of `input`
+        Probabilities, too.
     weight : array_like, optional
         Factor of each element; broadcasts.
     reduction : {"mean", "sum", "none"}
