@@ -7,15 +7,43 @@
 
 #include "view.h"
 
+#define FEW_POINTS 8 /* where less than one element in so many was gathered, only those are added up in another dtype and cast */
+
+static bool has_few_points(const tc_index_place *place)
+{
+    int64_t selected = 1, all = 1;
+    for (int i = 0; i < place->selection_ndim; i++) selected *= place->selection_shape[i];
+    for (int i = 0; i < place->base_ndim; i++) all *= place->base_shape[i];
+    return selected < all / FEW_POINTS;
+}
+
+/* dx, zeros, = the sums of dy (of the dtype that halves are computed in) at the points. Other elements of the sums are not looked at. */
+static tc_status add_apart(tc_tensor *dx, tc_tensor *dy, const tc_index_place *place, const tc_tensor *points, tc_error *err)
+{
+    TC_OWNED tc_tensor *sums = NULL, *zero = NULL, *taken = NULL, *cast = NULL;
+    const tc_device device = dx->storage->device;
+    TC_TRY(tc_tensor_empty(&sums, dx->ndim, dx->shape, dy->dtype, device, err));
+    TC_TRY(tc_tensor_zeros(&zero, 0, NULL, dy->dtype, device, err));
+    TC_TRY(tc_tensor_empty(&taken, place->selection_ndim, place->selection_shape, dy->dtype, device, err));
+    TC_TRY(tc_index_run(&tc_kernel_index_put, zero, sums, place, points, err));
+    TC_TRY(tc_index_run(&tc_kernel_index_add, dy, sums, place, points, err));
+    TC_TRY(tc_index_gather(taken, sums, place, points, err));
+    TC_TRY(tc_tensor_as(&cast, taken, dx->dtype, err));
+    return tc_index_run(&tc_kernel_index_put, cast, dx, place, points, err);
+}
+
 /* The gradient of a gather is added to the gathered elements. */
 static tc_status gather_backward(tc_node *node, tc_tensor *const *grad_outputs, tc_tensor **grad_inputs, tc_error *err)
 {
     const tc_index_place *place = node->attributes;
     const tc_dtype dtype = grad_outputs[0]->dtype, compute = tc_compute_dtype(dtype); /* half types add up in float32 */
+    const tc_device device = grad_outputs[0]->storage->device;
+    const tc_tensor *points = tc_node_saved(node, 0);
     TC_OWNED tc_tensor *dy = NULL, *dx = NULL;
     TC_TRY(tc_tensor_as(&dy, grad_outputs[0], compute, err));
-    TC_TRY(tc_tensor_zeros(&dx, place->base_ndim, place->base_shape, compute, dy->storage->device, err));
-    TC_TRY(tc_index_run(&tc_kernel_index_add, dy, dx, place, tc_node_saved(node, 0), err));
+    const bool apart = dtype != compute && device.type == TC_CPU && has_few_points(place);
+    TC_TRY(tc_tensor_zeros(&dx, place->base_ndim, place->base_shape, apart ? dtype : compute, device, err));
+    TC_TRY(apart ? add_apart(dx, dy, place, points, err) : tc_index_run(&tc_kernel_index_add, dy, dx, place, points, err));
     return tc_tensor_as(&grad_inputs[0], dx, dtype, err);
 }
 

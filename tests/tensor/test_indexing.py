@@ -202,6 +202,9 @@ def test_half_gradients_add_up_in_float32():
     x = tc.zeros(1, 2, dtype="float16", requires_grad=True)
     x[np.zeros(3000, np.int64)].sum().backward()
     assert x.grad.tolist() == [[3000.0, 3000.0]]
+    long = tc.zeros(100_000, 2, dtype="float16", requires_grad=True)  # of which less than one element in eight is taken
+    long[np.full(3000, 77_777)].sum().backward()
+    assert long.grad[77_777].tolist() == [3000.0, 3000.0] and long.grad.sum().item() == 6000
 
 
 def test_every_instruction_set(isa, rng):
