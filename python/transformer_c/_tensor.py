@@ -18,12 +18,16 @@ from ._recording import no_grad
 # ---- from data ------------------------------------------------------------------------------------------------------------------
 
 
+_NUMBERS = frozenset((int, float, bool))  # of lists that need no look at each item
+
+
 def _first_tensor(data: Any) -> Tensor | None:
     """The first Tensor in nested lists or tuples."""
-    if isinstance(data, (list, tuple)):
-        for item in data:
-            if (found := item if isinstance(item, Tensor) else _first_tensor(item)) is not None:
-                return found
+    if not isinstance(data, (list, tuple)) or _NUMBERS.issuperset(map(type, data)):
+        return None
+    for item in data:
+        if (found := item if isinstance(item, Tensor) else _first_tensor(item)) is not None:
+            return found
     return None
 
 
