@@ -200,6 +200,49 @@ def test_a_constant_needs_no_copy_of_the_other():
     assert abs(kept_bytes(lambda x, mask: x * mask, X, mask=lambda rng: np.ones(n, np.float32)) - 4 * n) <= SLACK
 
 
+# A product with a weight, their shapes, and how many elements of the result are kept.
+FROZEN = {
+    "linear": (lambda x, w: _core.linear(x, w, None), "M,K", "N,K", 0),
+    "linear with ReLU": (lambda x, w: _core.linear(x, w, None, "relu"), "M,K", "N,K", SIZES["M"] * SIZES["N"]),
+    "qkv_projection": (lambda x, w: _core.qkv_projection(x, w, None, 4, "qkv"), "B,T,C", "3*E,C", 0),
+    "matmul": (lambda x, w: x @ w, "B,T,C", "C,E", 0),
+    "matmul from the left": (lambda x, w: w @ x, "B,T,C", "N,T", 0),
+    "matmul of batches": (lambda x, w: x @ w, "B,T,C", "B,C,E", 0),
+    "matmul with a vector": (lambda x, w: x @ w, "B,T,C", "C", 0),
+    "convolution": (lambda x, w: _core.convolution(x, w, None, (1,), (1,), (1,)), "B,C,T", "E,C,3", 0),
+}
+
+
+@pytest.mark.unsanitized
+@pytest.mark.parametrize("name", FROZEN)
+def test_a_product_with_a_frozen_weight_keeps_nothing_else(name):
+    f, x, weight, more = FROZEN[name]
+    w = tc.rand(*shape(weight))
+    for _ in range(2):  # the weight's prepared form is made once
+        measured = kept_bytes(lambda x: f(x, w), [x])
+    assert abs(measured - 4 * more) <= SLACK
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "bfloat16"])
+@pytest.mark.parametrize("name", FROZEN)
+def test_gradients_with_a_frozen_weight(name, dtype):
+    """The same bits as with one that is trained; also for narrow matrices, and after a write to what is not needed."""
+    f, found = FROZEN[name][0], []
+    for lengths in ({}, {"M": 5, "K": 3, "N": 7, "B": 2, "T": 6, "C": 8, "E": 4}, dict.fromkeys("MKNBT", 1), {"M": 0, "B": 0}):
+        small = {**SIZES, "M": 64, "T": 32, **lengths}
+        x, weight = (tuple(eval(part, {}, small) for part in text.split(",")) for text in FROZEN[name][1:3])
+        for trained in (True, False):
+            leaf = tc.randn(*x, rng=0).to(dtype).requires_grad_()
+            given, w = leaf * 1, tc.randn(*weight, rng=1).to(dtype).requires_grad_(trained)
+            results = f(given, w)
+            if not trained:
+                given.zero_()
+            end = sum((r.float() * tc.randn(*r.shape, rng=2)).sum() for r in (results if isinstance(results, (tuple, list)) else [results]))
+            end.backward()
+            found.append(leaf.grad.float().tolist())
+        assert found[-1] == found[-2] and np.isfinite(found[-1]).all()
+
+
 @pytest.mark.unsanitized
 @pytest.mark.parametrize("dropout", [0.0, 0.1])
 def test_an_encoder_block(dropout):

@@ -1,6 +1,6 @@
 /* convolution.c: the ops of products over windows, of one to three spatial axes (a cross-correlation, as in PyTorch). See convolution.h.
  *
- * Saved for the backward: x and weight. */
+ * Saved for the backward: x if the weight wants a gradient, and weight. */
 #include <inttypes.h>
 #include <string.h>
 
@@ -53,7 +53,7 @@ tc_status tc_convolution(tc_tensor **y, tc_tensor *x, tc_tensor *weight, tc_tens
 {
     TC_SCOPE(s, err);
     tc_input in[] = {[X] = {"input", x, .strided = true}, [WEIGHT] = {"weight", weight}, [BIAS] = {"bias", bias}};
-    tc_tensor *out;
+    tc_tensor *out, *kept;
     tc_convolution_attributes a;
     tc_convolution_problem p;
     TC_TRY(tc_begin(&s, in, INPUTS));
@@ -64,7 +64,8 @@ tc_status tc_convolution(tc_tensor **y, tc_tensor *x, tc_tensor *weight, tc_tens
     if (out->numel)
         TC_TRY((s.device.type == TC_CPU ? tc_convolve_windows : tc_convolve_columns)(&s, &p, out, in[X].tensor, in[WEIGHT].tensor,
                                                                                      in[BIAS].tensor));
-    return tc_finish(&s, y, out, &(tc_record){.op = &convolution_op, TC_SAVED(x, weight), .attributes = &a});
+    TC_TRY(tc_keep_for(&s, &kept, x, weight));
+    return tc_finish(&s, y, out, &(tc_record){.op = &convolution_op, TC_SAVED(kept, weight), .attributes = &a});
 }
 
 /* ---- backward -------------------------------------------------------------------------------------------------------------- */

@@ -1,8 +1,9 @@
 /* linear.c: y = dropout(activation(x weight^T + bias)) + residual, one product with everything else in its epilogue; on CPUs dropout, and
  * what is added after it, are passes over the result. Halves are rounded once, at the end.
  *
- * Saved for the backward: x, weight, and with an activation the values it was applied to (M N numbers); ReLU without a residual
- * saves its result instead, which exists anyway and has the same sign where an element is kept. What dropout keeps is drawn again. */
+ * Saved for the backward: x if the weight wants a gradient, weight, and with an activation the values it was applied to (M N numbers);
+ * ReLU without a residual saves its result instead, which exists anyway and has the same sign where an element is kept. What dropout keeps
+ * is drawn again. */
 #include "linear.h"
 
 #include <inttypes.h>
@@ -133,7 +134,7 @@ tc_status tc_linear(tc_tensor **y, tc_tensor **pre, tc_tensor *x, tc_tensor *wei
                      [WEIGHT] = {"weight", weight, .strided = true, .halves = true},
                      [BIAS] = {"bias", bias, .halves = true},
                      [RESIDUAL] = {"residual", residual, .halves = true}};
-    tc_tensor *out, *before = NULL;
+    tc_tensor *out, *kept, *before = NULL;
     tc_sequences own;
     TC_TRY(tc_begin(&s, in, INPUTS));
     TC_TRY(tc_linear_check(&s, x, weight, bias, residual));
@@ -145,8 +146,9 @@ tc_status tc_linear(tc_tensor **y, tc_tensor **pre, tc_tensor *x, tc_tensor *wei
     linear_attributes a = {activation, own.length, {.kept = {.p = dropout, .seed = seed, .call = call}}};
     TC_TRY(tc_linear_compute(&s, &out, activation != TC_ACTIVATION_NONE && (pre || to_save) ? &before : NULL, activation,
                              dropout > 0.0 ? &a.mask : NULL, &own));
+    TC_TRY(tc_keep_for(&s, &kept, x, weight));
     TC_TRY(tc_finish(&s, y, out,
-                     &(tc_record){.op = &linear_op, TC_SAVED(x, weight, by_result ? out : before, own.lengths), .attributes = &a}));
+                     &(tc_record){.op = &linear_op, TC_SAVED(kept, weight, by_result ? out : before, own.lengths), .attributes = &a}));
     tc_give(&s, pre, before);
     return TC_OK;
 }
@@ -226,7 +228,8 @@ tc_status tc_linear_gradients(const tc_node *node, tc_tensor **dx, tc_tensor **d
     TC_TRY(tc_begin_backward(&s, in, 4));
     TC_TRY(check_backward(&s, dy, x, weight, pre, activation));
     const bool narrow = weight->shape[1] < LEAST_FEATURES_OF_HALVES;
-    in[OF_X].halves = in[OF_WEIGHT].halves = !narrow;
+    in[OF_X].halves = !narrow || !dweight; /* which alone reads x */
+    in[OF_WEIGHT].halves = !narrow;
     in[DY].halves = !narrow || !plain; /* P is rounded as dy is, whatever the width */
     in[PRE].halves = true;
     TC_TRY(tc_take_sequences(&s, &own, sequences, x));

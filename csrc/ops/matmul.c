@@ -1,6 +1,6 @@
 /* matmul.c: a @ b by NumPy's rules. Any strides are read in place.
  *
- * Saved for the backward: a and b. */
+ * Saved for the backward: a and b, each if the other wants a gradient. */
 #include <inttypes.h>
 #include <string.h>
 
@@ -202,7 +202,9 @@ tc_status tc_matmul_backward(tc_tensor **da, tc_tensor **db, tc_tensor *dc, tc_t
 {
     TC_SCOPE(s, err);
     enum { DC = INPUTS };
-    tc_input in[] = {[A] = {"a", a, .strided = true}, [B] = {"b", b, .strided = true}, [DC] = {"dc", dc, .strided = true}};
+    tc_input in[] = {[A] = {"a", a, .strided = true, .halves = !db}, /* what is not read stays as it is */
+                     [B] = {"b", b, .strided = true, .halves = !da},
+                     [DC] = {"dc", dc, .strided = true}};
     problem p = {.ndim = 0};
     tc_tensor *gradient, *full, *for_a = NULL, *for_b = NULL;
     TC_TRY(tc_begin_promoting(&s, in, 3));
@@ -235,9 +237,11 @@ tc_status tc_matmul(tc_tensor **c, tc_tensor *a, tc_tensor *b, tc_error *err)
 {
     TC_SCOPE(s, err);
     tc_input in[] = {[A] = {"a", a, .strided = true, .halves = true}, [B] = {"b", b, .strided = true, .halves = true}};
-    tc_tensor *out;
+    tc_tensor *out, *kept_a, *kept_b;
     TC_TRY(tc_begin_promoting(&s, in, INPUTS));
     TC_TRY(tc_prepare(&s));
     TC_TRY(product(&s, &out, in[A].tensor, in[B].tensor, true, false));
-    return tc_finish(&s, c, out, &(tc_record){.op = &matmul_op, TC_SAVED(a, b)});
+    TC_TRY(tc_keep_for(&s, &kept_a, a, b));
+    TC_TRY(tc_keep_for(&s, &kept_b, b, a));
+    return tc_finish(&s, c, out, &(tc_record){.op = &matmul_op, TC_SAVED(kept_a, kept_b)});
 }

@@ -254,6 +254,17 @@ tc_status tc_sum_rows(tc_scope *s, tc_tensor **out, const tc_tensor *partial, in
     return tc_sum_partials(*out, partial, partial->shape[0], partial->shape[1], s->err);
 }
 
+tc_status tc_keep_for(tc_scope *s, tc_tensor **kept, tc_tensor *x, tc_tensor *other)
+{
+    static const int64_t none[TC_MAX_DIMS] = {0};
+    tc_tensor *one, *given[TC_MAX_INPUTS];
+    for (int i = 0; i < s->in_count; i++) given[i] = s->in[i].given;
+    *kept = x;
+    if (tc_tape_wants(1, &other) || !tc_tape_wants(s->in_count, given)) return TC_OK;
+    TC_TRY(tc_make_as(s, &one, 0, NULL, x->dtype));
+    return tc_make_view(s, kept, one, x->ndim, x->shape, none, 0);
+}
+
 /* The record of an op as the tape takes it, or false when the op is not put on the tape. `inputs` is room for those of tc_begin. */
 static bool completed(tc_record *full, const tc_scope *s, const tc_record *record, tc_tensor *inputs[TC_MAX_INPUTS])
 {

@@ -158,6 +158,10 @@ tc_dtype tc_weight_gradient_dtype(const tc_scope *s, const tc_tensor *weight);
 #define TC_SAVED(...)                                                                                                                      \
     .saved = (tc_tensor *const[]){__VA_ARGS__}, .saved_count = (int)(sizeof((tc_tensor *const[]){__VA_ARGS__}) / sizeof(tc_tensor *))
 
+/* *kept, to be saved in the place of x: x where a gradient of `other` is wanted, which reads x; otherwise a tensor of its shape, which is
+ * all that is read, that repeats one element. */
+TC_CHECKED tc_status tc_keep_for(tc_scope *s, tc_tensor **kept, tc_tensor *x, tc_tensor *other);
+
 /* The end of an op with one result: rounds it to s->result, records the op if an input requires a gradient, and gives it away. The record
  * needs op, saved and attributes; outputs are known, and so are inputs, those of tc_begin, unless the record has others. The op says how
  * many bytes of attributes there are, unless the record does. */

@@ -150,7 +150,7 @@ tc_status tc_qkv_projection(tc_tensor **q, tc_tensor **k, tc_tensor **v, tc_tens
     tc_input in[] = {[X] = {"x", x, .strided = true, .halves = true},
                      [WEIGHT] = {"weight", weight, .strided = true, .halves = true},
                      [BIAS] = {"bias", bias, .halves = true}};
-    tc_tensor *joint, *windows[3];
+    tc_tensor *joint, *kept, *windows[3];
     tc_sequences own;
     TC_TRY(tc_begin(&s, in, INPUTS));
     TC_TRY(find_heads(&h, x, weight, num_heads, packing, err));
@@ -159,8 +159,9 @@ tc_status tc_qkv_projection(tc_tensor **q, tc_tensor **k, tc_tensor **v, tc_tens
     TC_TRY(tc_prepare(&s));
     TC_TRY(tc_linear_compute(&s, &joint, NULL, TC_ACTIVATION_NONE, NULL, &own));
     TC_TRY(three_windows(&s, windows, joint, &h));
+    TC_TRY(tc_keep_for(&s, &kept, x, weight));
     return tc_finish_all(&s, 3, (tc_result[]){{q, windows[0]}, {k, windows[1]}, {v, windows[2]}},
                          &(tc_record){.op = &qkv_projection_op,
-                                      TC_SAVED(x, weight, own.lengths),
+                                      TC_SAVED(kept, weight, own.lengths),
                                       .attributes = &(qkv_attributes){num_heads, packing, own.length}});
 }
