@@ -42,6 +42,14 @@ _ELSEWHERE = {
     "weights": "list(model.parameters()), or model.state_dict()",
     "trainable_variables": "list(model.parameters())",
     **dict.fromkeys(
+        ("_register_load_state_dict_pre_hook", "register_load_state_dict_pre_hook", "register_load_state_dict_post_hook"),
+        "other keys in what load_state_dict is given, or a load_state_dict of your own around it",
+    ),
+    **dict.fromkeys(
+        ("_register_state_dict_hook", "register_state_dict_pre_hook", "register_state_dict_post_hook"),
+        "a state_dict of your own, which changes what super().state_dict gives",
+    ),
+    **dict.fromkeys(
         ("num_parameters", "count_params", "get_num_params"), "sum(p.numel() for p in model.parameters()), or tc.summary(model)"
     ),
 }
