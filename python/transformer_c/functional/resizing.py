@@ -32,7 +32,10 @@ def _cubic(distance: Tensor, a: float) -> Tensor:
 
 
 def _weights(x: Tensor, mode: str, antialias: bool, corners: bool, scale: tuple[float, float], length: int, out: int) -> Tensor:
-    """A row for each new element of an axis, (out, length), made on the device of x; `scale` as two numbers, whole where lengths are."""
+    """A row for each new element of an axis, (out, length), made on the device of x.
+
+    New elements are scale[0] / scale[1] old ones apart: two numbers, whole where they are lengths, as an exported file has them.
+    """
     rows, columns = _numbers(out, x, "float64")[:, None], _numbers(length, x, "float64")
     if mode == "area":
         inside = ((columns >= rows * length // out) & (columns < -(-(rows + 1) * length // out))).double()
