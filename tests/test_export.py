@@ -293,6 +293,7 @@ def resized(self, x):
         F.interpolate(x, scale_factor=0.5), F.interpolate(x.mT, scale_factor=2, mode="linear"), F.interpolate(images, scale_factor=2, mode="bicubic"),
         F.interpolate(images, scale_factor=2, mode="nearest-exact"), F.interpolate(weight, (5, 9), mode="bicubic", antialias=True),
         F.interpolate(weight, longer, mode="bicubic", align_corners=True), F.interpolate(weight, (longer, 7)),
+        F.interpolate(weight, x.shape[1], mode="bilinear"), F.interpolate(weight[..., :1], (x.shape[1], 1), mode="bicubic"),
     )  # fmt: skip
 
 

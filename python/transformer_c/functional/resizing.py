@@ -162,7 +162,9 @@ def interpolate(
         else:
             scale = (length, out) if factor is None or recompute else (1 / factor, 1)
         if out == length and (scale[0] == scale[1] or mode != "bicubic" or antialias):
-            continue
+            if not _core.is_traced():  # whose lengths may be others
+                continue
+            scale = scale if scale[0] == scale[1] else (1, 1)
         if mode.startswith("nearest"):
             x = x[(slice(None),) * axis + (_nearest(x, mode, scale, length, out),)]
         else:
