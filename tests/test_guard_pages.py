@@ -19,6 +19,7 @@ GUARD = """
 import ctypes, faulthandler, itertools, mmap, sys
 import ml_dtypes
 import numpy as np
+import transformer_c as tc
 from transformer_c import _core
 
 faulthandler.disable()
@@ -81,6 +82,24 @@ for at_end, dtype in itertools.product((True, False), (np.float32, np.float64, n
         _core.add_layer_norm(x, *numbers(dtype, at_end, shape), shape[1:], gamma, beta, **DROPPED)
     for n in (*range(1, 36), 63, 65, 129, 1025):
         _core.dropout(*numbers(dtype, at_end, (n,)), 0.3, 1, 2)
+        x, y = map(tc.as_tensor, numbers(dtype, at_end, (n,), (n,)))
+        mask = guarded(rng.random(n) < 0.3, at_end)
+        places = guarded(rng.integers(0, n, n), at_end)
+        x[mask], tc.nonzero(mask), x[::-1].exp(), x.flip(0), x[places], x[::3].contiguous()
+        x[mask] = 1.0
+        x[::-1][mask] = y[mask]
+        x.index_add_(0, places, y).clamp_(-1.0, 1.0).lerp_(y, 0.5)
+        for to in ("float32", "float64", "float16", "bfloat16", "int64", "int32", "uint8", "bool"):
+            x.to(to)[::-1].to(y.dtype)
+            x[::2].to(to)
+            tc.as_tensor(mask).to(to)
+    for shape in ((3, 3), (16, 17), (33, 129), (130, 70), (5, 20, 33), (4, 100, 33)):
+        x, y = map(tc.as_tensor, numbers(dtype, at_end, shape, shape))
+        for order in itertools.permutations(range(len(shape))):
+            x.permute(order).contiguous(), x.permute(order).exp(), x.permute(order) + y.permute(order), x.permute(order)[1:].bool()
+            for axis in range(len(shape)):
+                x.permute(order).sum(axis), x.permute(order).argmax(axis), x.permute(order).flip(axis), x.permute(order).long().cumsum(axis)
+            x.norm(), x.permute(order)[..., :2].std(-1), x.permute(order)[..., :1].sum(0)
     calls += 1
 print(calls)
 """
