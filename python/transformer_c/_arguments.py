@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Iterable
+from types import MethodType
 from typing import Any
 
 import numpy as np
@@ -93,6 +94,11 @@ def one_of(name: str, value: Any, known: tuple[str, ...]) -> str:
     if not isinstance(value, str) or value not in known:
         raise ValueError(f"{name} must be {' or '.join(map(repr, known))}, got {value!r}")
     return value
+
+
+def uncalled(value: Any) -> str:
+    """What an error adds about a method that was passed instead of its result."""
+    return f"; call it: {value.__name__}()" if isinstance(value, MethodType) else ""
 
 
 def listed(name: str, value: Any, of: str) -> list:

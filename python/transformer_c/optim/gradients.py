@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from .. import _core
-from .._arguments import not_negative, real
+from .._arguments import not_negative, real, uncalled
 from .._core import Tensor
 from .._promotion import is_half
 from .._recording import no_grad
@@ -31,7 +31,8 @@ def _gradients(parameters) -> list[list[Tensor]]:
     if hasattr(parameters, "parameters"):
         raise TypeError("expected an iterable of parameters, not a module; pass its .parameters()")
     if not isinstance(parameters, (Tensor, Iterable)):
-        raise TypeError(f"parameters must be an iterable of parameters, or one, got {parameters!r} ({type(parameters).__name__})")
+        what = f"{parameters!r} ({type(parameters).__name__}){uncalled(parameters)}"
+        raise TypeError(f"parameters must be an iterable of parameters, or one, got {what}")
     kinds: dict[tuple[np.dtype, str], list[Tensor]] = {}
     for p in [parameters] if isinstance(parameters, Tensor) else parameters:
         if not isinstance(p, Tensor):

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from .. import _core
-from .._arguments import all_of, not_negative, real
+from .._arguments import all_of, not_negative, real, uncalled
 from .._core import Tensor
 from .._graph import not_captured, refuse, repeated
 from .._joining import where
@@ -96,7 +96,7 @@ class Optimizer(Explaining):
         if hasattr(params, "parameters"):
             raise TypeError("params must be an iterable of parameters or of dicts, not a module; pass its .parameters()")
         if not isinstance(params, Iterable):
-            raise TypeError(f"params must be an iterable of parameters or of dicts, not {type(params).__name__}")
+            raise TypeError(f"params must be an iterable of parameters or of dicts, not {type(params).__name__}{uncalled(params)}")
         self.defaults = defaults
         self.state: defaultdict[Tensor, dict[str, Any]] = defaultdict(dict)
         self.param_groups: list[dict[str, Any]] = []
