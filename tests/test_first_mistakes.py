@@ -124,6 +124,11 @@ MISTAKES = {
     "a dropout without a seed": (lambda: tc.ops.dropout_forward(np.ones(2), 0.5, None, 1), TypeError, "seed must be an int, not NoneType"),
     "parameters that are not called": (lambda: tc.optim.SGD(_LINEAR.parameters, lr=0.1), TypeError, r"not method; call it: parameters\(\)"),
     "gradients of a method": (lambda: tc.nn.utils.clip_grad_norm_(_LINEAR.parameters, 1.0), TypeError, r"call it: parameters\(\)"),
+    "a negative limit": (
+        lambda: tc.nn.utils.clip_grad_norm_(_LINEAR.parameters(), -1.0),
+        ValueError,
+        "max_norm must not be negative, got -1.0",
+    ),
     "a device for a dtype": (lambda: tc.ones(2).softmax(-1, "cpu"), TypeError, "'cpu' is not a dtype"),
     "a number for a dtype": (lambda: tc.ones(2).cumsum(0, 9), TypeError, "9 is not a dtype; expected one of float32"),
     "random numbers of a number": (lambda: tc.rand_like(tc.ones(2), 9), TypeError, "9 is not a dtype"),

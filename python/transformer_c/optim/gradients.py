@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from .. import _core
-from .._arguments import not_negative, real, uncalled
+from .._arguments import not_negative, uncalled
 from .._core import Tensor
 from .._promotion import is_half
 from .._recording import no_grad
@@ -82,6 +82,11 @@ def clip_grad_norm_(
         The norm before clipping, 0-d, on the device of the gradients: on a GPU nothing is read by the host, unless the gradients are of several
         devices or of float64 and others, or `error_if_nonfinite` is set.
 
+    Raises
+    ------
+    ValueError
+        For a negative `max_norm`, with which PyTorch turns the gradients around.
+
     Examples
     --------
     >>> import transformer_c as tc
@@ -91,7 +96,7 @@ def clip_grad_norm_(
     10.0
     """
     if not isinstance(max_norm, Tensor):  # to read one may wait for a GPU
-        real("max_norm", max_norm)
+        not_negative("max_norm", max_norm)
     norm_type = float(norm_type)
     if not norm_type > 0:
         raise ValueError(f"norm_type must be above 0, got {norm_type}")
