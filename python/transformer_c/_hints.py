@@ -57,7 +57,6 @@ _TENSOR = {
     "diff": "t[..., 1:] - t[..., :-1]",
     "aminmax": "t.amin(dim) and t.amax(dim)",
     "H": "t.T",
-    "bernoulli_": "t.copy_(tc.bernoulli(tc.full(t.shape, p)))",
     "random_": "t.copy_(tc.randint(low, high, t.shape))",
     "mH": "t.mT",
     "kthvalue": "t.sort(dim)",

@@ -152,13 +152,18 @@ def _filling(tensor: Tensor, draw: Callable[[Sequence[int]], Tensor]) -> Tensor:
     return draw([tensor.shape[axis] for axis in order]).permute(sorted(range(tensor.ndim), key=order.__getitem__))
 
 
+def _check_written(tensor: Tensor) -> None:
+    """Refuses, where a write is refused, before numbers are drawn."""
+    if not tensor.is_contiguous() or (tensor.requires_grad and is_grad_enabled()):
+        (tensor if tensor.ndim else tensor.view(1))[:0] = 0.0
+
+
 def _fill(tensor: Tensor, generator: Generator, draw: Callable[[Sequence[int], Generator], Tensor], words: int = 0) -> Tensor:
     """Writes draw(shape, generator) into `tensor`; into much memory in pieces, which are the same numbers and need no memory as large again.
     `words`: those that are drawn, unless one for each element, or two of float64."""
-    n, is_recorded = tensor.numel(), tensor.requires_grad and is_grad_enabled()
-    if is_recorded or not tensor.is_contiguous():
-        (tensor if tensor.ndim else tensor.view(1))[:0] = 0.0  # refused, where a write is, before numbers are drawn
-    if n < 2 * _PIECE or not tensor.is_contiguous() or is_recorded:
+    n = tensor.numel()
+    _check_written(tensor)
+    if n < 2 * _PIECE or not tensor.is_contiguous() or (tensor.requires_grad and is_grad_enabled()):
         return tensor.copy_(_filling(tensor, lambda shape: draw(shape, generator)))
     starts = range(0, n - _PIECE, _PIECE)
     flat = tensor.view(-1)

@@ -404,6 +404,26 @@ def test_bernoulli_refuses():
             tc.bernoulli(given)
 
 
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float64", "int64", "bool"])
+def test_bernoulli_in_place(dtype):
+    x, p = tc.zeros(3, 40, dtype=dtype), tc.rand(40)
+    assert x.bernoulli_(p, generator=5) is x
+    np.testing.assert_array_equal(x.float(), tc.bernoulli(p.expand(3, 40), rng=5))
+    x.T.bernoulli_(0.5, generator=5)
+    np.testing.assert_array_equal(x.T.float(), tc.bernoulli(tc.full((40, 3), 0.5), rng=5))
+    assert x.bernoulli_(0.0).sum() == 0 and x.bernoulli_(1).sum() == 120
+
+
+def test_refused_draws_leave_tensor_and_generator():
+    x, leaf, generator = tc.ones(2, 3), tc.ones(2, 3, requires_grad=True), tc.Generator()
+    before = generator.get_state()
+    for given, p, error in ((x, 1.5, ValueError), (x, np.nan, ValueError), (x, tc.ones(4), ValueError), (leaf, 0.5, RuntimeError)):
+        with pytest.raises(error):
+            given.bernoulli_(p, generator=generator)
+    assert x.sum() == leaf.sum() == 6
+    np.testing.assert_array_equal(generator.get_state(), before)
+
+
 def test_set_grad_enabled():
     with tc.set_grad_enabled(False):
         assert not tc.is_grad_enabled()

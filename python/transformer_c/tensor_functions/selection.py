@@ -12,7 +12,7 @@ from .. import _core
 from .._arguments import all_of, converted, count, integer, joint_shape, not_negative, one_axis, real
 from .._core import Tensor
 from .._promotion import is_floating, widened
-from ..random import _fill_normal, _fill_uniform, as_generator, one_source
+from ..random import _check_written, _fill_normal, _fill_uniform, as_generator, bernoulli, one_source
 from ._calls import METHODS, axes_of, axis_of, takes_arrays, to_arrays
 from .reductions import ValuesAndIndices
 
@@ -612,7 +612,16 @@ def uniform_(self: Tensor, low: float = 0.0, to: float = 1.0, *, generator: Any 
     return _fill_uniform(self, low, to, generator)
 
 
-METHODS |= {"normal_": normal_, "uniform_": uniform_}
+def bernoulli_(self: Tensor, p: Any = 0.5, *, generator: Any = None) -> Tensor:
+    """Fills with 1 with the probability `p`, a number or an array that broadcasts to the tensor, and with 0 otherwise. The draws are those of
+    ``tc.bernoulli``; for a number PyTorch takes others, of a library of Intel's."""
+    if not isinstance(p, Tensor):
+        p = _core.as_argument(np.asarray(p, np.float32) if isinstance(p, (bool, int, float)) else p, self)
+    _check_written(self)
+    return self.copy_(bernoulli(p.expand(self.shape), generator=generator).to(self.dtype))
+
+
+METHODS |= {"bernoulli_": bernoulli_, "normal_": normal_, "uniform_": uniform_}
 
 
 def _without_replacement(weights: Tensor, count: int, source: Any) -> Tensor:
