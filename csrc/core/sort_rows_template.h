@@ -108,18 +108,24 @@ static void SORT(few_of_row)(int64_t *indices, const element *keys, int64_t n, i
 }
 
 /* The same for more of them. `found` begins with the first K so far; elements that stand before the last of these are added behind them,
- * and after each K of those it is sorted, and keeps its first K. It has room for n, as each half of `spare` has. */
+ * and after each 3 K of those it is sorted, and keeps its first K. It has room for n, as each half of `spare` has. */
 static void SORT(first_of_row)(int64_t *found, int64_t *spare, const element *keys, int64_t n, int64_t K, bool descending)
 {
-    const int64_t most = K < n / 2 ? 2 * K : n;
+    const int64_t most = K < n / MANY_FIRST ? 4 * K : n;
     int64_t count = 0;
     bool full = false;
+    element last = 0; /* of the first K, once they are full */
     for (int64_t i = 0; i < n; i++) {
-        if (full && !SORT(stands_before)(keys[i], keys[found[K - 1]], descending)) continue;
+        if (full && descending)
+            while (i < n && !SORT(stands_before)(keys[i], last, true)) i++;
+        else if (full)
+            while (i < n && !SORT(stands_before)(keys[i], last, false)) i++;
+        if (i == n) break;
         found[count++] = i;
         if (count < most) continue;
         SORT(sort_indices)(found, spare, keys, count, descending);
         count = K;
+        last = keys[found[K - 1]];
         full = true;
     }
     if (!full || count > K) SORT(sort_indices)(found, spare, keys, count, descending);
