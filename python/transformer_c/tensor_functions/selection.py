@@ -166,7 +166,7 @@ def _places(shape: tuple[int, ...], indices: Any) -> tuple[np.ndarray, tuple[int
     entries = tuple(slice(None) if i is None else np.asarray(i.detach().cpu()) if isinstance(i, Tensor) else np.asarray(i) for i in indices)
     indexed = sum(i.ndim if isinstance(i, np.ndarray) and i.dtype == bool else 1 for i in entries)
     lead, window = shape[:indexed], shape[indexed:]
-    if not lead or math.prod(shape) <= _FEW_PLACES:
+    if not lead or math.prod(shape) <= max(_FEW_PLACES, 4 * max(0 if isinstance(i, slice) else i.size for i in entries)):
         places = np.arange(math.prod(shape)).reshape(shape)[entries]
     else:
         places, step = np.zeros((), np.int64), math.prod(window)
