@@ -80,7 +80,7 @@ TC_INLINE void sum_rows(const tc_stored stored, const tc_embedding_backward_args
         for (r = 0; r < a->count && a->rows[r] < begin;) r++;
     for (int64_t v = begin, next; v < end; v = next + 1, r++) {
         next = !a->rows ? v : r < a->count && a->rows[r] < end ? a->rows[r] : end;
-        memset(stored_to(a->dweight, stored, v * a->D), 0, (size_t)((next - v) * a->D * stored_size(stored)));
+        if (next > v) memset(stored_to(a->dweight, stored, v * a->D), 0, (size_t)((next - v) * a->D * stored_size(stored)));
         if (next == end) break;
         sum_row(stored, stored_to(a->dweight, stored, next * a->D), a, a->order + a->start[r],
                 next == a->padding_idx ? 0 : a->start[r + 1] - a->start[r]);
