@@ -225,6 +225,38 @@ def test_modules_that_load_in_their_own_way():
     assert missing == [] and (model["a"].weight == 0).all()
 
 
+@pytest.mark.parametrize("copied", (dict, OrderedDict, OrderedDict.copy, copy.deepcopy))
+def test_modules_may_look_for_their_keys_in_copies_of_the_state_dict(copied):
+    """What they leave out of a copy is not unexpected, nor what a module takes itself; no value is written where another is refused."""
+
+    class Copied(nn.Linear):
+        def _load_from_state_dict(self, state_dict, *others):
+            state_dict = copied(state_dict)
+            state_dict[others[0] + "weight"] = state_dict.pop(others[0] + "kernel")
+            super()._load_from_state_dict(state_dict, *others)
+
+    class Alone(nn.Linear):
+        def _load_from_state_dict(self, state_dict, prefix, *others):
+            self.weight.data.fill_(state_dict[prefix + "scale"])
+
+    class Growing(nn.Module):
+        def _load_from_state_dict(self, state_dict, prefix, *others):
+            self.part = nn.LayerNorm(len(state_dict[prefix + "part.weight"]))
+            super()._load_from_state_dict(state_dict, prefix, *others)
+
+    old = OrderedDict({"0.kernel": tc.ones(2, 2), "0.bias": tc.ones(2), "1.scale": 3.0})
+    old |= {"2.part.weight": tc.ones(1), "2.part.bias": tc.ones(1)}
+    old._metadata = None
+    model = nn.Sequential(Copied(2, 2), Alone(1, 1), Growing())
+    assert model.load_state_dict(old) == ([], [])
+    assert (model[0].weight == 1).all() and (model[1].weight == 3).all() and (model[2].part.bias == 1).all()
+    with pytest.raises(RuntimeError, match=r"unexpected keys: '0.more', 'more'$"):
+        model.load_state_dict({**old, "0.kernel": tc.zeros(2, 2), "0.more": 1, "1.more": 2, "more": 3})
+    with pytest.raises(ValueError, match=r"2.part.bias: got \(2,\)"):
+        model.load_state_dict({**old, "0.kernel": tc.zeros(2, 2), "2.part.bias": tc.ones(2)})
+    assert (model[0].weight == 1).all()
+
+
 def test_a_state_dict_is_added_to_a_dict():
     layer, held = nn.Linear(1, 1), {"other": 1}
     assert layer.state_dict(held, "a.", True) is held and list(held) == ["other", "a.weight", "a.bias"]

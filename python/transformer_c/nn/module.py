@@ -475,23 +475,23 @@ class Module:
             raise TypeError(
                 f"a state dict is a mapping of names to arrays, got {type(state_dict).__name__}; tc.load(path) reads one from a file"
             )
-        loading, metadata = Loading(state_dict), getattr(state_dict, "_metadata", {})
-        missing: list[str] = []
+        state, loading, metadata = OrderedDict(state_dict), Loading(), getattr(state_dict, "_metadata", None) or {}
         unexpected: list[str] = []
         errors: list[str] = []
-        known: set[str] = set()
-        for prefix, module in _all_modules(self, ""):
-            known.update(prefix + name for name, _ in module._own_state())
-            module._load_from_state_dict(loading, prefix, metadata.get(prefix[:-1], {}), True, missing, unexpected, errors)
-        unexpected.extend(key for key in loading if key not in known)
-        values = fitting_values(loading, type(self).__name__, strict, missing, unexpected, errors)
+        prefixes: set[str] = set()
+        for prefix, module in _all_modules(self, ""):  # also those that modules add meanwhile
+            prefixes.add(prefix)
+            module._load_from_state_dict(state, prefix, metadata.get(prefix[:-1], {}), True, loading, unexpected, errors)
+        unexpected.extend(loading.unexpected(state, prefixes))
+        own = {key: place.detach() for key, place in loading.places.items()}
+        values = fitting_values(own, loading, type(self).__name__, strict, unexpected, errors, state)
         if assign:
-            data = taken_over(loading.own, values, loading)
+            data = taken_over(own, values, loading.given)
             _core.set_all_data([loading.places[key] for key in data], list(data.values()))
         else:
             with no_grad():
-                _core.assign_all([loading.own[key] for key in values], list(values.values()))
-        return IncompatibleKeys(missing, unexpected)
+                _core.assign_all([own[key] for key in values], list(values.values()))
+        return IncompatibleKeys(list(loading), unexpected)
 
     def _load_from_state_dict(
         self,
@@ -505,17 +505,18 @@ class Module:
     ) -> None:
         """Loads what is of this module alone, whose keys begin with `prefix`. As in PyTorch, a subclass that has other keys in older files
         renames those of `state_dict`, a copy, and then calls this method of its base class."""
-        own = {prefix + name: value for name, value in self._own_state()}
+        places = {prefix + name: value for name, value in self._own_state()}
         if strict:
-            missing_keys.extend(key for key in own if key not in state_dict)
-        if isinstance(state_dict, Loading):
-            state_dict.places.update(own)  # load_state_dict takes the values of all modules, or of none
+            missing_keys.extend(key for key in places if key not in state_dict)
+        if isinstance(missing_keys, Loading):
+            missing_keys.find(state_dict, prefix, places)  # load_state_dict takes the values of all modules, or of none
         else:
-            loading = Loading(state_dict)
-            loading.places.update(own)
-            values = fitting_values(loading, type(self).__name__, False, [], [], [])
+            loading = Loading()
+            loading.find(state_dict, prefix, places)
+            own = {key: place.detach() for key, place in places.items()}
+            values = fitting_values(own, loading, type(self).__name__, False, [], [], state_dict)
             with no_grad():
-                _core.assign_all([loading.own[key] for key in values], list(values.values()))
+                _core.assign_all([own[key] for key in values], list(values.values()))
 
     def train(self: M, mode: bool = True) -> M:
         """Turns dropout on (or off) in this module and all below it; returns self."""

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from typing import Any
 
 import numpy as np
@@ -12,29 +11,50 @@ from .._core import Tensor
 from .._tensor import as_tensor
 
 
-class Loading(OrderedDict):
-    """A copy of a state dict, whose keys modules may change before its values are taken.
+class Loading(list[str]):
+    """The keys that are missing, a list that modules hand on as they look for their keys, and what else they find.
 
     Attributes
     ----------
     places : dict
-        The parameters and buffers that get values, by their keys.
+        The parameters and buffers that may get values, by their keys.
+    given : dict
+        Their values in the state dict, or in a module's own copy of it.
+    searched : dict
+        The mapping where a module looked for its keys, by their beginning; not of one that takes its values itself.
     """
 
-    def __init__(self, state: Mapping[str, Any]) -> None:
-        super().__init__(state)
+    def __init__(self) -> None:
+        super().__init__()
         self.places: dict[str, Tensor] = {}
+        self.given: dict[str, Any] = {}
+        self.searched: dict[str, Mapping[str, Any]] = {}
 
-    @property
-    def own(self) -> dict[str, Tensor]:
-        """The places, detached."""
-        return {key: value.detach() for key, value in self.places.items()}
+    def find(self, state: Mapping[str, Any], prefix: str, places: Mapping[str, Tensor]) -> None:
+        """Looks for the keys of a module."""
+        self.places.update(places)
+        self.given.update((key, state[key]) for key in places if key in state)
+        self.searched[prefix] = state
+
+    def unexpected(self, state: Mapping[str, Any], prefixes: Container[str]) -> list[str]:
+        """The keys of `state` that no module has, which begin with `prefixes`: as in PyTorch the module that a key is of decides."""
+        return [key for key in state if key not in self.places and key in self.searched.get(_owner(key, prefixes), ())]
+
+
+def _owner(key: Any, prefixes: Container[str]) -> str:
+    """The longest of `prefixes` that `key` begins with."""
+    prefix = key if isinstance(key, str) else ""
+    while prefix:
+        prefix = prefix[: prefix.rfind(".", 0, -1) + 1]
+        if prefix in prefixes:
+            break
+    return prefix
 
 
 def fitting_values(
-    state: Loading, kind: str, strict: bool, missing: list[str], unexpected: list[str], errors: list[str]
+    own: Mapping[str, Tensor], loading: Loading, kind: str, strict: bool, unexpected: list[str], errors: list[str], state: Mapping[str, Any]
 ) -> dict[str, Tensor]:
-    """The values of `state` for its places; `kind` is the class of the module, for errors.
+    """The given values as Tensors, for `own`, the places detached. For errors: `kind`, the class of the module, and `state`, which has all keys.
 
     Raises
     ------
@@ -43,14 +63,13 @@ def fitting_values(
     ValueError
         When a shape differs.
     """
-    own = state.places
-    values = {key: _loadable(key, state[key]) for key in own if key in state}
+    values = {key: _loadable(key, value) for key, value in loading.given.items()}
     wrong = [f"  {key}: got {value.shape}, expected {own[key].shape}" for key, value in values.items() if value.shape != own[key].shape]
     if errors:
         raise RuntimeError(f"the state dict does not fit {kind}:\n" + "\n".join([*(f"  {error}" for error in errors), *wrong]))
-    if strict and (missing or unexpected):
+    if strict and (loading or unexpected):
         lines = [
-            f"  {what} keys: {', '.join(map(repr, keys))}" for what, keys in (("missing", missing), ("unexpected", unexpected)) if keys
+            f"  {what} keys: {', '.join(map(repr, keys))}" for what, keys in (("missing", loading), ("unexpected", unexpected)) if keys
         ]
         raise RuntimeError(
             f"the state dict does not fit {kind} (strict=False ignores the keys):\n" + "\n".join(lines + wrong + _renaming(own, state))
