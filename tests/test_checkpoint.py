@@ -517,6 +517,28 @@ def test_temporaries_of_living_processes_stay(path):
     assert os.listdir(path.parent) == []
 
 
+def test_a_child_of_a_fork_that_ends_leaves_the_folder_held(tmp_path):
+    code = """
+import os, sys
+from transformer_c.checkpoint import files
+with files.held_by_one(sys.argv[1]):
+    child = os.fork()
+    if child == 0:
+        sys.exit()
+    os.waitpid(child, 0)
+    try:
+        with files.held_by_one(sys.argv[1]):
+            print("lost")
+    except RuntimeError:
+        print("held")
+with files.held_by_one(sys.argv[1]):
+    print("free")
+"""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run([sys.executable, "-c", code, tmp_path], env=environment, stdout=subprocess.PIPE, text=True, check=True)
+    assert done.stdout == "held\nfree\n"
+
+
 def test_a_temporary_that_was_taken_for_a_leftover_is_made_again(path, monkeypatch):
     flock, calls = files.fcntl.flock, []
 

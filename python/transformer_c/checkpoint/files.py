@@ -232,7 +232,7 @@ def held_by_one(folder: str | os.PathLike) -> Iterator[None]:
     RuntimeError
         When another one has it. On file systems without locks nobody knows.
     """
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    process, descriptor = os.getpid(), os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         if not _lock(descriptor, fcntl.LOCK_NB, without=True):
             raise RuntimeError(
@@ -241,8 +241,9 @@ def held_by_one(folder: str | os.PathLike) -> Iterator[None]:
         try:
             yield
         finally:
-            with contextlib.suppress(OSError):
-                fcntl.flock(descriptor, fcntl.LOCK_UN)  # children that were forked meanwhile have the descriptor, too
+            if os.getpid() == process:  # children that were forked meanwhile have the descriptor, too, and may leave the block
+                with contextlib.suppress(OSError):
+                    fcntl.flock(descriptor, fcntl.LOCK_UN)
     finally:
         os.close(descriptor)
 
