@@ -476,6 +476,7 @@ def parts_of_parts(self, x):
     y[:, 1:] *= 2
     y[..., 0].zero_()
     y[0][1][None] += first[0]
+    y[0].index_put_((tc.tensor([1, 1]),), tc.ones(2, 8), accumulate=True)
     first.mul_(y[:, 1])
     return y, before, first
 

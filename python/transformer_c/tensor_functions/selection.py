@@ -222,7 +222,8 @@ def index_put_(self: Tensor, indices: Any, values: Any, accumulate: bool = False
     """``index_put`` in place."""
     values = _values(self, indices, values)
     key = tuple(slice(None) if i is None else i for i in indices)
-    if accumulate and self.is_contiguous() and 0 not in self.shape and not (self.requires_grad or values.requires_grad):
+    is_recorded = self.requires_grad or values.requires_grad or _core.is_traced()
+    if accumulate and self.is_contiguous() and 0 not in self.shape and not is_recorded:
         _added(self, indices, values, _core.scatter_into)
     else:
         self[key] = _added(self, indices, values).reshape(self.shape)[key] if accumulate else values
