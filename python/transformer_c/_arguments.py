@@ -75,7 +75,7 @@ def converted(name: str, convert: Callable[..., Any], data: Any, *others: Any) -
     try:
         return convert(data, *others)
     except (TypeError, ValueError) as error:
-        if not str(error).startswith("data "):  # of its own methods
+        if type(error) not in (TypeError, ValueError) or not str(error).startswith("data "):  # of its own methods
             raise
         raise type(error)(name + str(error).removeprefix("data")) from None
 
