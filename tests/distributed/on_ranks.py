@@ -3,6 +3,7 @@
 import itertools
 import os
 import signal
+import tempfile
 import time
 import warnings
 
@@ -11,6 +12,7 @@ import training
 import transformer_c as tc
 from training import Closing, Late, Manual, Small, Two, close, trained, weights
 from transformer_c import distributed
+from transformer_c.checkpoint.files import held_by_one
 from transformer_c.distributed import world
 from transformer_c.trainer.zero import Zero
 
@@ -315,6 +317,10 @@ def what_differs_at_the_start(size, rank):
         trainer = tc.Trainer(1, strategy="ddp", progress=False, **options)
         data = tc.data.DataLoader(np.ones((rows, 4), "f"), batch_size=batch)
         fails(ValueError, message, lambda trainer=trainer, model=model, data=data: trainer.fit(model, data))
+    with tempfile.TemporaryDirectory() as folder, held_by_one(folder):
+        trainer = tc.Trainer(1, strategy="ddp", progress=False, checkpoint_dir=folder)
+        data = tc.data.DataLoader(np.ones((10, 4), "f"), batch_size=2)
+        fails(RuntimeError, "another run is writing to", lambda: trainer.fit(Net(), data))
     few = tc.data.DataLoader(np.ones((3, 4), "f"), batch_size=2, drop_last=True)
     trainer = tc.Trainer(1, strategy="ddp", progress=False)
     fails(ValueError, f"train has 0 batches on each of {size} ranks, which need ranks times batch_size", lambda: trainer.fit(Net(), few))

@@ -370,8 +370,9 @@ class Trainer(RunView):
             check_equal(self.ranks.group, facts_of(self, model, given, callbacks))
             check_data(self.ranks.group, given, stacklevel=5)
         loop = FitLoop(self, self.run, model, train, val, place, interrupts, callbacks, hooks)
-        if self.ranks.is_writer:
-            prepare_folder(self.checkpoint_dir, model, held)
+        with self.ranks.together("opening checkpoint_dir"):
+            if self.ranks.is_writer:
+                prepare_folder(self.checkpoint_dir, model, held)
         hooks.on_fit_start()
         if self.seed is not None and path is None:
             manual_seed(self.seed)
