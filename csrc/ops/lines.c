@@ -275,6 +275,10 @@ static tc_status widen(tc_scope *s, tc_tensor **wide, const scattering *p, tc_te
 static tc_status compute_apart(tc_scope *s, scattering *p, tc_tensor *x)
 {
     tc_tensor *wide, *taken;
+    if (has_few_places(p, x)) { /* the same ones in every pass, whoever writes to the index meanwhile: `wide` has no others */
+        TC_TRY(tc_tensor_copy_of(&p->places, p->places, s->err));
+        TC_TRY(tc_own(s, p->places));
+    }
     TC_TRY(widen(s, &wide, p, x));
     TC_TRY(scatter(p, wide, NULL, s->err));
     TC_TRY(tc_make_as(s, &taken, p->places->ndim, p->places->shape, p->dtype));
