@@ -146,7 +146,7 @@ def test_tensors_of_pytorch_that_numpy_cannot_read():
         "x": tc.functional.relu,
         "an argument": layer,
         "the second argument": lambda t: x + t,
-        "tensors": lambda t: tc.cat([t, t]),
+        r"tensors\[0\]": lambda t: tc.cat([t, t]),
         "value": lambda t: x.__setitem__(0, t),
         "fill_value": lambda t: tc.full((2,), t),
         "a sample": lambda t: tc.data.default_collate([t]),
