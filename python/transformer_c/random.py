@@ -154,7 +154,7 @@ def _filling(tensor: Tensor, draw: Callable[[Sequence[int]], Tensor]) -> Tensor:
 
 def _check_written(tensor: Tensor) -> None:
     """Refuses, where a write is refused, before numbers are drawn."""
-    if not tensor.is_contiguous() or (tensor.requires_grad and is_grad_enabled()):
+    if not tensor.is_cuda or not tensor.is_contiguous() or (tensor.requires_grad and is_grad_enabled()):
         (tensor if tensor.ndim else tensor.view(1))[:0] = 0.0
 
 

@@ -340,6 +340,7 @@ REFUSED_DRAWS = {
     "a leaf": lambda g: tc.ones(3, requires_grad=True).normal_(generator=g),
     "a leaf without axes": lambda g: tc.tensor(1.0, requires_grad=True).uniform_(generator=g),
     "a part of a leaf": lambda g: tc.ones(3, requires_grad=True)[1:].uniform_(generator=g),
+    "read-only memory": lambda g: tc.as_tensor(np.frombuffer(bytes(12), np.float32)).uniform_(generator=g),
     "repeated elements": lambda g: tc.ones(1).expand(3).normal_(generator=g),
 }
 
