@@ -100,6 +100,18 @@ def test_masks(dtype):
     assert y.dtype == dtype and y.tolist() == [[[[1, 1, 0]] * 2 + [[0, 0, 1]] * 2]]
 
 
+def test_nearest_by_factors_of_which_nothing_is_left():
+    """The distance of new elements is 1 / scale_factor where the length stays, too; of two axes, lengths alone count if they stay or double."""
+    x = np.arange(3.0)
+    for shape, double in (((1, 1, 3), [0, 0, 0, 1, 1, 2]), ((1, 1, 1, 3), [0, 0, 1, 1, 2, 2]), ((1, 1, 1, 1, 3), [0, 0, 0, 1, 1, 2])):
+        ones = (1,) * (len(shape) - 3)
+        same = [0, 1, 2] if ones == (1,) else [0, 0, 1]
+        assert F.interpolate(x.reshape(shape), scale_factor=(*ones, 1.2)).ravel().tolist() == same
+        assert F.interpolate(x.reshape(shape), scale_factor=(*ones, 2.2)).ravel().tolist() == double
+        assert F.interpolate(x.reshape(shape), scale_factor=(*ones, 1.3), mode="nearest-exact").ravel().tolist() == [0, 1, 1]
+        assert F.interpolate(x.reshape(shape), scale_factor=(*ones, 1.2), recompute_scale_factor=True).ravel().tolist() == [0, 1, 2]
+
+
 def test_infinity_stays_where_nothing_is_resized():
     x = np.arange(12.0).reshape(1, 1, 3, 4)
     x[0, 0, 1, 1] = np.inf

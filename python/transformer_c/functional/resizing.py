@@ -161,7 +161,9 @@ def interpolate(
             scale = (length - 1, out - 1) if out > 1 else (0, 1)
         else:
             scale = (length, out) if factor is None or recompute else (1 / factor, 1)
-        if out == length and (scale[0] == scale[1] or mode != "bicubic" or antialias):
+        if mode == "nearest" and axes == 2 and out in (length, 2 * length):
+            scale = (length, out)  # whatever the factor was, as in PyTorch: (3, 3) by 2.2 is each element twice, where 3 by 2.2 is not
+        if out == length and (scale[0] == scale[1] or antialias or mode not in ("bicubic", "nearest", "nearest-exact")):
             if not _core.is_traced():  # whose lengths may be others
                 continue
             scale = scale if scale[0] == scale[1] else (1, 1)
