@@ -225,7 +225,7 @@ def test_modules_that_load_in_their_own_way():
     assert missing == [] and (model["a"].weight == 0).all()
 
 
-@pytest.mark.parametrize("copied", (dict, OrderedDict, OrderedDict.copy, copy.deepcopy))
+@pytest.mark.parametrize("copied", (dict, OrderedDict, copy.copy, copy.deepcopy))
 def test_modules_may_look_for_their_keys_in_copies_of_the_state_dict(copied):
     """What they leave out of a copy is not unexpected, nor what a module takes itself; no value is written where another is refused."""
 
@@ -250,11 +250,40 @@ def test_modules_may_look_for_their_keys_in_copies_of_the_state_dict(copied):
     model = nn.Sequential(Copied(2, 2), Alone(1, 1), Growing())
     assert model.load_state_dict(old) == ([], [])
     assert (model[0].weight == 1).all() and (model[1].weight == 3).all() and (model[2].part.bias == 1).all()
-    with pytest.raises(RuntimeError, match=r"unexpected keys: '0.more', 'more'$"):
+    with pytest.raises(RuntimeError, match=r"unexpected keys: 'more', '0.more'$"):
         model.load_state_dict({**old, "0.kernel": tc.zeros(2, 2), "0.more": 1, "1.more": 2, "more": 3})
     with pytest.raises(ValueError, match=r"2.part.bias: got \(2,\)"):
         model.load_state_dict({**old, "0.kernel": tc.zeros(2, 2), "2.part.bias": tc.ones(2)})
     assert (model[0].weight == 1).all()
+
+
+def test_modules_that_make_a_state_dict_of_their_own():
+    """Copies under other names are as good as the given one, a module that takes all itself answers for its keys, all or none are loaded."""
+
+    class Copied(nn.Linear):
+        def _load_from_state_dict(self, state_dict, *others):
+            changed = state_dict.copy()
+            changed["a.weight"] = changed["a.weight"] * 10
+            super()._load_from_state_dict(changed, *others)
+
+    class Renamed(nn.Linear):
+        def _load_from_state_dict(self, state_dict, *others):
+            super()._load_from_state_dict({key.replace("kernel", "weight"): value for key, value in state_dict.items()}, *others)
+
+    class Own(nn.Module):
+        def _load_from_state_dict(self, state_dict, prefix, *others):
+            self.table = state_dict[prefix + "table"]
+
+    given = OrderedDict({"a.weight": tc.ones(1, 1), "b.kernel": tc.ones(1, 1), "c.table": tc.ones(2), "d.weight": tc.ones(1, 1)})
+    given._metadata = None
+    for assign in (False, True):
+        model = nn.ModuleDict({"a": Copied(1, 1, bias=False), "b": Renamed(1, 1, bias=False), "c": Own(), "d": nn.Linear(1, 1, bias=False)})
+        before = model["b"].weight.item()
+        with pytest.raises(RuntimeError, match="unexpected keys: 'b.extra', 'd.more'"):
+            model.load_state_dict({**given, "d.more": tc.ones(1), "b.extra": tc.ones(1)}, assign=assign)
+        assert model["b"].weight.item() == before
+        assert model.load_state_dict(given, assign=assign) == ([], [])
+        assert [model[name].weight.item() for name in "abd"] == [10, 1, 1] and model["c"].table.shape == (2,)
 
 
 def test_a_state_dict_is_added_to_a_dict():

@@ -22,7 +22,7 @@ from .call import MAY_HOLD_ARRAYS, accept_array, as_call_argument, gpu_of, to_ar
 from .html import html_tree
 from .module_hooks import Hooked, RemovableHandle, register
 from .parameter import Parameter
-from .state import Loading, fitting_values, taken_over
+from .state import LOADING, Loading, fitting_values, taken_over
 
 M = TypeVar("M", bound="Module")
 
@@ -475,23 +475,22 @@ class Module:
             raise TypeError(
                 f"a state dict is a mapping of names to arrays, got {type(state_dict).__name__}; tc.load(path) reads one from a file"
             )
-        state, loading, metadata = OrderedDict(state_dict), Loading(), getattr(state_dict, "_metadata", None) or {}
+        loading = Loading()
+        missing: list[str] = []
         unexpected: list[str] = []
         errors: list[str] = []
-        prefixes: set[str] = set()
-        for prefix, module in _all_modules(self, ""):  # also those that modules add meanwhile
-            prefixes.add(prefix)
-            module._load_from_state_dict(state, prefix, metadata.get(prefix[:-1], {}), True, loading, unexpected, errors)
-        unexpected.extend(loading.unexpected(state, prefixes))
-        own = {key: place.detach() for key, place in loading.places.items()}
-        values = fitting_values(own, loading, type(self).__name__, strict, unexpected, errors, state)
+        outer = LOADING.set(loading)
+        try:
+            _offer(self, OrderedDict(state_dict), "", getattr(state_dict, "_metadata", None) or {}, missing, unexpected, errors)
+        finally:
+            LOADING.reset(outer)
+        values = fitting_values(loading, state_dict, type(self).__name__, strict, missing, unexpected, errors)
         if assign:
-            data = taken_over(own, values, loading.given)
+            data = taken_over(loading.places, values, loading.values)
             _core.set_all_data([loading.places[key] for key in data], list(data.values()))
         else:
-            with no_grad():
-                _core.assign_all([own[key] for key in values], list(values.values()))
-        return IncompatibleKeys(list(loading), unexpected)
+            _assign(loading.places, values)
+        return IncompatibleKeys(missing, unexpected)
 
     def _load_from_state_dict(
         self,
@@ -504,19 +503,18 @@ class Module:
         error_msgs: list[str],
     ) -> None:
         """Loads what is of this module alone, whose keys begin with `prefix`. As in PyTorch, a subclass that has other keys in older files
-        renames those of `state_dict`, a copy, and then calls this method of its base class."""
-        places = {prefix + name: value for name, value in self._own_state()}
+        renames those of `state_dict`, a copy, or makes another one, and then calls this method of its base class; one that does not call it
+        answers for all its keys."""
+        own = {prefix + name: value for name, value in self._own_state()}
         if strict:
-            missing_keys.extend(key for key in places if key not in state_dict)
-        if isinstance(missing_keys, Loading):
-            missing_keys.find(state_dict, prefix, places)  # load_state_dict takes the values of all modules, or of none
+            missing_keys.extend(key for key in own if key not in state_dict)
+            unexpected_keys.extend(key for key in state_dict if key not in own and _has_no_place(key, prefix, self))
+        if (loading := LOADING.get()) is not None:
+            loading.ask(own, state_dict)  # load_state_dict takes the values of all modules, or of none
         else:
             loading = Loading()
-            loading.find(state_dict, prefix, places)
-            own = {key: place.detach() for key, place in places.items()}
-            values = fitting_values(own, loading, type(self).__name__, False, [], [], state_dict)
-            with no_grad():
-                _core.assign_all([own[key] for key in values], list(values.values()))
+            loading.ask(own, state_dict)
+            _assign(loading.places, fitting_values(loading, state_dict, type(self).__name__, False, [], [], []))
 
     def train(self: M, mode: bool = True) -> M:
         """Turns dropout on (or off) in this module and all below it; returns self."""
@@ -628,12 +626,29 @@ class Module:
         return html_tree(self, name)
 
 
-def _all_modules(module: Module, prefix: str) -> Iterator[tuple[str, Module]]:
-    """(beginning of its keys, module) as in the state dict: a module that is shared has several."""
-    yield prefix, module
+def _assign(places: Mapping[str, Tensor], values: Mapping[str, Tensor]) -> None:
+    with no_grad():
+        _core.assign_all([places[key].detach() for key in values], list(values.values()))
+
+
+def _offer(module: Module, state: dict[str, Any], prefix: str, metadata: Mapping[str, Any], *reports: list[str]) -> None:
+    """Lets a module and those below it take what they have in `state`; each is given the keys that begin with its prefix."""
+    module._load_from_state_dict(state, prefix, metadata.get(prefix[:-1], {}), True, *reports)
+    below: dict[str, dict[str, Any]] = {}
+    for key, value in state.items():
+        if isinstance(key, str) and key.startswith(prefix):
+            below.setdefault(key[len(prefix) :].partition(".")[0], {})[key] = value
     for name, child in module._modules.items():
         if child is not None:
-            yield from _all_modules(child, f"{prefix}{name}.")
+            _offer(child, below.get(name, {}), f"{prefix}{name}.", metadata, *reports)
+
+
+def _has_no_place(key: Any, prefix: str, module: Module) -> bool:
+    """Does a key that is none of the module's own begin with its prefix, and not with that of a module below it?"""
+    if not isinstance(key, str):
+        return not prefix
+    name, dot, _ = key[len(prefix) :].partition(".")
+    return key.startswith(prefix) and not (dot and module._modules.get(name) is not None)
 
 
 def _converted(value: Tensor, dtype: Any, device: Any) -> Tensor:

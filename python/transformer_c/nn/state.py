@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping
+from collections.abc import Mapping
+from contextvars import ContextVar
 from typing import Any
 
 import numpy as np
@@ -11,50 +12,41 @@ from .._core import Tensor
 from .._tensor import as_tensor
 
 
-class Loading(list[str]):
-    """The keys that are missing, a list that modules hand on as they look for their keys, and what else they find.
+class Loading:
+    """What a load_state_dict gathers from its modules before it writes to any.
 
     Attributes
     ----------
     places : dict
-        The parameters and buffers that may get values, by their keys.
-    given : dict
-        Their values in the state dict, or in a module's own copy of it.
-    searched : dict
-        The mapping where a module looked for its keys, by their beginning; not of one that takes its values itself.
+        The parameters and buffers that are asked for values, by their keys.
+    values : dict
+        The values there are for them.
     """
 
     def __init__(self) -> None:
-        super().__init__()
         self.places: dict[str, Tensor] = {}
-        self.given: dict[str, Any] = {}
-        self.searched: dict[str, Mapping[str, Any]] = {}
+        self.values: dict[str, Any] = {}
 
-    def find(self, state: Mapping[str, Any], prefix: str, places: Mapping[str, Tensor]) -> None:
-        """Looks for the keys of a module."""
-        self.places.update(places)
-        self.given.update((key, state[key]) for key in places if key in state)
-        self.searched[prefix] = state
-
-    def unexpected(self, state: Mapping[str, Any], prefixes: Container[str]) -> list[str]:
-        """The keys of `state` that no module has, which begin with `prefixes`: as in PyTorch the module that a key is of decides."""
-        return [key for key in state if key not in self.places and key in self.searched.get(_owner(key, prefixes), ())]
+    def ask(self, own: Mapping[str, Tensor], state: Mapping[str, Any]) -> None:
+        """Takes what a module has, and its values of a state dict, which may be a dict of the module's own making."""
+        self.places.update(own)
+        self.values.update((key, state[key]) for key in own if key in state)
 
 
-def _owner(key: Any, prefixes: Container[str]) -> str:
-    """The longest of `prefixes` that `key` begins with."""
-    prefix = key if isinstance(key, str) else ""
-    while prefix:
-        prefix = prefix[: prefix.rfind(".", 0, -1) + 1]
-        if prefix in prefixes:
-            break
-    return prefix
+# The load_state_dict that runs in this thread.
+LOADING: ContextVar[Loading | None] = ContextVar("loading", default=None)
 
 
 def fitting_values(
-    own: Mapping[str, Tensor], loading: Loading, kind: str, strict: bool, unexpected: list[str], errors: list[str], state: Mapping[str, Any]
+    loading: Loading,
+    state: Mapping[str, Any],
+    kind: str,
+    strict: bool,
+    missing: list[str],
+    unexpected: list[str],
+    errors: list[str],
 ) -> dict[str, Tensor]:
-    """The given values as Tensors, for `own`, the places detached. For errors: `kind`, the class of the module, and `state`, which has all keys.
+    """The gathered values as Tensors. For errors: `state`, which was to be loaded, and `kind`, the class of the module.
 
     Raises
     ------
@@ -63,13 +55,14 @@ def fitting_values(
     ValueError
         When a shape differs.
     """
-    values = {key: _loadable(key, value) for key, value in loading.given.items()}
+    own = loading.places
+    values = {key: _loadable(key, value) for key, value in loading.values.items()}
     wrong = [f"  {key}: got {value.shape}, expected {own[key].shape}" for key, value in values.items() if value.shape != own[key].shape]
     if errors:
         raise RuntimeError(f"the state dict does not fit {kind}:\n" + "\n".join([*(f"  {error}" for error in errors), *wrong]))
-    if strict and (loading or unexpected):
+    if strict and (missing or unexpected):
         lines = [
-            f"  {what} keys: {', '.join(map(repr, keys))}" for what, keys in (("missing", loading), ("unexpected", unexpected)) if keys
+            f"  {what} keys: {', '.join(map(repr, keys))}" for what, keys in (("missing", missing), ("unexpected", unexpected)) if keys
         ]
         raise RuntimeError(
             f"the state dict does not fit {kind} (strict=False ignores the keys):\n" + "\n".join(lines + wrong + _renaming(own, state))
@@ -120,4 +113,4 @@ def _loadable(key: str, value: Any) -> Tensor:
         raise type(error)(f"the value of {key!r} in the state dict cannot be loaded: {error}") from None
 
 
-__all__ = ["Loading", "fitting_values", "taken_over"]
+__all__ = ["LOADING", "Loading", "fitting_values", "taken_over"]
