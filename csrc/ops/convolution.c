@@ -85,7 +85,9 @@ tc_status tc_convolution_backward(tc_tensor **dx, tc_tensor **dweight, tc_tensor
 {
     TC_SCOPE(s, err);
     enum { DY, OF_X, OF_WEIGHT };
-    tc_input in[] = {[DY] = {"dy", dy, .strided = true}, [OF_X] = {"input", x, .strided = true}, [OF_WEIGHT] = {"weight", weight}};
+    tc_input in[] = {[DY] = {"dy", dy, .strided = true},
+                     [OF_X] = {"input", x, .strided = true, .halves = !dweight}, /* which alone reads x */
+                     [OF_WEIGHT] = {"weight", weight}};
     tc_tensor *out_x = NULL, *out_weight = NULL, *out_bias = NULL;
     tc_convolution_attributes a;
     tc_convolution_problem p;
