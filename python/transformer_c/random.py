@@ -188,14 +188,13 @@ def _fill_normal(tensor: Tensor, mean: float, std: float, rng: Any) -> Tensor:
     return _fill(tensor, generator, lambda shape, source: source.normal_one_by_one(shape, mean, std, dtype))
 
 
-def _checked(device):
-    """`device`; what is refused is refused before numbers are drawn, which leaves the generator as it was."""
+def _check_device(device) -> None:
+    """Refuses, what is refused, before numbers are drawn, which leaves the generator as it was."""
     if device is not None:
         empty(0, device=device)
-    return device
 
 
-def _finish(device, x: Tensor, requires_grad: bool) -> Tensor:
+def _finish(x: Tensor, device, requires_grad: bool) -> Tensor:
     if device is not None:
         x = x.to(device)
     return x.requires_grad_() if requires_grad else x
@@ -220,7 +219,8 @@ def randn(*lengths, size=None, dtype=None, device=None, requires_grad: bool = Fa
     >>> tc.randn(2, 3, rng=0).shape
     (2, 3)
     """
-    return _finish(_checked(device), _normal(_shape(lengths, size), 0.0, 1.0, dtype, one_source(rng, generator)), requires_grad)
+    _check_device(device)
+    return _finish(_normal(_shape(lengths, size), 0.0, 1.0, dtype, one_source(rng, generator)), device, requires_grad)
 
 
 def normal(
@@ -250,7 +250,8 @@ def normal(
         if size is None:
             raise TypeError("normal() of two numbers needs a size: normal(mean, std, size)")
         all_of((real, "mean", mean), (not_negative, "std", std))
-        return _finish(_checked(device), _normal(_shape((), size), mean, std, dtype, source), requires_grad)
+        _check_device(device)
+        return _finish(_normal(_shape((), size), mean, std, dtype, source), device, requires_grad)
     if size is not None or dtype is not None or device is not None or requires_grad:
         raise TypeError("normal() of Tensors takes its shape, dtype and device from them; it has no other options than rng and generator")
     with no_grad():
@@ -273,7 +274,8 @@ def rand(*lengths, size=None, dtype=None, device=None, requires_grad: bool = Fal
     >>> tc.rand(2, rng=42)
     tensor([0.8823, 0.9150])
     """
-    return _finish(_checked(device), _uniform(_shape(lengths, size), 0.0, 1.0, dtype, one_source(rng, generator)), requires_grad)
+    _check_device(device)
+    return _finish(_uniform(_shape(lengths, size), 0.0, 1.0, dtype, one_source(rng, generator)), device, requires_grad)
 
 
 def randn_like(
@@ -388,10 +390,12 @@ def randint(*args, low: int | None = None, high: int | None = None, size=None, d
     generator = as_generator(one_source(rng, generator))
     shape = _shape(shape)
     if dtype is None:
-        return _finish(_checked(device), generator.integers(shape, least, end), False)
+        _check_device(device)
+        return _finish(generator.integers(shape, least, end), device, False)
     drawn = empty(shape, dtype=dtype)
     words = drawn.numel() * (1 if end - least < 2**28 else 2)
-    return _finish(_checked(device), _fill(drawn, generator, lambda piece, source: source.integers(piece, least, end), words), False)
+    _check_device(device)
+    return _finish(_fill(drawn, generator, lambda piece, source: source.integers(piece, least, end), words), device, False)
 
 
 def randperm(n: int, device=None, rng=None, generator=None, *, dtype=None) -> Tensor:
@@ -406,9 +410,9 @@ def randperm(n: int, device=None, rng=None, generator=None, *, dtype=None) -> Te
     n = integer("n", n)
     if dtype is not None and n > 0:
         _check_drawn(dtype, 0, n - 1)
-    _checked(device)
+    _check_device(device)
     drawn = as_generator(one_source(rng, generator)).permutation(n)
-    return _finish(device, drawn if dtype is None else drawn.to(dtype=dtype), False)
+    return _finish(drawn if dtype is None else drawn.to(dtype=dtype), device, False)
 
 
 __all__ = [
