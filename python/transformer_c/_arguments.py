@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from types import MethodType
 from typing import Any
 
 import numpy as np
 
+from . import _core
 from ._core import Tensor
 
 
@@ -70,10 +71,10 @@ def array(taker: str, value: Any) -> Any:
     raise TypeError(f"{taker} takes a Tensor or an array of numbers, not {kind}{hint}")
 
 
-def converted(name: str, convert: Callable[..., Any], data: Any, *others: Any) -> Any:
-    """convert(data, *others), in whose errors `data` has the name that it has for the caller."""
+def tensor_of(name: str, data: Any, beside: Tensor | None = None) -> Tensor:
+    """`data` as a Tensor on the device of `beside`; errors call it `name`, as the caller does."""
     try:
-        return convert(data, *others)
+        return _core.as_argument(data, beside)
     except (TypeError, ValueError) as error:
         if type(error) not in (TypeError, ValueError) or not str(error).startswith("data "):  # of its own methods
             raise

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from . import _core
-from ._arguments import converted, lengths_of, real
+from ._arguments import lengths_of, real, tensor_of
 from ._core import Tensor
 from ._frames import numbers_of, refuse_mixed_integers
 from ._joining import stack
@@ -280,7 +280,7 @@ def like(x: Any, dtype: Any, device: str | None, memory_format: str | None) -> t
     """Shape, dtype and device, without reading elements, which may be on a GPU."""
     if memory_format not in (None, "contiguous_format", "preserve_format"):
         raise ValueError(f"memory_format is {memory_format!r}; a Tensor here is in C order: 'contiguous_format' or 'preserve_format'")
-    x = converted("input", as_tensor, x)
+    x = tensor_of("input", x)
     return x.shape, x._dtype_name if dtype is None else dtype, x.device if device is None else device
 
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from . import _core
-from ._arguments import all_of, converted, count, integer, lengths_of, not_negative, real
+from ._arguments import all_of, count, integer, lengths_of, not_negative, real, tensor_of
 from ._core import Generator, Tensor
 from ._fork_lock import by_thread
 from ._names import hooks
@@ -330,7 +330,7 @@ def bernoulli(input: Any, *, rng=None, generator=None) -> Tensor:
     >>> tc.bernoulli(tc.tensor([0.0, 0.5, 1.0]), rng=0)
     tensor([0., 0., 1.])
     """
-    p = converted("input", _core.as_argument, input).detach()
+    p = tensor_of("input", input).detach()
     if p._dtype_name not in ("float32", "float64", "float16", "bfloat16"):
         raise TypeError(f"input is {p._dtype_name}; bernoulli() takes floating probabilities: convert it with .float()")
     if not bool(_core.logical_and(_core.ge(p, 0.0), _core.le(p, 1.0)).all()):

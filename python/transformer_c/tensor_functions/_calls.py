@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from .. import _core
-from .._arguments import converted, one_axis
+from .._arguments import one_axis, tensor_of
 from .._core import Tensor
 from .._recording import no_grad
 
@@ -25,7 +25,7 @@ def _as_tensor(value: Any, name: str, is_first: bool, beside: Tensor | None) -> 
         raise TypeError(f"{name} is None; expected a Tensor, an ndarray, or what np.asarray takes")
     if value is None or isinstance(value, Tensor) or (not is_first and isinstance(value, (bool, int, float, np.generic))):
         return value
-    return converted(name, _core.as_argument, value, beside)
+    return tensor_of(name, value, beside)
 
 
 def to_arrays(value: Any) -> Any:
@@ -47,9 +47,9 @@ def with_tensors(function: Callable[[list[Tensor]], Any], values: Iterable[Any])
     """function(values) with all of them as Tensors. If none of them is one, nothing is recorded, and the results become ndarrays."""
     values = list(values)
     if (beside := first_tensor(values)) is not None:
-        return function([converted(f"array {k}", _core.as_argument, value, beside) for k, value in enumerate(values)])
+        return function([tensor_of(f"array {k}", value, beside) for k, value in enumerate(values)])
     with no_grad():
-        return to_arrays(function([converted(f"array {k}", _core.as_argument, value) for k, value in enumerate(values)]))
+        return to_arrays(function([tensor_of(f"array {k}", value) for k, value in enumerate(values)]))
 
 
 def takes_arrays(*names: str, method: bool | str = True) -> Callable[[Function], Function]:

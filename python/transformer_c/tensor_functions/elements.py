@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from .. import _core
-from .._arguments import converted, integer, not_negative, one_axis, one_of
+from .._arguments import integer, not_negative, one_axis, one_of, tensor_of
 from .._core import Tensor
 from .._promotion import beside, cast, is_floating, is_half, together
 from .._pytorch_names import finfo
@@ -152,7 +152,7 @@ def equal(input: Any, other: Any) -> bool:
     >>> tc.equal(tc.zeros(2), tc.zeros(2)), tc.equal(tc.zeros(2), tc.zeros(1, 2))
     (True, False)
     """
-    other = converted("other", _core.as_argument, other, input)
+    other = tensor_of("other", other, input)
     return tuple(input.shape) == tuple(other.shape) and bool(_core.eq(input.detach(), other.detach()).all())
 
 
@@ -189,7 +189,7 @@ def isclose(input: Any, other: Any, rtol: float = 1e-05, atol: float = 1e-08, eq
     """
     for name, value in (("rtol", rtol), ("atol", atol)):
         not_negative(name, value)
-    a, b = input.detach(), converted("other", _core.as_argument, other, input).detach()
+    a, b = input.detach(), tensor_of("other", other, input).detach()
     close = _core.eq(a, b)
     if is_floating(a) or is_floating(b) or rtol or atol:
         a, b = (x if is_floating(x) else x.double() for x in (a, b))
@@ -452,9 +452,7 @@ def lerp(input: Any, end: Any, weight: Any) -> Any:
     number: Any = weight.item() if isinstance(weight, np.generic) else weight
     if (between := _near(None, input, end, number)) is not None:
         return between
-    return together(
-        _between, input, end, number if isinstance(number, (bool, int, float)) else converted("weight", _core.as_argument, weight, input)
-    )
+    return together(_between, input, end, number if isinstance(number, (bool, int, float)) else tensor_of("weight", weight, input))
 
 
 def _near(into: Tensor | None, input: Any, end: Any, weight: Any) -> Tensor | None:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .. import _core
-from .._arguments import converted
+from .._arguments import tensor_of
 from .._core import Tensor
 from .._promotion import is_floating, promote
 from ._calls import takes_arrays, with_tensors
@@ -52,7 +52,7 @@ def einsum(equation: str, *operands: Any) -> Any:
 
 def _matrices(function: str, ndim: int, beside: Any, **given: Any) -> Any:
     """The product of the two arrays `given`, by their names."""
-    a, b = (converted(name, _core.as_argument, x, beside) for name, x in given.items())
+    a, b = (tensor_of(name, x, beside) for name, x in given.items())
     for name, x in zip(given, (a, b), strict=True):
         if x.ndim != ndim:
             raise ValueError(f"{name} has shape {x.shape}; {function}() takes arrays of {ndim} axes (matmul takes any)")

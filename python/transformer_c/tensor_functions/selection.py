@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from .. import _core
-from .._arguments import all_of, converted, count, integer, joint_shape, not_negative, one_axis, real
+from .._arguments import all_of, count, integer, joint_shape, not_negative, one_axis, real, tensor_of
 from .._core import Tensor
 from .._promotion import is_floating, widened
 from ..random import _check_written, _fill_normal, _fill_uniform, as_generator, bernoulli, one_source
@@ -50,7 +50,7 @@ def gather(input: Any, dim: Any = None, index: Any = None, *, axis: int | None =
     """
     if index is None:
         raise TypeError("gather() needs a dim and an index")
-    index = converted("index", _core.as_argument, index, input)
+    index = tensor_of("index", index, input)
     if input.ndim == 0 and index.ndim == 1:
         input = input.reshape(1)
     return _core.gather(input, dim if axis is None else axis, index)
@@ -123,7 +123,7 @@ def _scatter(input: Tensor, dim: Any, index: Any, src: Any, value: Any, reduce: 
         raise TypeError("src= and value= are two names of one argument")
     if index is None or (src is None and value is None):
         raise TypeError("scatter() needs a dim, an index and a src or value")
-    index = converted("index", _core.as_argument, index, input)
+    index = tensor_of("index", index, input)
     given = value if src is None else src
     if value is not None or (not hasattr(given, "shape") and not isinstance(given, (list, tuple))):
         given = _filled(given, input, index)
@@ -205,7 +205,7 @@ def index_put(input: Any, indices: Any, values: Any, accumulate: bool = False) -
 def _values(input: Tensor, indices: Any, values: Any) -> Tensor:
     if not isinstance(indices, (tuple, list)):
         raise TypeError(f"indices must be a tuple with an array for each axis, not {type(indices).__name__}")
-    values = converted("values", _core.as_argument, values, input)
+    values = tensor_of("values", values, input)
     if values.dtype != input.dtype:
         raise TypeError(f"values are {values._dtype_name} but input is {input._dtype_name}; they must be equal")
     return values
@@ -238,7 +238,7 @@ METHODS |= {"scatter_": scatter_, "scatter_add_": scatter_add_, "index_put_": in
 
 def _slices(name: str, input: Tensor, dim: Any, index: Any, advice: str = "") -> tuple[int, Tensor]:
     """The axis, and an index of places along it with one axis."""
-    along, index = axis_of("dim", input.ndim, dim), converted("index", _core.as_argument, index, input)
+    along, index = axis_of("dim", input.ndim, dim), tensor_of("index", index, input)
     if index.ndim > 1:
         raise ValueError(f"index has shape {index.shape}; {name}() takes one axis")
     if index._dtype_name not in ("int64", "int32"):
@@ -248,7 +248,7 @@ def _slices(name: str, input: Tensor, dim: Any, index: Any, advice: str = "") ->
 
 def _source_slices(input: Tensor, dim: Any, along: int, index: Tensor, source: Any) -> Tensor:
     """A slice of `source` for each place of `index`: an element of an `input` of at most one axis, also where `source` has none."""
-    source = converted("source", _core.as_argument, source, input)
+    source = tensor_of("source", source, input)
     if input.ndim == 0 or (input.ndim == 1 and source.ndim == 0):
         source = source.reshape(-1)
     shape = (*input.shape[:along], index.shape[0], *input.shape[along + 1 :])
@@ -486,7 +486,7 @@ def masked_select(input: Any, mask: Any) -> Any:
     >>> tc.masked_select(np.array([1.0, 2.0, 3.0]), np.array([True, False, True]))
     array([1., 3.])
     """
-    mask = converted("mask", _core.as_argument, mask, input)
+    mask = tensor_of("mask", mask, input)
     if mask._dtype_name != "bool":
         raise TypeError(f"mask is {mask._dtype_name}; masked_select needs a bool mask: mask != 0, or mask.bool()")
     shape = joint_shape(input=input, mask=mask)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from .. import _core
-from .._arguments import converted, count, integer, named, several
+from .._arguments import count, integer, named, several, tensor_of
 from .._core import Tensor
 from .._frames import numbers_of
 from .._joining import cat
@@ -550,7 +550,7 @@ def outer(input: Any, vec2: Any) -> Any:
     array([[3., 4.],
            [6., 8.]])
     """
-    vec2 = converted("vec2", _core.as_argument, vec2, input)
+    vec2 = tensor_of("vec2", vec2, input)
     for name, vector in (("input", input), ("vec2", vec2)):
         if vector.ndim != 1:
             raise ValueError(f"{name} has shape {vector.shape}; outer() takes two vectors")
