@@ -130,8 +130,8 @@ def cpu_model():
         lines = []
     found = {name.strip(): value.strip() for name, _, value in reversed([line.partition(":") for line in lines])}
     named = found.get("model name") or platform.processor() or platform.machine()
-    family = found.get("cpu family")  # names of virtual machines leave out the generation
-    return f"{named}, family {family}" if family else named
+    generation = " ".join(f"{part} {found[key]}" for part, key in (("family", "cpu family"), ("model", "model")) if key in found)
+    return f"{named}, {generation}" if generation else named  # names of virtual machines leave the generation out
 
 
 def versions():
