@@ -81,7 +81,7 @@ def packing(weights, source: str, target: str, num_heads: int):
     >>> qkv = tc.convert.packing(ours.qkv_proj.state_dict(), "head", "qkv", num_heads=2)
     >>> out = {f"out_proj.{name}": value for name, value in ours.o_proj.state_dict().items()}
     >>> other.load_state_dict({"in_proj_weight": qkv["weight"], "in_proj_bias": qkv["bias"], **out})
-    IncompatibleKeys(missing_keys=[], unexpected_keys=[])
+    <All keys matched successfully>
     """
     heads = count("num_heads", num_heads)
     read, write = (_order(name, value) for name, value in (("source", source), ("target", target)))

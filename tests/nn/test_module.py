@@ -138,7 +138,9 @@ def test_state_dict_round_trip():
     assert not any(v.requires_grad for v in state.values())
     other = nn.Sequential(OrderedDict(first=Scale(), second=nn.Linear(1, 1)))
     result = other.load_state_dict({k: v.numpy() + 1 for k, v in state.items()})
-    assert result.missing_keys == [] and result.unexpected_keys == []
+    assert result.missing_keys == [] and result.unexpected_keys == [] and repr(result) == "<All keys matched successfully>"
+    other_keys = other.load_state_dict({"first.factor": [3.0], "third.weight": [1.0]}, strict=False)
+    assert other_keys.unexpected_keys == ["third.weight"] and repr(other_keys).startswith("IncompatibleKeys(missing_keys=['first.shift',")
     assert other.first.factor.tolist() == [3.0]
 
 

@@ -7,7 +7,7 @@ names, joined by dots, are the keys of the state dict, which are the same as in 
 from __future__ import annotations
 
 import itertools
-from collections import OrderedDict, namedtuple
+from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping
 from typing import Any, ClassVar, TypeVar
 
@@ -22,11 +22,9 @@ from .call import MAY_HOLD_ARRAYS, accept_array, as_call_argument, gpu_of, to_ar
 from .html import html_tree
 from .module_hooks import Hooked, RemovableHandle, register
 from .parameter import Parameter
-from .state import LOADING, Loading, fitting_values, taken_over
+from .state import LOADING, IncompatibleKeys, Loading, fitting_values, taken_over
 
 M = TypeVar("M", bound="Module")
-
-IncompatibleKeys = namedtuple("IncompatibleKeys", ["missing_keys", "unexpected_keys"])
 
 # Methods of models in other libraries: what to use here.
 _ELSEWHERE = {
