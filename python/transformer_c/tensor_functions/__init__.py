@@ -46,11 +46,14 @@ from .._core import (
     sum,
     trunc,
 )
-from . import elements, making, products, reductions, selection, shapes
+from . import drawing, elements, making, ordering, products, reductions, selection, shapes
 from . import gradients as gradients
+from . import in_place as in_place
 from ._calls import METHODS
+from .drawing import *  # noqa: F403
 from .elements import *  # noqa: F403
 from .making import *  # noqa: F403
+from .ordering import *  # noqa: F403
 from .products import *  # noqa: F403
 from .reductions import *  # noqa: F403
 from .selection import *  # noqa: F403
@@ -102,8 +105,10 @@ __all__ = [
     "sum",
     "trunc",
 ]
+__all__ += drawing.__all__
 __all__ += elements.__all__
 __all__ += making.__all__
+__all__ += ordering.__all__
 __all__ += products.__all__
 __all__ += reductions.__all__
 __all__ += selection.__all__

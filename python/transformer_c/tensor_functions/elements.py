@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import builtins
-import operator
 from typing import Any
 
 import numpy as np
@@ -11,13 +10,13 @@ import numpy as np
 from .. import _core
 from .._arguments import integer, not_negative, one_axis, one_of, tensor_of
 from .._core import Tensor
-from .._promotion import beside, cast, is_floating, is_half, together
+from .._promotion import cast, is_floating, is_half, together
 from .._pytorch_names import finfo
 from .._recording import is_grad_enabled
 from ._calls import METHODS, takes_arrays
 
 _INFINITY = float("inf")
-_ONE = 1
+ONE = 1
 
 
 @takes_arrays("input", "min", "max")
@@ -214,19 +213,19 @@ def allclose(input: Any, other: Any, rtol: float = 1e-05, atol: float = 1e-08, e
     return bool(isclose(input, other, rtol, atol, equal_nan).all())
 
 
-def _scaled(other: Any, alpha: Any) -> Any:
+def scaled(other: Any, alpha: Any) -> Any:
     """``alpha * other``; two numbers in float64."""
     if isinstance(alpha, int) and alpha == 1:
         return other
     return other * alpha if isinstance(other, (int, float)) and isinstance(alpha, (int, float)) else _core.mul(other, alpha)
 
 
-def _opposite(alpha: Any) -> Any:
+def opposite(alpha: Any) -> Any:
     """``-alpha``; None of what is no number, and of the integer 0, which has no opposite zero."""
     return -alpha if isinstance(alpha, float) or (isinstance(alpha, int) and alpha) else None
 
 
-def add(input: Any, other: Any, *, alpha: float = _ONE) -> Any:
+def add(input: Any, other: Any, *, alpha: float = ONE) -> Any:
     """``input + alpha * other``; they broadcast.
 
     Examples
@@ -235,13 +234,13 @@ def add(input: Any, other: Any, *, alpha: float = _ONE) -> Any:
     >>> tc.tensor([1.0, 2.0]).add(tc.tensor([10.0, 20.0]), alpha=2)
     tensor([21., 42.])
     """
-    if alpha is _ONE:
+    if alpha is ONE:
         return _core.add(input, other)
     sum = _core.compute_into(None, "add_product", input, other, alpha)
-    return together(lambda x, y: _core.add(x, _scaled(y, alpha)), input, other) if sum is None else sum
+    return together(lambda x, y: _core.add(x, scaled(y, alpha)), input, other) if sum is None else sum
 
 
-def sub(input: Any, other: Any, *, alpha: float = _ONE) -> Any:
+def sub(input: Any, other: Any, *, alpha: float = ONE) -> Any:
     """``input - alpha * other``; they broadcast.
 
     Examples
@@ -250,10 +249,10 @@ def sub(input: Any, other: Any, *, alpha: float = _ONE) -> Any:
     >>> tc.sub(tc.tensor([1.0, 2.0]), 1.0, alpha=0.5)
     tensor([0.5000, 1.5000])
     """
-    if alpha is _ONE:
+    if alpha is ONE:
         return _core.sub(input, other)
-    difference = _core.compute_into(None, "add_product", input, other, _opposite(alpha))
-    return together(lambda x, y: _core.sub(x, _scaled(y, alpha)), input, other) if difference is None else difference
+    difference = _core.compute_into(None, "add_product", input, other, opposite(alpha))
+    return together(lambda x, y: _core.sub(x, scaled(y, alpha)), input, other) if difference is None else difference
 
 
 @takes_arrays("input", "other")
@@ -398,7 +397,7 @@ def is_floating_point(input: Any) -> bool:
 
 
 @takes_arrays("input", "tensor1", "tensor2")
-def addcmul(input: Any, tensor1: Any, tensor2: Any, *, value: float = _ONE) -> Any:
+def addcmul(input: Any, tensor1: Any, tensor2: Any, *, value: float = ONE) -> Any:
     """``input + value * tensor1 * tensor2``; they broadcast.
 
     Examples
@@ -407,12 +406,12 @@ def addcmul(input: Any, tensor1: Any, tensor2: Any, *, value: float = _ONE) -> A
     >>> tc.addcmul(tc.ones(2), tc.tensor([1.0, 2.0]), tc.tensor([3.0, 4.0]), value=0.5)
     tensor([2.5000, 5.0000])
     """
-    sum = _plus_scaled(None, _core.mul, input, tensor1, tensor2, value)
-    return together(lambda x, a, b: _core.add(x, _scaled(_core.mul(a, b), value)), input, tensor1, tensor2) if sum is None else sum
+    sum = plus_scaled(None, _core.mul, input, tensor1, tensor2, value)
+    return together(lambda x, a, b: _core.add(x, scaled(_core.mul(a, b), value)), input, tensor1, tensor2) if sum is None else sum
 
 
 @takes_arrays("input", "tensor1", "tensor2")
-def addcdiv(input: Any, tensor1: Any, tensor2: Any, *, value: float = _ONE) -> Any:
+def addcdiv(input: Any, tensor1: Any, tensor2: Any, *, value: float = ONE) -> Any:
     """``input + value * tensor1 / tensor2``; they broadcast.
 
     Examples
@@ -421,13 +420,13 @@ def addcdiv(input: Any, tensor1: Any, tensor2: Any, *, value: float = _ONE) -> A
     >>> tc.addcdiv(tc.ones(2), tc.tensor([1.0, 2.0]), tc.tensor([4.0, 4.0]), value=2)
     tensor([1.5000, 2.0000])
     """
-    sum = _plus_scaled(None, _core.div, input, tensor1, tensor2, value)
-    return together(lambda x, a, b: _core.add(x, _scaled(_core.div(a, b), value)), input, tensor1, tensor2) if sum is None else sum
+    sum = plus_scaled(None, _core.div, input, tensor1, tensor2, value)
+    return together(lambda x, a, b: _core.add(x, scaled(_core.div(a, b), value)), input, tensor1, tensor2) if sum is None else sum
 
 
-def _plus_scaled(into: Tensor | None, function: Any, x: Any, a: Any, b: Any, value: Any) -> Tensor | None:
+def plus_scaled(into: Tensor | None, function: Any, x: Any, a: Any, b: Any, value: Any) -> Tensor | None:
     """``x + value * function(a, b)`` in few passes, where that has the bits of more; None elsewhere."""
-    if function is _core.mul and value is _ONE:
+    if function is _core.mul and value is ONE:
         return _core.compute_into(into, "add_product", x, a, b)
     operands = (x, a, b)
     if not all(isinstance(t, Tensor) for t in operands) or x.is_cuda or _core.is_traced():
@@ -450,12 +449,12 @@ def lerp(input: Any, end: Any, weight: Any) -> Any:
     tensor([0.2500, 0.5000])
     """
     number: Any = weight.item() if isinstance(weight, np.generic) else weight
-    if (between := _near(None, input, end, number)) is not None:
+    if (between := nearer(None, input, end, number)) is not None:
         return between
     return together(_between, input, end, number if isinstance(number, (bool, int, float)) else tensor_of("weight", weight, input))
 
 
-def _near(into: Tensor | None, input: Any, end: Any, weight: Any) -> Tensor | None:
+def nearer(into: Tensor | None, input: Any, end: Any, weight: Any) -> Tensor | None:
     """``lerp`` with a number below 0.5, in one pass; None elsewhere."""
     is_small = isinstance(weight, (bool, int, float)) and -0.5 < weight < 0.5
     return _core.compute_into(into, "lerp", input, end, weight) if is_small else None
@@ -470,101 +469,7 @@ def _between(input: Any, end: Any, weight: Any) -> Any:
     return _core.where(_core.lt(weight.detach().abs(), 0.5), from_start, from_end)
 
 
-def add_(self: Tensor, other: Any, *, alpha: float = _ONE) -> Tensor:
-    """``add`` in place: the same as ``t += alpha * other``."""
-    if alpha is not _ONE and _core.compute_into(self, "add_product", self, other, alpha) is not None:
-        return self
-    return operator.iadd(self, other if alpha is _ONE else _scaled(beside(other, self), alpha))
-
-
-def sub_(self: Tensor, other: Any, *, alpha: float = _ONE) -> Tensor:
-    """``sub`` in place: the same as ``t -= alpha * other``."""
-    if alpha is not _ONE and _core.compute_into(self, "add_product", self, other, _opposite(alpha)) is not None:
-        return self
-    return operator.isub(self, other if alpha is _ONE else _scaled(beside(other, self), alpha))
-
-
-def mul_(self: Tensor, other: Any) -> Tensor:
-    """``mul`` in place: the same as ``t *= other``."""
-    return operator.imul(self, other)
-
-
-def _kind(x: Tensor) -> int:
-    """0 of bools, 1 of integers, 2 of floats."""
-    return 2 if is_floating(x) else int(x._dtype_name != "bool")
-
-
-def _written(self: Tensor, result: Tensor) -> Tensor:
-    if _kind(result) > _kind(self):
-        raise TypeError(
-            f"the result is {result._dtype_name}, which cannot be written in place to a tensor of {self._dtype_name}; convert it with "
-            f".{'float' if is_floating(result) else 'long'}()"
-        )
-    return self.copy_(result)
-
-
-def div_(self: Tensor, other: Any, *, rounding_mode: str | None = None) -> Tensor:
-    """``div`` in place: the same as ``t /= other``."""
-    return operator.itruediv(self, other) if rounding_mode is None else _written(self, div(self, other, rounding_mode=rounding_mode))
-
-
-def _replaced(self: Tensor, name: str, *args: Any, **kwargs: Any) -> Tensor:
-    """The result of a function, computed and then written."""
-    wanted = is_grad_enabled() and any(isinstance(t, Tensor) and t.requires_grad for t in (self, *args, *kwargs.values()))
-    return _written(self, getattr(self.clone() if wanted else self, name)(*args, **kwargs))  # whose gradient needs the values before
-
-
-def _in_place(name: str) -> Any:
-    def call(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
-        if not args and not kwargs and _core.compute_into(self, name, self) is not None:
-            return self
-        return _replaced(self, name, *args, **kwargs)
-
-    call.__name__ = call.__qualname__ = f"{name}_"
-    call.__doc__ = f"``{name}`` in place."
-    return call
-
-
-_IN_PLACE = (
-    *("abs", "ceil", "cos", "cumsum", "erf", "exp", "floor", "log", "log1p", "nan_to_num", "neg", "reciprocal", "relu", "remainder"),
-    *("round", "rsqrt", "sigmoid", "sign", "sin", "sqrt", "square", "tanh", "tril", "triu", "trunc"),
-)
-
-
-def addcmul_(self: Tensor, tensor1: Any, tensor2: Any, *, value: float = _ONE) -> Tensor:
-    """``addcmul`` in place."""
-    done = _plus_scaled(self, _core.mul, self, tensor1, tensor2, value)
-    return _replaced(self, "addcmul", tensor1, tensor2, value=value) if done is None else self
-
-
-def addcdiv_(self: Tensor, tensor1: Any, tensor2: Any, *, value: float = _ONE) -> Tensor:
-    """``addcdiv`` in place."""
-    done = _plus_scaled(self, _core.div, self, tensor1, tensor2, value)
-    return _replaced(self, "addcdiv", tensor1, tensor2, value=value) if done is None else self
-
-
-def clamp_(self: Tensor, min: Any = None, max: Any = None) -> Tensor:
-    """``clamp`` in place."""
-    bounds = [bound for bound in (min, max) if bound is not None]
-    name = "clamp" if len(bounds) == 2 else "clamp_max" if min is None else "clamp_min"
-    done = _core.compute_into(self, name, self, *bounds) if bounds else None
-    return _replaced(self, "clamp", min, max) if done is None else self
-
-
-def lerp_(self: Tensor, end: Any, weight: Any) -> Tensor:
-    """``lerp`` in place."""
-    return _replaced(self, "lerp", end, weight) if _near(self, self, end, weight) is None else self
-
-
-def pow_(self: Tensor, exponent: Any) -> Tensor:
-    """``pow`` in place: the same as ``t **= exponent``."""
-    return operator.ipow(self, exponent) if is_floating(self) else _replaced(self, "pow", exponent)
-
-
 METHODS |= {"add": add, "sub": sub, "softmax": softmax, "log_softmax": log_softmax}  # the core takes their arrays
-METHODS |= {f"{name}_": _in_place(name) for name in _IN_PLACE}
-METHODS |= {f.__name__: f for f in (add_, addcdiv_, addcmul_, clamp_, div_, lerp_, mul_, pow_, sub_)}
-METHODS["clip_"] = clamp_
 del METHODS["masked_fill"]  # the method is a row of ops.def
 
 __all__ = [

@@ -1,4 +1,4 @@
-"""Elements by their places: gather and scatter, sorted, masked, drawn at random."""
+"""Elements by their places: gather and scatter, slices, masks."""
 
 from __future__ import annotations
 
@@ -9,12 +9,10 @@ from typing import Any
 import numpy as np
 
 from .. import _core
-from .._arguments import all_of, count, integer, joint_shape, not_negative, one_axis, real, tensor_of
+from .._arguments import joint_shape, tensor_of
 from .._core import Tensor
-from .._promotion import is_floating, widened
-from ..random import _check_written, _fill_normal, _fill_uniform, as_generator, bernoulli, one_source
-from ._calls import METHODS, axes_of, axis_of, takes_arrays, to_arrays
-from .reductions import ValuesAndIndices
+from .._promotion import is_floating
+from ._calls import METHODS, axis_of, takes_arrays
 
 # ---- an index per element ---------------------------------------------------------------------------------------------------------
 
@@ -374,76 +372,6 @@ def where(self: Tensor, condition: Any, other: Any) -> Tensor:
 METHODS |= {"where": where}
 
 
-# ---- sorted ----------------------------------------------------------------------------------------------------------------------
-
-
-@takes_arrays("input")
-def sort(input: Any, dim: int | None = None, descending: bool = False, stable: bool = True, *, axis: int | None = None) -> Any:
-    """The elements along an axis in order, and the places they had.
-
-    Parameters
-    ----------
-    input : array_like
-    dim, axis : int, default -1
-        Two names of one argument.
-    descending : bool
-    stable : bool
-        Equal elements always keep their order; without effect.
-
-    Returns
-    -------
-    (values, indices)
-        A named tuple. NaN is larger than all others.
-
-    Examples
-    --------
-    >>> import numpy as np, transformer_c as tc
-    >>> values, indices = tc.sort(np.array([3.0, 1.0, 2.0]))
-    >>> values, indices
-    (array([1., 2., 3.]), array([1, 2, 0]))
-    """
-    (along,) = axes_of("dim", input.ndim, dim, axis) or (axis_of("dim", input.ndim, -1),)
-    indices = _core.argsort(input.detach(), along if input.ndim else -1, bool(descending))
-    return ValuesAndIndices(_core.gather(input, along if input.ndim else -1, indices), indices)
-
-
-@takes_arrays("input")
-def topk(input: Any, k: int, dim: int | None = None, largest: bool = True, sorted: bool = True, *, axis: int | None = None) -> Any:
-    """The `k` largest elements along an axis, in descending order, and their places.
-
-    Parameters
-    ----------
-    input : array_like
-    k : int
-    dim, axis : int, default -1
-        Two names of one argument.
-    largest : bool
-        False: the smallest, in ascending order.
-    sorted : bool
-        They always are; without effect.
-
-    Returns
-    -------
-    (values, indices)
-        A named tuple. NaN is larger than all others; of equal elements the first come first.
-
-    Examples
-    --------
-    >>> import numpy as np, transformer_c as tc
-    >>> tc.topk(np.array([3.0, 1.0, 2.0]), 2).values
-    array([3., 2.])
-    """
-    (along,) = axes_of("dim", input.ndim, dim, axis) or (axis_of("dim", input.ndim, -1),)
-    k = integer("k", k)
-    length = input.shape[along] if input.ndim else 1
-    if not 0 <= k <= length:
-        raise ValueError(f"k is {k}; axis {along} has {length} elements (input {input.shape})")
-    if input.ndim == 0 and k == 0:
-        raise ValueError("k is 0; a tensor without axes has one element")
-    indices = _core.argsort(input.detach(), along if input.ndim else -1, bool(largest), first=k)
-    return ValuesAndIndices(_core.gather(input, along if input.ndim else -1, indices), indices)
-
-
 # ---- masks -----------------------------------------------------------------------------------------------------------------------
 
 
@@ -495,155 +423,6 @@ def masked_select(input: Any, mask: Any) -> Any:
     return input.expand(shape)[mask.expand(shape)]
 
 
-@takes_arrays("input")
-def unique(
-    input: Any, sorted: bool = True, return_inverse: bool = False, return_counts: bool = False, dim: Any = None, *, axis: Any = None
-) -> Any:
-    """The different elements, in ascending order; without a gradient.
-
-    Parameters
-    ----------
-    input : array_like
-    sorted : bool
-        Without effect: they are in order.
-    return_inverse : bool
-        Whether to return, for each element of `input`, its index in the result as well.
-    return_counts : bool
-        Whether to return how often each occurs as well.
-    dim, axis : int, optional
-        The different slices along it instead of the elements.
-
-    Returns
-    -------
-    Tensor or ndarray, or a tuple of it, the indices and the counts (int64)
-        Every NaN is different from the others.
-
-    Examples
-    --------
-    >>> import numpy as np, transformer_c as tc
-    >>> tc.unique(np.array([3, 1, 3]))
-    array([1, 3])
-    >>> tc.unique(tc.tensor([3, 1, 3]), return_counts=True)
-    (tensor([1, 3]), tensor([1, 2]))
-    """
-    along = one_axis(axis, dim, None)
-    if along is not None:
-        along = axis_of("dim", input.ndim, along)
-    options: dict[str, Any] = {"return_inverse": bool(return_inverse), "return_counts": bool(return_counts), "axis": along}
-    found = np.unique(to_arrays(widened(input.detach())), equal_nan=False, **options)
-    values, *places = found if isinstance(found, tuple) else (found,)
-    if return_inverse:
-        places[0] = places[0].reshape(input.shape if along is None else -1)
-    results = [_core.as_tensor(values).to(input._dtype_name), *map(_core.as_tensor, places)]
-    results = [result.to(input.device) for result in results]
-    return tuple(results) if len(results) > 1 else results[0]
-
-
-# ---- drawn at random ---------------------------------------------------------------------------------------------------------------
-
-
-@takes_arrays("input")
-def multinomial(input: Any, num_samples: int, replacement: bool = False, *, rng: Any = None, generator: Any = None) -> Any:
-    """Indices drawn from rows of weights.
-
-    Parameters
-    ----------
-    input : array_like, shape (K,) or (N, K)
-        Weights, at least 0; they need not add up to 1.
-    num_samples : int
-    replacement : bool
-        Whether an index may be drawn more than once.
-    rng, generator : int, np.random.Generator, tc.Generator or None
-        None is the default generator.
-
-    Returns
-    -------
-    Tensor or ndarray of int64, shape (num_samples,) or (N, num_samples)
-
-    Raises
-    ------
-    ValueError
-        For weights that are negative, not finite or all 0; for more samples than there are weights above 0, without replacement.
-
-    Examples
-    --------
-    >>> import transformer_c as tc
-    >>> tc.multinomial(tc.tensor([0.0, 1.0, 0.0]), 2, replacement=True)
-    tensor([1, 1])
-    """
-    if input.ndim not in (1, 2):
-        raise ValueError(f"input has shape {input.shape}; multinomial() takes (K,) or (N, K) weights")
-    if not is_floating(input):
-        raise TypeError(f"input is {input._dtype_name}; multinomial() takes floating weights: convert it with .float()")
-    num_samples = count("num_samples", num_samples)
-    weights = input.detach().cpu().double().reshape(-1 if input.numel() else math.prod(input.shape[:-1]), input.shape[-1])
-    source = as_generator(one_source(rng, generator))
-    if not bool(_core.logical_and(_core.ge(weights, 0.0), _core.lt(weights, float("inf"))).all()):
-        raise ValueError("multinomial() needs weights that are finite and not negative")
-    if weights.numel():  # sums of them must be finite
-        weights = _core.div(weights, _core.max(weights, 1, True))
-    if not bool(_core.gt(weights.sum(1), 0.0).all()):
-        raise ValueError("multinomial() needs a weight above 0 in every row")
-    if not replacement and bool(_core.lt(_core.sum(_core.gt(weights, 0.0), 1), int(num_samples)).any()):
-        raise ValueError(
-            f"num_samples is {num_samples}, but a row of input {input.shape} has fewer weights above 0; replacement=True repeats them"
-        )
-    draw = _with_replacement if replacement and num_samples != 1 else _without_replacement  # of one sample as PyTorch draws it
-    return draw(weights, int(num_samples), source).reshape((*input.shape[:-1], num_samples)).to(input.device)
-
-
-def _refuse_ints(name: str, self: Tensor) -> None:
-    if not is_floating(self):
-        raise TypeError(f"{name}() needs a floating tensor, not {self._dtype_name}; tc.randint(low, high, t.shape) draws ints")
-
-
-def normal_(self: Tensor, mean: float = 0.0, std: float = 1.0, *, generator: Any = None) -> Tensor:
-    """Fills with numbers of N(mean, std**2): PyTorch's, given the same seed."""
-    _refuse_ints("normal_", self)
-    all_of((real, "mean", mean), (not_negative, "std", std))
-    return _fill_normal(self, mean, std, generator)
-
-
-def uniform_(self: Tensor, low: float = 0.0, to: float = 1.0, *, generator: Any = None) -> Tensor:
-    """Fills with numbers of U(low, to): PyTorch's, given the same seed."""
-    _refuse_ints("uniform_", self)
-    all_of((real, "low", low), (real, "to", to))
-    if not -math.inf < low <= to < math.inf:
-        raise ValueError(f"uniform_() needs finite bounds, low at most to, got low={low}, to={to}")
-    return _fill_uniform(self, low, to, generator)
-
-
-def bernoulli_(self: Tensor, p: Any = 0.5, *, generator: Any = None) -> Tensor:
-    """Fills with 1 with the probability `p`, a number or an array that broadcasts to the tensor, and with 0 otherwise. The draws are those of
-    ``tc.bernoulli``; for a number PyTorch takes others, of a library of Intel's."""
-    if not isinstance(p, Tensor):
-        p = _core.as_argument(np.asarray(p, np.float32) if isinstance(p, (bool, int, float)) else p, self)
-    _check_written(self)
-    return self.copy_(bernoulli(p.expand(self.shape), generator=generator).to(self.dtype))
-
-
-METHODS |= {"bernoulli_": bernoulli_, "normal_": normal_, "uniform_": uniform_}
-
-
-def _without_replacement(weights: Tensor, count: int, source: Any) -> Tensor:
-    """The `count` shortest of waiting times, each exponential with its weight as the rate."""
-    times = _core.neg(_core.log(_core.sub(1.0, source.uniform(weights.shape, 0.0, 1.0, "float64"))))
-    times = _core.sub(_core.log(times), _core.log(weights))  # logarithms: those of tiny weights stay finite, that of 0 is infinite
-    return topk(times, count, 1, largest=False).indices
-
-
-def _with_replacement(weights: Tensor, count: int, source: Any) -> Tensor:
-    """The first running sum that is above a uniform number."""
-    if not weights.shape[0]:
-        return _core.empty((0, count), np.int64)
-    sums = _core.cumsum(weights, 1)
-    drawn = _core.mul(source.uniform((weights.shape[0], count), 0.0, 1.0, "float64"), sums[:, -1:])
-    rows = [np.searchsorted(s, d, side="right") for s, d in zip(np.asarray(sums), np.asarray(drawn), strict=True)]
-    positive = np.asarray(_core.gt(weights, 0.0))
-    last = weights.shape[1] - 1 - positive[:, ::-1].argmax(1)  # rounding may put a number beyond the last sum
-    return _core.as_argument(np.minimum(np.stack(rows), last[:, None]).astype(np.int64))
-
-
 __all__ = [
     "gather",
     "index_add",
@@ -652,11 +431,7 @@ __all__ = [
     "index_put",
     "index_select",
     "masked_select",
-    "multinomial",
     "nonzero",
     "scatter",
     "scatter_add",
-    "sort",
-    "topk",
-    "unique",
 ]

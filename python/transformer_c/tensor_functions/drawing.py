@@ -1,0 +1,121 @@
+"""Numbers drawn at random into a tensor, and indices drawn by weights."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from .. import _core
+from .._arguments import all_of, count, not_negative, real
+from .._core import Tensor
+from .._promotion import is_floating
+from ..random import _check_written, _fill_normal, _fill_uniform, as_generator, bernoulli, one_source
+from ._calls import METHODS, takes_arrays
+from .ordering import topk
+
+
+@takes_arrays("input")
+def multinomial(input: Any, num_samples: int, replacement: bool = False, *, rng: Any = None, generator: Any = None) -> Any:
+    """Indices drawn from rows of weights.
+
+    Parameters
+    ----------
+    input : array_like, shape (K,) or (N, K)
+        Weights, at least 0; they need not add up to 1.
+    num_samples : int
+    replacement : bool
+        Whether an index may be drawn more than once.
+    rng, generator : int, np.random.Generator, tc.Generator or None
+        None is the default generator.
+
+    Returns
+    -------
+    Tensor or ndarray of int64, shape (num_samples,) or (N, num_samples)
+
+    Raises
+    ------
+    ValueError
+        For weights that are negative, not finite or all 0; for more samples than there are weights above 0, without replacement.
+
+    Examples
+    --------
+    >>> import transformer_c as tc
+    >>> tc.multinomial(tc.tensor([0.0, 1.0, 0.0]), 2, replacement=True)
+    tensor([1, 1])
+    """
+    if input.ndim not in (1, 2):
+        raise ValueError(f"input has shape {input.shape}; multinomial() takes (K,) or (N, K) weights")
+    if not is_floating(input):
+        raise TypeError(f"input is {input._dtype_name}; multinomial() takes floating weights: convert it with .float()")
+    num_samples = count("num_samples", num_samples)
+    weights = input.detach().cpu().double().reshape(-1 if input.numel() else math.prod(input.shape[:-1]), input.shape[-1])
+    source = as_generator(one_source(rng, generator))
+    if not bool(_core.logical_and(_core.ge(weights, 0.0), _core.lt(weights, float("inf"))).all()):
+        raise ValueError("multinomial() needs weights that are finite and not negative")
+    if weights.numel():  # sums of them must be finite
+        weights = _core.div(weights, _core.max(weights, 1, True))
+    if not bool(_core.gt(weights.sum(1), 0.0).all()):
+        raise ValueError("multinomial() needs a weight above 0 in every row")
+    if not replacement and bool(_core.lt(_core.sum(_core.gt(weights, 0.0), 1), int(num_samples)).any()):
+        raise ValueError(
+            f"num_samples is {num_samples}, but a row of input {input.shape} has fewer weights above 0; replacement=True repeats them"
+        )
+    draw = _with_replacement if replacement and num_samples != 1 else _without_replacement  # of one sample as PyTorch draws it
+    return draw(weights, int(num_samples), source).reshape((*input.shape[:-1], num_samples)).to(input.device)
+
+
+def _refuse_ints(name: str, self: Tensor) -> None:
+    if not is_floating(self):
+        raise TypeError(f"{name}() needs a floating tensor, not {self._dtype_name}; tc.randint(low, high, t.shape) draws ints")
+
+
+def normal_(self: Tensor, mean: float = 0.0, std: float = 1.0, *, generator: Any = None) -> Tensor:
+    """Fills with numbers of N(mean, std**2): PyTorch's, given the same seed."""
+    _refuse_ints("normal_", self)
+    all_of((real, "mean", mean), (not_negative, "std", std))
+    return _fill_normal(self, mean, std, generator)
+
+
+def uniform_(self: Tensor, low: float = 0.0, to: float = 1.0, *, generator: Any = None) -> Tensor:
+    """Fills with numbers of U(low, to): PyTorch's, given the same seed."""
+    _refuse_ints("uniform_", self)
+    all_of((real, "low", low), (real, "to", to))
+    if not -math.inf < low <= to < math.inf:
+        raise ValueError(f"uniform_() needs finite bounds, low at most to, got low={low}, to={to}")
+    return _fill_uniform(self, low, to, generator)
+
+
+def bernoulli_(self: Tensor, p: Any = 0.5, *, generator: Any = None) -> Tensor:
+    """Fills with 1 with the probability `p`, a number or an array that broadcasts to the tensor, and with 0 otherwise. The draws are those of
+    ``tc.bernoulli``; for a number PyTorch takes others, of a library of Intel's."""
+    if not isinstance(p, Tensor):
+        p = _core.as_argument(np.asarray(p, np.float32) if isinstance(p, (bool, int, float)) else p, self)
+    _check_written(self)
+    return self.copy_(bernoulli(p.expand(self.shape), generator=generator).to(self.dtype))
+
+
+METHODS |= {"bernoulli_": bernoulli_, "normal_": normal_, "uniform_": uniform_}
+
+
+def _without_replacement(weights: Tensor, count: int, source: Any) -> Tensor:
+    """The `count` shortest of waiting times, each exponential with its weight as the rate."""
+    times = _core.neg(_core.log(_core.sub(1.0, source.uniform(weights.shape, 0.0, 1.0, "float64"))))
+    times = _core.sub(_core.log(times), _core.log(weights))  # logarithms: those of tiny weights stay finite, that of 0 is infinite
+    return topk(times, count, 1, largest=False).indices
+
+
+def _with_replacement(weights: Tensor, count: int, source: Any) -> Tensor:
+    """The first running sum that is above a uniform number."""
+    if not weights.shape[0]:
+        return _core.empty((0, count), np.int64)
+    sums = _core.cumsum(weights, 1)
+    drawn = _core.mul(source.uniform((weights.shape[0], count), 0.0, 1.0, "float64"), sums[:, -1:])
+    rows = [np.searchsorted(s, d, side="right") for s, d in zip(np.asarray(sums), np.asarray(drawn), strict=True)]
+    positive = np.asarray(_core.gt(weights, 0.0))
+    last = weights.shape[1] - 1 - positive[:, ::-1].argmax(1)  # rounding may put a number beyond the last sum
+    return _core.as_argument(np.minimum(np.stack(rows), last[:, None]).astype(np.int64))
+
+
+__all__ = ["multinomial"]
