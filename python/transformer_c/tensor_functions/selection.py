@@ -169,9 +169,8 @@ def _places(shape: tuple[int, ...], indices: Any) -> tuple[np.ndarray, tuple[int
     else:
         places, step = np.zeros((), np.int64), math.prod(window)
         for axis in reversed(range(len(lead))):  # each adds to a place what depends on it alone
-            along = np.arange(lead[axis], dtype=np.int64) * step
-            strides = [along.itemsize * (i == axis) for i in range(len(lead))]
-            places = places + np.ndarray(lead, np.int64, along, strides=strides)[entries]
+            along = (np.arange(lead[axis], dtype=np.int64) * step).reshape(-1, *[1] * (len(lead) - 1 - axis))
+            places = places + np.broadcast_to(along, lead)[entries]
             step *= lead[axis]
         if window:
             places = places.reshape(places.shape + (1,) * len(window)) + np.arange(math.prod(window)).reshape(window)
