@@ -117,10 +117,14 @@ class Module:
             object.__setattr__(self, name, value)
 
     def __getattr__(self, name: str) -> Any:  # only reached when normal lookup has failed
-        for registry in ("_parameters", "_buffers", "_modules"):
-            found = self.__dict__.get(registry)
-            if found is not None and name in found:
-                return _autocast.seen(found[name]) if _autocast.casts and registry == "_parameters" else found[name]
+        own = self.__dict__
+        if "_modules" in own:  # the last that __init__ makes
+            if name in (modules := own["_modules"]):
+                return modules[name]
+            if name in (parameters := own["_parameters"]):
+                return _autocast.seen(parameters[name]) if _autocast.casts else parameters[name]
+            if name in (buffers := own["_buffers"]):
+                return buffers[name]
         raise _names.MissingName(f"{type(self).__name__!r} object has no attribute {name!r}", lambda: self._advice(name), name, self)
 
     def _advice(self, name: str) -> str:
