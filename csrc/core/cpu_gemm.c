@@ -18,6 +18,8 @@
 #define LEAST_WORK 65536
 /* Multiply-adds of an item at most: some hundredths of a second, after which Ctrl-C is looked for. */
 #define MOST_WORK 1073741824
+/* Rows whose multiply-adds take at least as long as packing columns of B, which an item does for itself where they are not adjacent. */
+#define ROWS_OF_PACKING 32
 
 /* With at most so many rows a product is bound by reading B, in panels from end to end. */
 #define FEW_ROWS 42
@@ -82,7 +84,8 @@ static void choose_items(tc_gemm_args *g)
     const int64_t threads = tc_get_num_threads();
     const int64_t wanted = threads > 1 ? threads * (g->a_col == 1 ? ITEMS_OF_A_THREAD : ITEMS_OF_A_THREAD_THAT_COPY) : 1;
     g->row_block = choose_row_block(g, threads, wanted);
-    const int64_t rows = least_of(g->M, g->row_block), most = MOST_WORK / LEAST_COLUMNS / (rows * (g->k_chunk > 0 ? g->k_chunk : 1));
+    const int64_t rows = least_of(g->M, g->row_block), packing = g->b_rows || g->b_col != 1 ? ROWS_OF_PACKING : 0;
+    const int64_t most = MOST_WORK / LEAST_COLUMNS / ((rows + packing) * (g->k_chunk > 0 ? g->k_chunk : 1));
     g->col_block = least_of(choose_columns(g, rows, wanted), (most > 0 ? most : 1) * LEAST_COLUMNS);
 }
 

@@ -135,7 +135,7 @@ static __attribute__((noinline)) void pack_windows(real *out, int64_t K, int col
         if (!lanes)
             for (int64_t k = 0; k < K; k++) v_store(out + k * PANEL + v, v_zero());
         for (int i = 0; i < lanes; runs++) i += run_of(b_cols + v + i, lanes - i);
-        if (runs * run_of(b_rows, v_left(K, 0)) <= TC_LANES)
+        if ((runs < 2 || runs < lanes) && runs * run_of(b_rows, v_left(K, 0)) <= TC_LANES) /* parts of vectors, not elements */
             pack_column_runs(out + v, K, lanes, b, b_rows, b_cols + v);
         else
             pack_row_runs(out + v, K, lanes, b, b_rows, b_cols + v);
