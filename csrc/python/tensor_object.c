@@ -428,8 +428,8 @@ static PyType_Slot tensor_slots[] = {
     {Py_tp_getset, properties},
     {Py_tp_methods, tensor_methods},
     {Py_tp_members, tensor_members},
-    {Py_tp_doc, "Tensor(data, dtype=None, device=None, requires_grad=False)\n--\n\nAn array that records what is computed with it. "
-                "Ints alone are lengths: Tensor(2, 3) is tc.empty(2, 3)."},
+    {Py_tp_doc, "Tensor(data, dtype=None, device=None, requires_grad=False)\n--\n\nAn array that records what is computed with it, "
+                "so that backward() can compute gradients. tc.tensor(data) makes one; Tensor(2, 3) is tc.empty(2, 3)."},
     {0, NULL},
 };
 

@@ -1,6 +1,7 @@
 """transformer_c: Transformers on NumPy arrays.
 
-A C core with an eager tape does the computing. The classes are those of the UvA tutorial; names and conventions are PyTorch's.
+A C core computes; PyTorch is not needed. Functions and layers take ndarrays and return ndarrays; Tensors record gradients. Names and conventions are
+PyTorch's; EncoderBlock, TransformerPredictor and others are the UvA tutorial's classes.
 
 Examples
 --------

@@ -103,10 +103,10 @@ _MASKS = {  # names of masks elsewhere
 
 
 class MultiheadAttention(nn.Module):
-    """Multi-head self-attention with one projection for queries, keys and values (Vaswani et al. 2017, section 3.2.2).
+    """Multi-head self-attention of the UvA tutorial (Vaswani et al. 2017, section 3.2.2). PyTorch's layer is ``tc.nn.MultiheadAttention``.
 
-    The 3E outputs of ``qkv_proj`` are ordered head by head, [q_h | k_h | v_h]. PyTorch's own layer packs [Q | K | V]
-    (``tc.nn.MultiheadAttention``); ``tc.convert.packing`` converts between the two.
+    One projection, ``qkv_proj``, computes queries, keys and values. Its 3E outputs are ordered head by head, [q_h | k_h | v_h], where PyTorch's layer
+    packs [Q | K | V]; ``tc.convert.packing`` converts weights between the two.
 
     Parameters
     ----------
@@ -208,13 +208,15 @@ class EncoderBlock(nn.Module):
     Parameters
     ----------
     input_dim : int
+        Features of input and output.
     num_heads : int
+        Divides `input_dim`.
     dim_feedforward : int
         Width of the hidden layer.
     dropout : float, default 0
     norm_first : bool, default False
         Normalise before attention and network (Xiong et al. 2020) instead of after the residual connections.
-    activation : {"relu", "gelu"}
+    activation : {"relu", "gelu"}, default "relu"
     layer_norm_eps : float, default 1e-5
 
     Examples
@@ -359,13 +361,13 @@ class _MakesItsLayers(nn.Module):
 
 
 class TransformerEncoder(_MakesItsLayers):
-    """A stack of encoder blocks.
+    """A stack of encoder blocks, the UvA tutorial's. PyTorch's class is ``tc.nn.TransformerEncoder``.
 
     Parameters
     ----------
     num_layers : int
     **block_args
-        Arguments of each EncoderBlock.
+        Arguments of every EncoderBlock: `input_dim`, `num_heads`, `dim_feedforward`, ...
 
     Attributes
     ----------
@@ -375,7 +377,10 @@ class TransformerEncoder(_MakesItsLayers):
     --------
     >>> import numpy as np, transformer_c as tc
     >>> encoder = tc.TransformerEncoder(num_layers=2, input_dim=8, num_heads=2, dim_feedforward=16)
-    >>> [maps.shape for maps in encoder.get_attention_maps(np.zeros((4, 5, 8), np.float32))]
+    >>> x = np.zeros((4, 5, 8), np.float32)  # (B, T, input_dim)
+    >>> encoder(x).shape
+    (4, 5, 8)
+    >>> [maps.shape for maps in encoder.get_attention_maps(x)]
     [(4, 2, 5, 5), (4, 2, 5, 5)]
     """
 
@@ -427,7 +432,7 @@ class TransformerEncoder(_MakesItsLayers):
 
 
 class PositionalEncoding(nn.Module):
-    """Adds sines and cosines of the position (Vaswani et al. 2017, section 3.5).
+    """Adds sines and cosines of the position to its input (Vaswani et al. 2017, section 3.5).
 
     Parameters
     ----------

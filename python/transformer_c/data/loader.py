@@ -18,23 +18,23 @@ from .samplers import BatchSampler, RandomSampler
 
 
 class DataLoader:
-    """Batches of a dataset; yields Tensors.
+    """Iterates over a dataset in batches of Tensors.
 
     Parameters
     ----------
     dataset : Dataset
         Any object with ``__getitem__`` and ``__len__``.
     batch_size : int, default 1
-    shuffle : bool
-        A new order every epoch; given the same seed, it is PyTorch's.
-    drop_last : bool
+    shuffle : bool, default False
+        Draw a new order for every epoch. From the same seed, it is PyTorch's order.
+    drop_last : bool, default False
         Drop the last batch if it is not full.
     rng : int, np.random.Generator, tc.Generator or None
-        The source of the shuffles; None is the default generator. `generator` is PyTorch's name for it.
+        Draws the orders; None is the default generator. `generator` is PyTorch's name for it.
     prefetch : int, default 0
-        The number of batches that a thread prepares ahead. What the dataset and `collate_fn` draw there from the default generator comes
-        from one of the thread's own, as with PyTorch's workers: a seed gives the same batches each time, but other ones than without a thread.
-        Generators of Python, NumPy, or the dataset are shared with the loop.
+        How many batches a thread prepares ahead. The thread has its own default generator, like PyTorch's workers: if the dataset or `collate_fn`
+        draws from it, a seed gives the same batches in every run, but other ones than without a thread. Generators of Python, NumPy and the
+        dataset are shared with the loop.
     collate_fn : callable, optional
         Makes a batch from a list of samples.
     sampler : iterable of int, optional

@@ -33,8 +33,7 @@ def scaled_dot_product_attention(
 ):
     """softmax(query key^T * scale) value (Vaswani et al. 2017, eq. 1), without a (Tq, Tk) map in memory unless it is returned.
 
-    Masks combine: a query attends to a key when all of them allow it. Masked keys and values never reach the result, so NaN and
-    infinity there do no harm.
+    A query attends to a key if all masks allow it. Masked keys and values never reach the result, so NaN and infinity there do no harm.
 
     Parameters
     ----------
@@ -47,7 +46,7 @@ def scaled_dot_product_attention(
     dropout_p : float, default 0.0
         Probability with which an attention weight is dropped before the product with the values.
     is_causal : bool, default False
-        Query i sees keys j <= i + causal_offset.
+        Query i attends only to keys j <= i + causal_offset.
     scale : float, optional
         Default 1 / sqrt(d).
     enable_gqa : bool, default False
@@ -55,13 +54,13 @@ def scaled_dot_product_attention(
     bias : array_like, optional
         Added to the scores like a floating mask.
     key_lengths : array_like of int, shape (B,), optional
-        The number of valid keys of each batch element. On a GPU, numbers that are there already are not checked.
+        The number of valid keys of each batch element. Lengths in a Tensor on a GPU are not checked.
     sequence_lengths : array_like of int, shape (S,), optional
-        The arrays are (1, H, N, d), in which S sequences of these lengths, N positions in all, lie side by side; each attends to itself
-        alone, and nothing is computed for padding. The values have that form too. The sequences are the batch of all other arguments
-        and results: masks broadcast to (S, H, T, T), T the longest length, and are read from their beginnings on.
+        Packed sequences: the arrays and the values are (1, H, N, d), with S sequences of these lengths side by side, N positions in all. Each
+        attends only to itself, and nothing is computed for padding. For all other arguments and results the sequences are the batch: masks
+        broadcast to (S, H, T, T), T the longest length, and a shorter sequence uses the top left part.
     window : (left, right), optional
-        Query i sees keys from i + causal_offset - left to i + causal_offset + right; None = no bound.
+        Query i attends only to keys from i + causal_offset - left to i + causal_offset + right; None = no bound.
     softcap : float, default 0.0
         If positive, scores become softcap * tanh(score / softcap), after scaling and before masks and biases.
     causal_offset : int or array_like of int, shape (B,), optional

@@ -35,7 +35,7 @@ from .view import RunView
 
 
 class Trainer(RunView):
-    """Trains a TrainingModule: epochs, validation, progress bars, history, checkpoints, exact resume.
+    """Trains a TrainingModule: runs epochs and validation, shows progress, writes checkpoints, and resumes a stopped run exactly.
 
     Parameters
     ----------
@@ -54,14 +54,14 @@ class Trainer(RunView):
     device : str, optional
         "cpu" or "cuda": the device to which the model and every batch are moved. None: the model's own device.
     patience : int, optional
-        Stop after this number of consecutive epochs in which `monitor` did not improve by more than `min_delta`: adds an EarlyStopping to the
-        callbacks, with ``check_finite=False``: NaN is one more epoch without improvement.
+        Stop after this number of consecutive epochs in which `monitor` did not improve by more than `min_delta`. NaN counts as no improvement. This adds
+        an EarlyStopping with ``check_finite=False`` to the callbacks.
     min_delta : float, default 0
     seed : int, optional
-        Call ``tc.manual_seed(seed)`` at the beginning of ``fit``, so that shuffles and dropout masks are the same whatever was drawn before.
-        The model's weights are drawn when it is created; to make them the same, seed before that.
+        Call ``tc.manual_seed(seed)`` at the beginning of ``fit``, so that shuffles and dropout masks do not depend on earlier draws.
+        For equal initial weights, seed before you create the model.
     checkpoint_every_n_steps : int, optional
-        Also write ``last.safetensors`` within an epoch, every so many steps.
+        Also write ``last.safetensors`` within an epoch, every this many steps.
     check_val_every_n_epoch : int, default 1
     limit_train_batches, limit_val_batches, limit_test_batches, limit_predict_batches : int or float, optional
         The number or fraction of batches to use per pass; ``limit_val_batches=0`` skips validation.
@@ -69,12 +69,12 @@ class Trainer(RunView):
         Run one epoch of one batch (or the given number) of each kind, without files, to test that everything runs.
     gradient_clip_algorithm : {"norm", "value"}
     accumulate_grad_batches : int, default 1
-        The number of successive batches for one optimizer step, whose update is that of one batch made of all of them: their losses are
-        weighted by the batches' lengths. The last step of an epoch takes what is left. All batches of a step are drawn before it. One for
-        which ``training_step`` returns None keeps its share, as in Lightning: the step's gradient is that much smaller.
+        Batches per optimizer step. The update is that of one batch made of all of them: losses are weighted by the batches' lengths. The last
+        step of an epoch takes the remaining batches. All batches of a step are drawn before it. A batch for which ``training_step`` returns
+        None still counts, as in Lightning: the step's gradient is that much smaller.
     generators : sequence of generators
-        Random generators (NumPy's, Python's, tc.Generator) that your code uses and that are not attributes of the model, of loaders or of
-        their datasets. A checkpoint saves their states, too.
+        Random generators (NumPy's, Python's, tc.Generator) whose states checkpoints should contain. Attributes of the model, of loaders and of
+        their datasets are found without this.
     callbacks : Callback or sequence of Callback, optional
         See ``tc.callbacks``; their states are in the checkpoints.
     logger : Logger, sequence of Logger or bool, optional
@@ -82,18 +82,18 @@ class Trainer(RunView):
     log_every_n_steps : int, default 50
         How often loggers get the values of single steps.
     strategy : {"ddp", "zero", "auto"}, optional
-        "ddp": the processes that a launcher started train one model together: ``mpiexec -n 4 python script.py``. Each rank gets its share of
-        the loaders, whose batch size is then that of one rank; n ranks take the steps of one process whose batch is n times as large.
-        Rank 0 writes all files. "zero": the same, with the optimizer's state shared out over the ranks (ZeRO-1). "auto": "ddp" where a
+        "ddp": the processes that a launcher started, ``mpiexec -n 4 python script.py``, train one model together. Each rank gets its share of
+        the loaders, whose batch size is that of one rank: n ranks take the steps of one process with a batch n times as large.
+        Rank 0 writes all files. "zero": the same, with the optimizer's state divided among the ranks (ZeRO-1). "auto": "ddp" if a
         launcher started several processes. None: this process alone. See the page "From one process to many" (docs/scale.md).
     precision : {"32-true", "bf16-mixed"}, optional
         "bf16-mixed" runs the steps under ``tc.autocast``: weights in float32, products in bfloat16. None: the model's own dtype.
     graph : bool, default False
-        On a GPU, capture what is from ``training_step`` to clipping (``tc.cuda.graph``) and repeat it with one launch, for small models whose
+        On a GPU, capture the work from ``training_step`` to clipping (``tc.cuda.graph``) and repeat it with one launch: for small models whose
         launches take longer than their kernels. See Notes.
     **of_lightning
-        Other options of Lightning's Trainer, so that its programs run: `default_root_dir` is `checkpoint_dir`, `enable_progress_bar` is
-        `progress`, `accelerator`, `devices` and `gpus` may name a GPU; one warning lists those without effect.
+        Other options of Lightning's Trainer: `default_root_dir` is `checkpoint_dir`, `enable_progress_bar` is `progress`; `accelerator`, `devices`
+        and `gpus` may name a GPU. One warning lists the options without effect.
 
     Attributes
     ----------
@@ -115,7 +115,7 @@ class Trainer(RunView):
     current_epoch, global_step : int
         Epochs and optimizer steps done.
     num_training_batches, estimated_stepping_batches : int
-        The number of batches per epoch and of steps in total, for use in ``configure_optimizers``; inf if the loader has no length.
+        Batches per epoch and steps in total, for use in ``configure_optimizers``; inf if the loader has no length.
     run : Run
         The state of the run: all of these, and values that the loop needs.
     should_stop : bool
@@ -123,17 +123,15 @@ class Trainer(RunView):
 
     Notes
     -----
-    The same seed gives the same bits, for any number of threads. A run that was stopped, by Ctrl-C or in any other way, and resumed by
-    ``fit(..., resume="last")`` ends with the same bits as one that was not stopped.
+    The same seed gives the same bits, for any number of threads. A run that was stopped in any way and resumed by ``fit(..., resume="last")`` ends
+    with the same bits as one that was not stopped.
 
-    With ``graph=True`` the bits, the values logged and the checks are those of a fit without. In each epoch the first batch of a shape runs as usual, the
-    second one is captured, and later ones repeat its work, without the Python code of ``training_step`` and of the methods that it calls. So
-    these read no values on the host, use neither `batch_idx` nor `global_step`, log Tensors alone, draw from no generator but those of dropout, and
-    change no attribute, but for those that get Tensors computed in each step (then they have copies); otherwise the second step raises an error that says
-    which. Up to 8 shapes have graphs, each with memory for a step of
-    its own, and batches of others run as usual, after a warning. A graph ends with its epoch: what hooks change then counts in the next, and validation has
-    the memory. All hooks are called at each step, except ``on_before_zero_grad`` and ``on_before_backward``, which are
-    refused, as are manual optimization, a `strategy` and the CPU.
+    ``graph=True`` changes neither bits nor logged values nor checks. In each epoch the first batch of a shape runs as usual, the second is
+    captured, and later ones repeat its work without running the Python code of ``training_step``. That code must not read values on the host, use
+    `batch_idx` or `global_step`, log anything but Tensors, draw from generators other than those of dropout, or set attributes, except to Tensors
+    computed in each step (they then hold copies). Otherwise the second step raises an error that says which. Up to 8 shapes have graphs, each with
+    memory for a whole step; other shapes run as usual, after a warning. Graphs are made anew in each epoch. All hooks are called, except
+    ``on_before_zero_grad`` and ``on_before_backward``, which are refused, as are manual optimization, a `strategy` and the CPU.
 
     Examples
     --------
