@@ -196,6 +196,17 @@ def test_no_axes():
     assert x.gather(0, tc.tensor(0)).item() == 2 and x.masked_select(tc.tensor(True)).tolist() == [2]
 
 
+@pytest.mark.parametrize(
+    ("shape", "arguments"),
+    [((), ()), ((), (0,)), ((), (0, True)), ((1,), ()), ((1,), (0,)), ((1, 1), ()), ((2, 1), (1,)), ((2, 1), (1, True))],
+)
+@pytest.mark.parametrize("dtype", ["float64", "int64", "float16"])
+def test_a_product_of_one_element_is_a_copy(shape, arguments, dtype):
+    x = tc.ones(shape, dtype=dtype)
+    x.prod(*arguments).fill_(7)
+    assert (x == 1).all()
+
+
 def test_a_repetition_or_a_diagonal_is_a_copy():
     x = tc.ones(1, 3)
     for y in (x.repeat(1, 1), x.repeat(2, 1), x.repeat(2, 1, 2), x.tile(1), x.repeat_interleave(1, 0), x.repeat_interleave(2, 0), x.diag()):

@@ -376,6 +376,8 @@ def _product(x: Tensor, axis: int) -> Tensor:
     """x multiplied up along the axis, which stays with length 1: halves by halves, so that zeros have their gradients."""
     if x.shape[axis] == 0:
         return _core.add(_core.sum(x, axis, True), 1)
+    if x.shape[axis] == 1:
+        return x.clone()
     if is_half(x):
         return _product(x.float(), axis).to(x._dtype_name)
     while (length := x.shape[axis]) > 1:
@@ -417,7 +419,6 @@ def prod(
         x = x.reshape(-1)
         return _product(x, 0).reshape(shape)
     result = _product(x, axes[0])
-    result = result.clone() if result is x else result
     return result if keep else result.squeeze(axes[0])
 
 
