@@ -119,6 +119,14 @@ def test_selected_slices_and_split_axes_are_views():
     assert x.tolist() == [[3.0, 3.0, 2.0, 2.0], [1.0] * 4]
 
 
+def test_ravel_of_a_slice_with_gaps_is_a_contiguous_copy():
+    x = tc.zeros(2, 4)
+    for flat in (x[:, ::2].ravel(), tc.zeros(6)[::2].ravel(), x.T.ravel()):
+        assert flat.is_contiguous()
+        flat.fill_(1.0)
+    assert not x.any()
+
+
 def test_filling_places_in_place():
     x = tc.ones(3, 2)
     assert x.index_fill_(0, tc.tensor([[2]]).squeeze(), 0.0) is x and x.tolist() == [[1.0, 1.0], [1.0, 1.0], [0.0, 0.0]]

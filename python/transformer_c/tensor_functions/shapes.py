@@ -113,7 +113,7 @@ def flatten(input: Any, start_dim: int = 0, end_dim: int = -1) -> Any:
 
 @takes_arrays("input")
 def ravel(input: Any) -> Any:
-    """All elements along one axis, without a copy where that is possible.
+    """All elements along one axis, contiguous in memory: a view where they are that already, a copy otherwise.
 
     Examples
     --------
@@ -121,7 +121,7 @@ def ravel(input: Any) -> Any:
     >>> tc.zeros(2, 3).ravel().shape
     (6,)
     """
-    return input.reshape(-1)
+    return input.contiguous().reshape(-1)
 
 
 @takes_arrays("input")
