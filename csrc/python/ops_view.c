@@ -205,15 +205,19 @@ static PyObject *run_to(tcpy_call *call)
 
 /* ---- what a Tensor tells about itself ------------------------------------------------------------------------------------------ */
 
-/* A value for each axis of x: all of them as a tuple, or the one of the given axis. Without axes, 1 for the only axis that can be named. */
+/* A value for each axis of x: all of them as a tuple, or the one of the given axis. */
 static PyObject *per_axis(tcpy_call *call, const int64_t *values)
 {
     const int ndim = call->v[0].t->ndim;
     int axis;
     tc_error err;
     if (call->v[1].none) return tcpy_int_tuple(ndim, values);
+    if (!ndim) {
+        PyErr_SetString(PyExc_IndexError, "a tensor without axes has no length or step along one; its shape is ()");
+        return NULL;
+    }
     if (tc_normalize_axis(&axis, call->v[1].i, ndim, "dim", &err) != TC_OK) return tcpy_raise(&err);
-    return PyLong_FromLongLong(ndim ? values[axis] : 1);
+    return PyLong_FromLongLong(values[axis]);
 }
 
 static PyObject *run_size(tcpy_call *call) { return per_axis(call, call->v[0].t->shape); }

@@ -147,6 +147,8 @@ def test_zero_size_and_no_axes():
         (lambda t: t.narrow(0, 1, 5), IndexError, "outside"),
         (lambda t: t.unfold(0, 3, 1), ValueError, "windows of 3"),
         (lambda t: t.size(7), IndexError, "out of range"),
+        (lambda t: t.sum().size(0), IndexError, r"without axes .* shape is \(\)"),
+        (lambda t: t.sum().stride(-1), IndexError, "without axes"),
         (lambda t: tc.zeros(2).mT, ValueError, "at least 2 axes"),
     ],
 )
