@@ -196,6 +196,13 @@ def test_no_axes():
     assert x.gather(0, tc.tensor(0)).item() == 2 and x.masked_select(tc.tensor(True)).tolist() == [2]
 
 
+@pytest.mark.parametrize("empty", [(), []])
+def test_an_empty_dim_is_all_axes(empty):
+    x = tc.tensor([[1.0, 0.0], [3.0, 2.0]])
+    assert x.amax(dim=empty).item() == 3 and x.amin(dim=empty).item() == 0 and x.count_nonzero(dim=empty).item() == 3
+    assert x.amax(empty, True).shape == (1, 1) and x.amax(axis=empty).tolist() == x.tolist()
+
+
 @pytest.mark.parametrize(
     ("shape", "arguments"),
     [((), ()), ((), (0,)), ((), (0, True)), ((1,), ()), ((1,), (0,)), ((1, 1), ()), ((2, 1), (1,)), ((2, 1), (1, True))],

@@ -110,8 +110,13 @@ def min(input: Any, dim: Any = None, keepdim: bool = False, *, axis: Any = None,
     return _extreme("min", input, dim, keepdim, axis, keepdims, other)
 
 
+def _reduced(input: Tensor, dim: Any, axis: Any) -> tuple[int, ...] | None:
+    """The axes to reduce; None for all of them, as PyTorch means by an empty `dim`."""
+    return axes_of("dim", input.ndim, None if isinstance(dim, (tuple, list)) and not dim else dim, axis)
+
+
 def _shared_extreme(reduce: Any, input: Tensor, dim: Any, keepdim: bool, axis: Any, keepdims: bool) -> Tensor:
-    axes = axes_of("dim", input.ndim, None if isinstance(dim, tuple) and not dim else dim, axis)
+    axes = _reduced(input, dim, axis)
     keep = kept(keepdim, keepdims)
     if axes is None:
         return reduce(input, None, keep)
@@ -438,7 +443,7 @@ def count_nonzero(input: Any, dim: Any = None, *, axis: Any = None) -> Any:
     >>> tc.count_nonzero(np.array([[0, 1], [2, 3]]), 1)
     array([1, 2])
     """
-    axes = axes_of("dim", input.ndim, None if isinstance(dim, tuple) and not dim else dim, axis)
+    axes = _reduced(input, dim, axis)
     return _core.sum(_core.ne(input.detach(), 0 if input._dtype_name != "bool" else False), axis=axes if input.ndim else None)
 
 
