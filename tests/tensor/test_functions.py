@@ -621,3 +621,5 @@ def test_unique_elements_of_arrays_and_tensors():
     assert not x.unique().requires_grad and len(x.unique()) == 3 and x.unique(axis=0).shape == (3,)
     with pytest.raises(IndexError, match="dim 1 is out of range"):
         tc.unique(x, dim=1)
+    with pytest.raises(TypeError, match="sorted must be a bool, got 0; an axis is given by name"):
+        x.unique(0)

@@ -111,6 +111,8 @@ def unique(
     >>> tc.unique(tc.tensor([3, 1, 3]), return_counts=True)
     (tensor([1, 3]), tensor([1, 2]))
     """
+    if not isinstance(sorted, (bool, np.bool_)):
+        raise TypeError(f"sorted must be a bool, got {sorted!r}; an axis is given by name: unique(x, dim=...)")
     along = one_axis(axis, dim, None)
     if along is not None:
         along = axis_of("dim", input.ndim, along)
