@@ -292,6 +292,7 @@ def test_forms_of_methods():
     assert x.to("cpu", "float32").dtype == np.float32 and x.to("float32", False, True).dtype == np.float32 and x.to("cpu") is x
     assert x.to("cpu", "float64", False, True) is not x and x.to(x, copy=True) is not x and x.to(dtype="float64", non_blocking=True) is x
     assert x.to("float64", copy=True).requires_grad
+    assert tc.zeros(2).copy_(tc.ones(2), non_blocking=True).tolist() == tc.zeros(2).copy_(tc.ones(2), True).tolist() == [1, 1]
     assert x.clone(memory_format=tc.preserve_format).shape == x.shape and x.contiguous(memory_format=tc.contiguous_format) is x
     for call in (
         x.clone,
