@@ -29,15 +29,19 @@ static const tcpy_choice choices[] = {
      "reduction must be 'none', 'mean' or 'sum', got '%s'"},
 };
 
-/* PyTorch's names of the operands that are x, or a and b, here. */
+/* PyTorch's names of the operands that are x, or a and b, here: of every op, or of one alone. */
 static const struct {
-    const char *pytorchs, *ours[2];
-} operands[] = {{"input", {"x", "a"}}, {"other", {"b", "b"}}, {"exponent", {"b", "b"}}};
+    const char *pytorchs, *ours[2], *op;
+} operands[] = {
+    {"input", {"x", "a"}, NULL},      {"other", {"b", "b"}, NULL},      {"exponent", {"b", "b"}, NULL},
+    {"min", {"b", "b"}, "clamp_min"}, {"max", {"b", "b"}, "clamp_max"},
+};
 
 static int find_operand(const tcpy_op_object *self, PyObject *name)
 {
     for (size_t k = 0; k < sizeof operands / sizeof *operands; k++) {
         if (PyUnicode_CompareWithASCIIString(name, operands[k].pytorchs) != 0) continue;
+        if (operands[k].op && PyUnicode_CompareWithASCIIString(self->name, operands[k].op) != 0) continue;
         for (int i = 0; i < self->positional && i < 2; i++)
             if (strcmp(self->args[i].text, operands[k].ours[0]) == 0 || strcmp(self->args[i].text, operands[k].ours[1]) == 0) return i;
     }

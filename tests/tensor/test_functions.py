@@ -585,9 +585,12 @@ def test_operands_by_pytorchs_names():
     assert tc.exp(input=t).tolist() == t.exp().tolist() and tc.sum(input=t, dim=0).item() == 5
     assert tc.pow(input=t, exponent=2).tolist() == t.pow(exponent=2).tolist() == [4, 9]
     assert tc.mul(input=t, other=2).tolist() == t.mul(other=2).tolist() == [4, 6] and tc.eq(t, other=2).tolist() == [True, False]
+    assert tc.clamp_min(t, min=2.5).tolist() == [2.5, 3] and t.clamp_max(max=2.5).tolist() == [2, 2.5]
     assert tc.arange(end=3).tolist() == [0, 1, 2] and tc.arange(start=1, end=3).tolist() == [1, 2]
     with pytest.raises(TypeError, match=r"exp\(\) has no argument 'other'; its signature is exp\(x\)"):
         tc.exp(t, other=t)
+    with pytest.raises(TypeError, match=r"mul\(\) has no argument 'min'"):
+        tc.mul(t, min=t)
     with pytest.raises(TypeError, match=r"mul\(\) got two values for 'other'"):
         t.mul(t, other=t)
     with pytest.raises(TypeError, match="needs an end"):
