@@ -330,12 +330,20 @@ def bernoulli(input: Any, *, rng=None, generator=None) -> Tensor:
     >>> tc.bernoulli(tc.tensor([0.0, 0.5, 1.0]), rng=0)
     tensor([0., 0., 1.])
     """
-    p = tensor_of("input", input).detach()
+    return _bernoulli(_probabilities(tensor_of("input", input)), as_generator(one_source(rng, generator)))
+
+
+def _probabilities(p: Tensor) -> Tensor:
+    p = p.detach()
     if p._dtype_name not in ("float32", "float64", "float16", "bfloat16"):
         raise TypeError(f"input is {p._dtype_name}; bernoulli() takes floating probabilities: convert it with .float()")
     if not bool(_core.logical_and(_core.ge(p, 0.0), _core.le(p, 1.0)).all()):
         raise ValueError("bernoulli() takes probabilities from 0 to 1")
-    drawn = as_generator(one_source(rng, generator)).uniform(p.shape, 0.0, 1.0, "float64" if p._dtype_name == "float64" else None)
+    return p
+
+
+def _bernoulli(p: Tensor, source: Generator) -> Tensor:
+    drawn = source.uniform(p.shape, 0.0, 1.0, "float64" if p._dtype_name == "float64" else None)
     return _core.lt(drawn.to(p.device), p.float() if _is_half(p._dtype_name) else p).to(p._dtype_name)
 
 

@@ -431,6 +431,11 @@ def test_refused_draws_leave_tensor_and_generator():
             given.bernoulli_(p, generator=generator)
     assert x.sum() == leaf.sum() == 6
     np.testing.assert_array_equal(generator.get_state(), before)
+    y = leaf.exp()
+    for call in (lambda: y.bernoulli_(1.5), lambda: y.bernoulli_(generator="seed"), lambda: y.normal_(std=-1.0)):
+        with pytest.raises((TypeError, ValueError)):
+            call()
+    assert y._version == 0 and y.grad_fn == "exp"
 
 
 def test_set_grad_enabled():

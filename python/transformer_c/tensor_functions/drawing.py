@@ -11,7 +11,7 @@ from .. import _core
 from .._arguments import all_of, count, not_negative, real
 from .._core import Tensor
 from .._promotion import is_floating
-from ..random import _check_written, _fill_normal, _fill_uniform, as_generator, bernoulli, one_source
+from ..random import _bernoulli, _check_written, _fill_normal, _fill_uniform, _probabilities, as_generator, one_source
 from ._calls import METHODS, takes_arrays
 from .ordering import topk
 
@@ -92,8 +92,9 @@ def bernoulli_(self: Tensor, p: Any = 0.5, *, generator: Any = None) -> Tensor:
     ``tc.bernoulli``; for a number PyTorch takes others, of a library of Intel's."""
     if not isinstance(p, Tensor):
         p = _core.as_argument(np.asarray(p, np.float32) if isinstance(p, (bool, int, float)) else p, self)
+    p, source = _probabilities(p).expand(self.shape), as_generator(generator)
     _check_written(self)
-    return self.copy_(bernoulli(p.expand(self.shape), generator=generator).to(self.dtype))
+    return self.copy_(_bernoulli(p, source).to(self.dtype))
 
 
 METHODS |= {"bernoulli_": bernoulli_, "normal_": normal_, "uniform_": uniform_}
