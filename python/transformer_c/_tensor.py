@@ -364,11 +364,13 @@ def arange(
             real(name, bound)
         if not math.isfinite(bound):
             raise ValueError(f"{name} must be finite, got {bound}")
-    if dtype is not None and Tensor([], dtype)._dtype_name in ("int64", "int32", "uint8"):
+    kind, stride = None if dtype is None else Tensor([], dtype)._dtype_name, bounds[2]
+    if kind == "int64":
         bounds = [int(b) for b in bounds]
     first, last, step = bounds
-    if step == 0:
-        raise ValueError("arange() needs a step other than 0")
+    is_short = kind in ("int32", "uint8")  # their length is that of the bounds as they are, as in PyTorch and NumPy
+    if (int(step) if is_short else step) == 0:
+        raise ValueError(f"arange() needs a step other than 0{f', which {stride} is in {kind}' if stride else ''}")
     if (last - first) * step < 0:
         raise ValueError(f"arange() from {first} to {last} cannot go in steps of {step}: the step must lead from start to end")
     whole = all(isinstance(b, int) for b in bounds)
@@ -376,10 +378,11 @@ def arange(
     largest = max(length, *map(abs, bounds)) if whole else length
     if largest >= 2**62:
         raise ValueError(f"arange() from {first} to {last} in steps of {step} has numbers or a length that do not fit in 62 bits")
-    if whole:
+    if whole or is_short:
+        first, step = int(first), int(step)
         if dtype is not None and length:
             check_fit(dtype, first, first + (length - 1) * step)
-        return _finish(_core.arange(int(first), int(step), length, dtype, device), requires_grad)
+        return _finish(_core.arange(first, step, length, dtype, device), requires_grad)
     return _finish(_core.spaced(first, step, last, length, length, dtype, device), requires_grad)
 
 

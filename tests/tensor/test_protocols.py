@@ -306,6 +306,21 @@ def test_making_tensors():
         tc.zeros(2, dtype="float12")
 
 
+@pytest.mark.parametrize("dtype", ["int64", "int32", "uint8", "float32"])
+@pytest.mark.parametrize(
+    "bounds", [(1, 8.3, 1), (0.5, 7.8, 1), (0.5, 9, 1.5), (0, 5.5, 2.5), (5.5, 0.2, -1.5), (0.2, 0.9, 1), (7,), (6.5,)]
+)
+def test_arange_of_fractions_is_pytorchs(bounds, dtype):
+    torch = pytest.importorskip("torch")
+    assert tc.arange(*bounds, dtype=dtype).tolist() == torch.arange(*bounds, dtype=getattr(torch, dtype)).tolist()
+
+
+@pytest.mark.parametrize("dtype", ["int64", "int32"])
+def test_a_step_that_is_0_in_the_dtype_is_named(dtype):
+    with pytest.raises(ValueError, match=f"a step other than 0, which 0.5 is in {dtype}"):
+        tc.arange(0, 3, 0.5, dtype=dtype)
+
+
 def test_no_silent_fall_back_to_the_cpu():
     if tc.tensor(0.0).is_cuda:
         pytest.skip("there is a GPU")
