@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Iterable
 from types import MethodType
@@ -59,6 +60,13 @@ def not_negative(name: str, value: Any) -> float:
     """`value`, which must be a real number of at least 0; NaN is not allowed."""
     if not real(name, value) >= 0:
         raise ValueError(f"{name} must not be negative, got {value}")
+    return value
+
+
+def not_nan(name: str, value: Any) -> float:
+    """`value`, which must be a real number other than NaN."""
+    if math.isnan(real(name, value)):
+        raise ValueError(f"{name} must not be NaN")
     return value
 
 

@@ -1,6 +1,7 @@
 """Optimizers: PyTorch's trajectories, groups, skipped parameters, state, the gradient buffer."""
 
 import copy
+import math
 import pickle
 
 import numpy as np
@@ -454,6 +455,7 @@ def test_an_option_of_another_type_is_refused_as_before():
         (lambda p: tc.optim.Adam([p], betas=(0.9, 1.0)), ValueError, r"betas\[1\].*1.0"),
         (lambda p: tc.optim.Adam([p], betas=()), TypeError, r"betas must be two numbers, such as .* got \(\)"),
         (lambda p: tc.optim.Adam([p], betas=np.array(0.9)), TypeError, "betas must be two numbers"),
+        (lambda p: tc.optim.Adam([p], betas=(0.9, [0.99])), TypeError, r"betas\[1\] must be a number, got \[0.99\]"),
         (lambda p: tc.optim.SGD([p], nesterov=True), ValueError, "nesterov"),
         (lambda p: tc.optim.SGD([p * 2]), ValueError, "leaf"),
         (lambda p: tc.optim.SGD(["p"]), TypeError, "str"),
@@ -618,12 +620,27 @@ def test_a_state_dict_that_does_not_fit_changes_nothing():
     before = optimizer.state_dict()
     for group, state, error, message in (
         ({"lr": "x"}, {}, TypeError, "lr"),
-        ({"lr": -1.0}, {}, ValueError, "lr"),
+        ({"lr": math.nan}, {}, ValueError, "lr must not be NaN"),
+        ({"eps": -1.0}, {}, ValueError, "eps"),
         ({}, {5: {"step": 1}}, ValueError, r"a state for the parameters \[5\]; its groups have \[0\]"),
     ):
         with pytest.raises(error, match=message):
             optimizer.load_state_dict({"state": state, "param_groups": [{**before["param_groups"][0], **group}]})
     assert optimizer.state_dict() == before
+
+
+def test_a_learning_rate_that_a_schedule_led_below_0_is_loaded():
+    """By a rounding at the end of a linear decay; the step goes on with it, as PyTorch's."""
+    p = tc.nn.Parameter([1.0])
+    optimizer = tc.optim.SGD([p], lr=2.5)
+    schedule = tc.optim.lr_scheduler.LinearLR(optimizer, end_factor=0.0)
+    for _ in range(5):
+        schedule.step()
+    again = tc.optim.SGD([p], lr=1.0)
+    again.load_state_dict(optimizer.state_dict())
+    assert again.param_groups[0]["lr"] == schedule.get_last_lr()[0] < 0
+    with pytest.raises(ValueError, match="lr must not be negative"):
+        again.add_param_group({"params": [tc.nn.Parameter([1.0])], "lr": -1.0})
 
 
 class Lion(tc.optim.Optimizer):

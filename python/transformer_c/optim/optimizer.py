@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from .. import _core
-from .._arguments import all_of, not_negative, real, uncalled
+from .._arguments import all_of, not_nan, not_negative, real, uncalled
 from .._core import Tensor
 from .._graph import not_captured, refuse, repeated
 from .._joining import where
@@ -146,7 +146,7 @@ class Optimizer(Explaining):
         options = {**self.defaults, **{k: v for k, v in group.items() if k not in ("params", "param_names")}}
         if missing := [name for name, value in options.items() if value is required]:
             raise ValueError(f"the options {missing} have no default: give them to the optimizer, or in each group of parameters")
-        self._check_options(options)
+        self._check_options(options, not_negative)
         self.param_groups.append({"params": params, **names, **options})
         self._slots = {}  # of other parameters
 
@@ -154,15 +154,16 @@ class Optimizer(Explaining):
         """Does a program's ``step`` update the parameters? What its options and its state are is its own affair."""
         return type(self)._step_group is Optimizer._step_group
 
-    def _check_options(self, options: dict[str, Any]) -> None:
-        """Raises ValueError for options out of range."""
+    def _check_options(self, options: dict[str, Any], of_rate: Callable[[str, Any], float]) -> None:
+        """Raises ValueError for options out of range; `of_rate` checks the learning rate."""
         if self._has_own_rule():
             return
-        numbers = [(not_negative, name, options.get(name, 0.0)) for name in ("lr", "eps", "weight_decay", "momentum", "alpha")]
-        betas = options.get("betas", ())
-        if "betas" in options and (not isinstance(betas, (tuple, list, np.ndarray)) or np.shape(betas) != (2,)):
+        numbers = [(not_negative, name, options.get(name, 0.0)) for name in ("eps", "weight_decay", "momentum", "alpha")]
+        betas = options.get("betas", (0.0, 0.0))
+        betas = betas.tolist() if isinstance(betas, np.ndarray) else betas
+        if not isinstance(betas, (tuple, list)) or len(betas) != 2:
             raise TypeError(f"betas must be two numbers, such as (0.9, 0.999), got {betas!r}")
-        all_of(*numbers, *((_decay, f"betas[{i}]", beta) for i, beta in enumerate(betas)))
+        all_of((of_rate, "lr", options.get("lr", 0.0)), *numbers, *((_decay, f"betas[{i}]", beta) for i, beta in enumerate(betas)))
 
     def _lay_out_gradients(self) -> None:
         """Makes one buffer per dtype and device; each parameter gets a part of it, where backward() puts its gradients from now on, and existing
@@ -416,7 +417,7 @@ class Optimizer(Explaining):
                 f"the state dict has groups of {[len(g['params']) for g in groups]} parameters, the optimizer of {[len(g['params']) for g in self.param_groups]}"
             )
         for group in groups:
-            self._check_options(group)
+            self._check_options(group, not_nan)  # a schedule may have led it below 0, if only by a rounding
         params = dict(zip((n for g in groups for n in g["params"]), parameters_of(self), strict=True))
         if unknown := {int(number) for number in state_dict["state"]} - params.keys():
             raise ValueError(f"the state dict has a state for the parameters {sorted(unknown)}; its groups have {sorted(params)}")
