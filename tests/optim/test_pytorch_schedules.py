@@ -2,6 +2,7 @@
 
 import json
 import math
+from copy import deepcopy
 from functools import partial
 from pathlib import Path
 
@@ -233,6 +234,30 @@ def test_a_state_of_pytorchs():
         a, o = ours(name, "SGD")
         a.load_state_dict(b.state_dict())
         assert rows(a, o, 6, VALUES[5:]) == rows(b, p, 6, VALUES[5:])
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "message"),
+    [
+        ("step", lambda state: None, "the state of a StepLR is a dict, not NoneType"),
+        ("step", lambda state: {**state, "base_lrs": [1.0]}, "learning rates of 1 parameter groups, the optimizer has 2"),
+        ("lambda", lambda state: {**state, "_last_lr": [1.0] * 3, "lr_lambdas": [{"n": 9}, None]}, "of 3 parameter groups"),
+        ("plateau", lambda state: {**state, "_last_lr": []}, "of 0 parameter groups"),
+        ("chain", lambda state: {**state, "_schedulers": state["_schedulers"][1:]}, "is of 2 schedules, the ChainedScheduler has 3"),
+        ("sequence", lambda state: {}, "is of 0 schedules, the SequentialLR has 3"),
+        ("sequence", lambda state: {**state, "_schedulers": [*state["_schedulers"][:2], {"_last_lr": []}]}, "of 0 parameter groups"),
+    ],
+)
+def test_a_state_that_does_not_fit_changes_nothing(name, change, message):
+    schedule, o = ours(name, "SGD")
+    if name == "lambda":
+        schedule.lr_lambdas[0] = Counting()
+    other, p = ours(name, "SGD")
+    rows(other, p, 3)
+    before, rates = deepcopy(schedule.state_dict()), [g["lr"] for g in o.param_groups]
+    with pytest.raises(ValueError, match=message):
+        schedule.load_state_dict(change(other.state_dict()))
+    assert schedule.state_dict() == before and [g["lr"] for g in o.param_groups] == rates
 
 
 class Counting:

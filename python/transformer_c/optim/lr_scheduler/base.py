@@ -117,9 +117,29 @@ class LRScheduler(Explaining):
         return {k: v for k, v in self.__dict__.items() if k not in ("optimizer", "lr_lambdas") and not callable(v)}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Restores a state from ``state_dict()`` and sets its learning rates."""
-        self.__dict__.update({k: v for k, v in state_dict.items() if k != "lr_lambdas"})
+        """Restores a state from ``state_dict()``, of this library or of torch.optim, and sets its learning rates.
+
+        Raises
+        ------
+        ValueError
+            When it is no dict, or one of another number of groups or of combined schedules. Nothing is loaded in that case.
+        """
+        self._check_state(state_dict)
+        self._take_state(state_dict)
         self._set(list(self._last_lr))
+
+    def _check_state(self, state_dict: Any) -> None:
+        """Raises ValueError for a state that does not fit."""
+        if not isinstance(state_dict, dict):
+            raise ValueError(f"the state of a {type(self).__name__} is a dict, not {type(state_dict).__name__}")
+        groups = len(self.optimizer.param_groups)
+        for name in ("base_lrs", "_last_lr"):
+            if name in state_dict and len(state_dict[name]) != groups:
+                raise ValueError(f"the state has learning rates of {len(state_dict[name])} parameter groups, the optimizer has {groups}")
+
+    def _take_state(self, state_dict: dict[str, Any]) -> None:
+        """Takes what a state that fits holds."""
+        self.__dict__.update(state_dict)
 
 
 def checked_optimizer(optimizer: Any) -> Optimizer:

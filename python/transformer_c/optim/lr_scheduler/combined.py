@@ -33,11 +33,18 @@ class _Combined(LRScheduler):
         """Those of the schedules, and the place."""
         return {**super().state_dict(), "_schedulers": [s.state_dict() for s in self._schedulers]}
 
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Restores a state from ``state_dict()`` and sets its learning rates."""
+    def _check_state(self, state_dict: Any) -> None:
+        super()._check_state(state_dict)
+        states = state_dict.get("_schedulers", ())
+        if len(states) != len(self._schedulers):
+            raise ValueError(f"the state is of {len(states)} schedules, the {type(self).__name__} has {len(self._schedulers)}")
+        for scheduler, state in zip(self._schedulers, states, strict=True):
+            scheduler._check_state(state)
+
+    def _take_state(self, state_dict: dict[str, Any]) -> None:
         for scheduler, state in zip(self._schedulers, state_dict["_schedulers"], strict=True):
             scheduler.load_state_dict(state)
-        super().load_state_dict({k: v for k, v in state_dict.items() if k != "_schedulers"})
+        super()._take_state({k: v for k, v in state_dict.items() if k != "_schedulers"})
 
 
 class SequentialLR(_Combined):

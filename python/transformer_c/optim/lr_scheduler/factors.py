@@ -56,12 +56,11 @@ class LambdaLR(LRScheduler):
         """Everything but the optimizer and functions; of objects that are called in their place, the attributes that are data."""
         return {**super().state_dict(), "lr_lambdas": [_state_of(function) for function in self.lr_lambdas]}
 
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Restores a state from ``state_dict()``, or PyTorch's, and sets its learning rates."""
+    def _take_state(self, state_dict: dict[str, Any]) -> None:
         for function, state in zip(self.lr_lambdas, state_dict.get("lr_lambdas", ()), strict=False):
             if state:
                 vars(function).update(deepcopy(state))
-        super().load_state_dict(state_dict)
+        super()._take_state({k: v for k, v in state_dict.items() if k != "lr_lambdas"})
 
 
 class MultiplicativeLR(LambdaLR):
