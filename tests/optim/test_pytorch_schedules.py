@@ -240,7 +240,7 @@ def test_a_state_of_pytorchs():
     ("name", "change", "message"),
     [
         ("step", lambda state: None, "the state of a StepLR is a dict, not NoneType"),
-        ("step", lambda state: {**state, "base_lrs": [1.0]}, "learning rates of 1 parameter groups, the optimizer has 2"),
+        ("step", lambda state: {**state, "_last_lr": [1.0]}, "learning rates of 1 parameter groups, the optimizer has 2"),
         ("lambda", lambda state: {**state, "_last_lr": [1.0] * 3, "lr_lambdas": [{"n": 9}, None]}, "of 3 parameter groups"),
         ("plateau", lambda state: {**state, "_last_lr": []}, "of 0 parameter groups"),
         ("chain", lambda state: {**state, "_schedulers": state["_schedulers"][1:]}, "is of 2 schedules, the ChainedScheduler has 3"),
@@ -258,6 +258,52 @@ def test_a_state_that_does_not_fit_changes_nothing(name, change, message):
     with pytest.raises(ValueError, match=message):
         schedule.load_state_dict(change(other.state_dict()))
     assert schedule.state_dict() == before and [g["lr"] for g in o.param_groups] == rates
+
+
+ADDED = {
+    **dict.fromkeys(("lambda", "multiplicative", "cosine", "restarts", "one cycle of rates", "triangles"), "has 2 values for 3 parameter groups: make"),
+    **dict.fromkeys(("step", "milestones", "constant", "linear", "exponential", "polynomial", "plateau"), None),
+    "sequence": "CosineAnnealingLR has 2 values for 3",
+    "relative plateau": None,
+    "absolute plateau": "ReduceLROnPlateau has 2 values for 3",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ADDED)
+def test_a_group_that_is_added_later(name):
+    """Where PyTorch has a rate for it, the same; a step that is refused changes nothing."""
+    torch = pytest.importorskip("torch")
+    found = []
+    for made, parameter in ((ours, tc.nn.Parameter([1.0])), (pytorchs, torch.nn.Parameter(torch.ones(1)))):
+        schedule, o = made(name, "SGD")
+        rows(schedule, o, 1)
+        o.add_param_group({"params": [parameter], "lr": 0.5})
+        found.append((schedule, o))
+    (a, o), (b, p) = found
+    values = [[-VALUES[i]] if "plateau" in name else [] for i in range(STEPS)]
+    if ADDED[name] is None:
+        for value in values:
+            a.step(*value), b.step(*value)
+            assert [g["lr"] for g in o.param_groups] == [g["lr"] for g in p.param_groups] == a.get_last_lr()
+        return
+    for value in values:
+        before, groups = deepcopy(a.state_dict()), [dict(g) for g in o.param_groups]
+        try:
+            a.step(*value)
+        except ValueError as error:
+            assert ADDED[name] in str(error) and a.state_dict() == before and o.param_groups == groups
+            return
+    pytest.fail("no step was refused")
+
+
+def test_a_function_that_raises_leaves_a_schedule_as_it_was():
+    o = optimizer(tc.optim, lambda: tc.nn.Parameter([1.0]))
+    schedule = tc.optim.lr_scheduler.LambdaLR(o, lambda epoch: [1.0, 0.5][epoch])
+    schedule.step()
+    before = schedule.state_dict()
+    with pytest.raises(IndexError):
+        schedule.step()
+    assert schedule.state_dict() == before and schedule.last_epoch == 1
 
 
 class Counting:

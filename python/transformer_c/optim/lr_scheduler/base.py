@@ -2,13 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import functools
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from ..._arguments import real
 from ..._graph import noted
 from ..._names import Explaining
 from ..optimizer import Optimizer
+
+
+def _whole(step: Callable) -> Callable:
+    """A step that changes nothing where it raises."""
+
+    @functools.wraps(step)
+    def run(self: LRScheduler, *args: Any, **kwargs: Any) -> Any:
+        take_back = self._kept()
+        try:
+            return step(self, *args, **kwargs)
+        except BaseException:
+            take_back()
+            raise
+
+    return run
 
 
 class LRScheduler(Explaining):
@@ -68,9 +84,10 @@ class LRScheduler(Explaining):
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         if "step" in vars(cls):
-            cls.step = noted(cls.step)  # type: ignore[method-assign]
+            cls.step = noted(_whole(cls.step))  # type: ignore[method-assign]
 
     @noted
+    @_whole
     def step(self, epoch: int | None = None) -> None:
         """Advances by one step, or to `epoch`."""
         if epoch is not None:
@@ -89,9 +106,19 @@ class LRScheduler(Explaining):
         self._set([float(lr) for lr in found])
 
     def _set(self, rates: list[float]) -> None:
-        self._last_lr = rates
-        for group, lr in zip(self.optimizer.param_groups, rates, strict=True):
+        for group, lr in self.each_group(self.optimizer.param_groups, rates):
             group["lr"] = lr
+        self._last_lr = rates
+
+    def each_group(self, *values: Sequence) -> Iterator[tuple]:
+        """What belongs to each parameter group, of lists for all."""
+        groups = len(self.optimizer.param_groups)
+        for own in values:
+            if len(own) != groups:
+                raise ValueError(
+                    f"{type(self).__name__} has {len(own)} values for {groups} parameter groups: make it after optimizer.add_param_group()"
+                )
+        return zip(*values, strict=True)
 
     def _lrs(self) -> list[float]:
         """The optimizer's learning rates."""
@@ -132,10 +159,9 @@ class LRScheduler(Explaining):
         """Raises ValueError for a state that does not fit."""
         if not isinstance(state_dict, dict):
             raise ValueError(f"the state of a {type(self).__name__} is a dict, not {type(state_dict).__name__}")
-        groups = len(self.optimizer.param_groups)
-        for name in ("base_lrs", "_last_lr"):
-            if name in state_dict and len(state_dict[name]) != groups:
-                raise ValueError(f"the state has learning rates of {len(state_dict[name])} parameter groups, the optimizer has {groups}")
+        rates, groups = state_dict.get("_last_lr", self._last_lr), self.optimizer.param_groups
+        if len(rates) != len(groups):
+            raise ValueError(f"the state has learning rates of {len(rates)} parameter groups, the optimizer has {len(groups)}")
 
     def _take_state(self, state_dict: dict[str, Any]) -> None:
         """Takes what a state that fits holds."""

@@ -40,7 +40,7 @@ class CosineAnnealingLR(LRScheduler):
             return self._lrs()
         if (self.last_epoch - 1 - self.T_max) % (2 * self.T_max) == 0:
             rise = 1 - math.cos(math.pi / self.T_max)
-            return [lr + (base - self.eta_min) * rise / 2 for lr, base in zip(self._lrs(), self.base_lrs, strict=True)]
+            return [lr + (base - self.eta_min) * rise / 2 for lr, base in self.each_group(self._lrs(), self.base_lrs)]
         now, before = (1 + math.cos(math.pi * step / self.T_max) for step in (self.last_epoch, self.last_epoch - 1))
         return [now / before * (lr - self.eta_min) + self.eta_min for lr in self._lrs()]
 

@@ -22,7 +22,7 @@ class _Cycle(LRScheduler):
         self.base_momentums = per_group("base_momentum", base, self.optimizer)
         self.max_momentums = per_group("max_momentum", largest, self.optimizer)
         if is_new:
-            for group, low, high in zip(self.optimizer.param_groups, self.base_momentums, self.max_momentums, strict=True):
+            for group, low, high in self.each_group(self.optimizer.param_groups, self.base_momentums, self.max_momentums):
                 group["base_momentum"], group["max_momentum"] = low, high
                 self._set_momentum(group, high)
 
@@ -124,7 +124,7 @@ class OneCycleLR(_Cycle):
         start = self.phases[number - 1][0] if number else 0.0
         end, lr_before, lr_after, momentum_before, momentum_after = self.phases[number]
         share, rates = (step - start) / (end - start), []
-        for group in self.optimizer.param_groups:
+        for group, _ in self.each_group(self.optimizer.param_groups, self.base_lrs):
             rates.append(self._between(group[lr_before], group[lr_after], share))
             if self.cycle_momentum:
                 self._set_momentum(group, self._between(group[momentum_before], group[momentum_after], share))
@@ -211,9 +211,9 @@ class CyclicLR(_Cycle):
         share = x / self.step_ratio if x <= self.step_ratio else (x - 1) / (self.step_ratio - 1)
         scale = self._scale(cycle if self.scale_mode == "cycle" else self.last_epoch)
         if self.cycle_momentum:
-            for group, low, high in zip(self.optimizer.param_groups, self.base_momentums, self.max_momentums, strict=True):
+            for group, low, high in self.each_group(self.optimizer.param_groups, self.base_momentums, self.max_momentums):
                 self._set_momentum(group, high - (high - low) * share * scale)
-        return [low + (high - low) * share * scale for low, high in zip(self.base_lrs, self.max_lrs, strict=True)]
+        return [low + (high - low) * share * scale for low, high in self.each_group(self.base_lrs, self.max_lrs)]
 
 
 __all__ = ["CyclicLR", "OneCycleLR"]

@@ -50,7 +50,7 @@ class LambdaLR(LRScheduler):
 
     def get_lr(self) -> list[float]:
         """See LRScheduler."""
-        return [base * function(self.last_epoch) for base, function in zip(self.base_lrs, self.lr_lambdas, strict=True)]
+        return [base * function(self.last_epoch) for base, function in self.each_group(self.base_lrs, self.lr_lambdas)]
 
     def state_dict(self) -> dict[str, Any]:
         """Everything but the optimizer and functions; of objects that are called in their place, the attributes that are data."""
@@ -80,7 +80,7 @@ class MultiplicativeLR(LambdaLR):
         """See LRScheduler."""
         if self._is_initial:
             return self._lrs()
-        return [lr * function(self.last_epoch) for lr, function in zip(self._lrs(), self.lr_lambdas, strict=True)]
+        return [lr * function(self.last_epoch) for lr, function in self.each_group(self._lrs(), self.lr_lambdas)]
 
 
 def _state_of(function: Callable[[int], float]) -> dict[str, Any] | None:

@@ -31,6 +31,7 @@ class ReduceLROnPlateau(LRScheduler):
     cooldown : int, default 0
         Steps after a change in which nothing is counted.
     min_lr : float or list of float, default 0
+        One number is that of groups which are added later as well.
     eps : float, default 1e-8
         Smaller changes are not made.
 
@@ -63,6 +64,7 @@ class ReduceLROnPlateau(LRScheduler):
         self.mode, self.threshold_mode = one_of("mode", mode, ("min", "max")), one_of("threshold_mode", threshold_mode, ("rel", "abs"))
         self.factor, self.patience, self.threshold, self.cooldown, self.eps = factor, patience, threshold, cooldown, eps
         self.min_lrs = per_group("min_lr", min_lr, optimizer)
+        self.default_min_lr = None if isinstance(min_lr, (list, tuple)) else min_lr
         self.best = math.inf if mode == "min" else -math.inf
         self.num_bad_epochs, self.cooldown_counter, self.last_epoch = 0, 0, 0
         self._last_lr = self._lrs()
@@ -79,10 +81,19 @@ class ReduceLROnPlateau(LRScheduler):
             self.cooldown_counter -= 1
             self.num_bad_epochs = 0
         if self.num_bad_epochs > self.patience:
-            reduced = [max(lr * self.factor, least) for lr, least in zip(self._lrs(), self.min_lrs, strict=True)]
-            self._set([new if lr - new > self.eps else lr for lr, new in zip(self._lrs(), reduced, strict=True)])
+            self._set([self._reduced(lr, least) for lr, least in self.each_group(self._lrs(), self._least())])
             self.cooldown_counter, self.num_bad_epochs = self.cooldown, 0
         self._last_lr = self._lrs()
+
+    def _least(self) -> list[float]:
+        """The smallest learning rate of each group."""
+        if self.default_min_lr is not None and len(self.min_lrs) != len(self.optimizer.param_groups):
+            self.min_lrs = per_group("min_lr", self.default_min_lr, self.optimizer)
+        return self.min_lrs
+
+    def _reduced(self, lr: float, least: float) -> float:
+        new = max(lr * self.factor, least)
+        return new if lr - new > self.eps else lr
 
     def _bar(self) -> float:
         """What an improvement must be better than."""
