@@ -288,6 +288,44 @@ def test_modules_that_make_a_state_dict_of_their_own():
         assert [model[name].weight.item() for name in "abd"] == [10, 1, 1] and model["c"].table.shape == (2,)
 
 
+def test_modules_that_save_in_their_own_way():
+    """One replaces its values, one adds to them; what is below them is saved as ever."""
+
+    class Own(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.table, self.part = nn.Parameter(tc.ones(1)), nn.Linear(1, 1)
+
+        def _save_to_state_dict(self, destination, prefix, keep_vars):
+            destination[prefix + "serialized"] = self.table.detach() + 1
+
+        def _load_from_state_dict(self, state_dict, prefix, *others):
+            self.table.data.copy_(state_dict[prefix + "serialized"] - 1)
+
+    class Added(nn.Linear):
+        def _save_to_state_dict(self, destination, prefix, keep_vars):
+            super()._save_to_state_dict(destination, prefix, keep_vars)
+            destination[prefix + "kept"] = keep_vars
+
+    model, other = nn.Sequential(Own()), nn.Sequential(Own())
+    model[0].table.data.fill_(5.0)
+    state = model.state_dict()
+    assert list(state) == ["0.serialized", "0.part.weight", "0.part.bias"] and state["0.serialized"].item() == 6
+    assert other.load_state_dict(state) == ([], []) and other[0].table.item() == 5
+    for keep_vars in (False, True):
+        assert list(nn.Sequential(Added(1, 1, bias=False)).state_dict(keep_vars=keep_vars).items())[1] == ("0.kept", keep_vars)
+
+
+def test_an_extra_state_is_refused():
+    class Extra(nn.Linear):
+        def get_extra_state(self):
+            return {"steps": 3}
+
+    for use in (lambda m: m.state_dict(), lambda m: m.load_state_dict({})):
+        with pytest.raises(NotImplementedError, match=r"Extra.get_extra_state\(\) is of PyTorch alone: keep what it returns in a buffer"):
+            use(nn.Sequential(Extra(1, 1)))
+
+
 def test_a_state_dict_is_added_to_a_dict():
     layer, held = nn.Linear(1, 1), {"other": 1}
     assert layer.state_dict(held, "a.", True) is held and list(held) == ["other", "a.weight", "a.bias"]

@@ -432,14 +432,24 @@ class Module:
                 f"destination is a dict that takes the values, got {destination!r} ({type(destination).__name__}); prefix= is given by name"
             )
         state = OrderedDict() if destination is None else destination
-        for name, value in self._own_state():
-            state[prefix + name] = value if keep_vars else value.detach()
+        self._save_to_state_dict(state, prefix, keep_vars)
         for name, child in self._places():
             child.state_dict(destination=state, prefix=f"{prefix}{name}.", keep_vars=keep_vars)
         return state
 
+    def _save_to_state_dict(self, destination: dict[str, Any], prefix: str, keep_vars: bool) -> None:
+        """Adds what is of this module alone. As in PyTorch, a subclass whose files have other keys or values extends or replaces this method, and
+        ``_load_from_state_dict`` with it."""
+        for name, value in self._own_state():
+            destination[prefix + name] = value if keep_vars else value.detach()
+
     def _own_state(self) -> Iterator[tuple[str, Tensor]]:
         """What the state dict has of this module without those below it."""
+        if hasattr(type(self), "get_extra_state"):
+            raise NotImplementedError(
+                f"{type(self).__name__}.get_extra_state() is of PyTorch alone: keep what it returns in a buffer, by register_buffer(), or add it "
+                "in a _save_to_state_dict() and take it in a _load_from_state_dict() of your own"
+            )
         for name, value in self._seen("_parameters").items():
             if value is not None:
                 yield name, value
