@@ -612,3 +612,29 @@ def test_every_dropout_is_in_its_place(kind, norm_first, rng):
 def test_the_argument_by_pytorchs_name(layer):
     x = tc.randn(2, 3)
     assert layer(input=x).tolist() == layer(x).tolist()
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda nn: nn.Linear(3, 2),
+        lambda nn: nn.Conv1d(2, 4, 3),
+        lambda nn: nn.Conv2d(2, 4, 3, groups=2, bias=False),
+        lambda nn: nn.Embedding(3, 2, padding_idx=0),
+        lambda nn: nn.LayerNorm(3),
+        lambda nn: nn.RMSNorm(3),
+        lambda nn: nn.PReLU(2, 0.5),
+    ],
+)
+def test_layers_are_made_anew(make):
+    """Programs call reset_parameters() of the layers that have it, as PyTorch's have."""
+    torch = pytest.importorskip("torch")
+    found = []
+    for library in (tc, torch):
+        layer = make(library.nn)
+        for parameter in layer.parameters():
+            parameter.data.fill_(9.0)
+        library.manual_seed(3)
+        layer.reset_parameters()
+        found.append([parameter.tolist() for parameter in layer.parameters()])
+    assert found[0] == found[1]

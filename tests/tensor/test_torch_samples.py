@@ -13,7 +13,7 @@ torch = pytest.importorskip("torch")
 
 ROOT = Path(__file__).parents[2]
 TOOL = ROOT / "tools/compare_samples.py"
-sys.path.insert(0, str(ROOT / "tools"))
+sys.path.append(str(ROOT / "tools"))
 from torch_samples import modules, operators, optimizers  # noqa: E402
 
 PAGE = ROOT / "docs/pytorch-samples.md"

@@ -7,6 +7,7 @@ from .._arguments import all_of, count, real
 from .._core import Tensor
 from .._promotion import cast_input
 from .._tensor import full
+from .init import constant_
 from .layers import Softmax, _MaybeInPlace
 from .module import Module
 from .parameter import Parameter
@@ -113,6 +114,10 @@ class PReLU(Module):
         super().__init__()
         self.num_parameters, self.init = all_of((count, "num_parameters", num_parameters), (real, "init", init))
         self.weight = Parameter(full((num_parameters,), float(init), dtype=dtype, device=device))
+
+    def reset_parameters(self) -> None:
+        """Sets the slopes to `init`."""
+        constant_(self.weight, float(self.init))
 
     def forward(self, input: Tensor) -> Tensor:
         return F.prelu(cast_input(input, self.weight, "PReLU"), self.weight)
