@@ -173,6 +173,23 @@ def test_jumps_to_a_step(name):
         assert [g["lr"] for g in o.param_groups] == [g["lr"] for g in p.param_groups]
 
 
+def test_jumps_of_a_schedule_of_the_users_own():
+    """It multiplies the rates of the step before, and knows those of any step."""
+
+    class Halves(tc.optim.lr_scheduler.LRScheduler):
+        def get_lr(self):
+            return [group["lr"] / (2 if self.last_epoch else 1) for group in self.optimizer.param_groups]
+
+        def _get_closed_form_lr(self):
+            return [base / 2**self.last_epoch for base in self.base_lrs]
+
+    schedule, rates = Halves(tc.optim.SGD([tc.nn.Parameter([1.0])], 1.0)), []
+    for epoch in (None, 3, None, 1):
+        schedule.step(epoch)
+        rates += schedule.get_last_lr()
+    assert rates == [0.5, 0.125, 0.0625, 0.5]
+
+
 def test_restarts_go_on_from_between_two_steps():
     torch = pytest.importorskip("torch")
     del torch

@@ -73,8 +73,9 @@ class LRScheduler(Explaining):
         """The learning rates at ``last_epoch``; subclasses define it."""
         raise NotImplementedError(f"{type(self).__name__} has no get_lr(): define it in the class")
 
-    def get_lr_at(self) -> list[float]:
-        """The learning rates at ``last_epoch``, whatever those of the step before were; a schedule that multiplies those defines it."""
+    def _get_closed_form_lr(self) -> list[float]:
+        """The learning rates at ``last_epoch``, whatever those of the step before were. As in PyTorch, a schedule that multiplies those defines
+        it."""
         return self.get_lr()
 
     def get_last_lr(self) -> list[float]:
@@ -102,7 +103,7 @@ class LRScheduler(Explaining):
             found = self.get_lr()
         else:
             self.last_epoch = epoch
-            found = self.get_lr_at()
+            found = self._get_closed_form_lr()
         self._set([float(lr) for lr in found])
 
     def _set(self, rates: list[float]) -> None:

@@ -44,7 +44,7 @@ class CosineAnnealingLR(LRScheduler):
         now, before = (1 + math.cos(math.pi * step / self.T_max) for step in (self.last_epoch, self.last_epoch - 1))
         return [now / before * (lr - self.eta_min) + self.eta_min for lr in self._lrs()]
 
-    def get_lr_at(self) -> list[float]:
+    def _get_closed_form_lr(self) -> list[float]:
         """See LRScheduler."""
         height = 1 + math.cos(math.pi * self.last_epoch / self.T_max)
         return [self.eta_min + (base - self.eta_min) * height / 2 for base in self.base_lrs]

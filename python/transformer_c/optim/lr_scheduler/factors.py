@@ -117,7 +117,7 @@ class _Factor(LRScheduler):
         factor = self._factor()
         return self._lrs() if factor is None else [lr * factor for lr in self._lrs()]
 
-    def get_lr_at(self) -> list[float]:
+    def _get_closed_form_lr(self) -> list[float]:
         """See LRScheduler."""
         factor = self._total_factor()
         return [base * factor for base in self.base_lrs]
