@@ -82,6 +82,7 @@ SECONDS = {
     "binary": 2.5,
     "unary": 2,
     "integer": 2,
+    "integer_32": 2,
     "softmax": 1,
 }
 

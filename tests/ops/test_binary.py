@@ -247,6 +247,37 @@ def test_integers_are_exact(rng):
     np.testing.assert_array_equal(_core.where(np.array([True]), big, 0), big)
 
 
+# Of 8, 32 and 64 bits: the ends of a dtype beside each other, in every combination with numbers and rows of one value.
+@pytest.mark.parametrize("second", ["uint8", "int32", "int64"])
+@pytest.mark.parametrize("first", ["uint8", "int32", "int64"])
+def test_integers_wrap_around(rng, first, second):
+    def values(dtype, n):
+        ends = np.iinfo(dtype)
+        x = rng.integers(ends.min, ends.max, n, dtype, endpoint=True)
+        x[:8] = [ends.min, ends.max, 0, 1, 2, 3, ends.max - 1, ends.min + 1]
+        return x
+
+    a, b, dtype = values(first, 600), values(second, 70)[:, None], np.result_type(first, second)
+    with np.errstate(all="ignore"):
+        for x, y in ((a, b), (b, a), (a, b[1:2]), (a[::-2], b), (a[1:2], a)):
+            wide = [np.asarray(v).astype(np.int64) for v in (x, y)]
+            for name in ("add", "sub", "mul", "maximum", "minimum", "clamp_min", "clamp_max", "floor_divide", "remainder", *BITS):
+                got = getattr(_core, name)(x, y)
+                function = VALUES.get(name) or BITS[name]
+                np.testing.assert_array_equal(got, function(*wide).astype(got.dtype), err_msg=name, strict=True)
+            for name, function in TRUTHS.items():
+                np.testing.assert_array_equal(getattr(_core, name)(x, y), function(*wide), err_msg=name, strict=True)
+        for name, expected in {"neg": -a, "abs": abs(a), "sign": np.sign(a), "square": a * a, "relu": np.maximum(a, 0)}.items():
+            np.testing.assert_array_equal(getattr(_core, name)(a), expected.astype(first), err_msg=name, strict=True)
+        np.testing.assert_array_equal(_core.pow(a, 3), a.astype(np.int64) ** 3 if first == "int64" else (a * a * a), strict=True)
+    for condition in (a % 3, a[:600] > 1, np.array(True), np.array(0)):
+        for x, y in ((a, b), (b, a), (a, a[1:2]), (a[1:2], a), (a[1:2], a[:1])):
+            expected = np.where(condition, x, y)
+            np.testing.assert_array_equal(_core.where(condition, x, y), expected.astype(dtype if x is b or y is b else first), strict=True)
+    for number in (-1, 3, 255, 2**31 - 1, 2**31, -(2**31), -(2**31) - 1, 2**40):
+        np.testing.assert_array_equal(_core.lt(a, number), a.astype(np.int64) < number, strict=True)
+
+
 def test_bools():
     a, b = np.array([True, True, False, False]), np.array([True, False, True, False])
     for name, function in BITS.items():

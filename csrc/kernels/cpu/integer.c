@@ -1,5 +1,5 @@
-/* integer.c: exact arithmetic on integers and bools, in int64: the rows of integer.def, and `where`. The work does not depend on the
- * precision, so the float64 table shares the float32 table's functions. */
+/* integer.c: exact arithmetic on integers and bools, which wraps around: the rows of integer.def and `where`, in 32 bits where no operand
+ * has more, and reductions in int64. The work does not depend on the precision, so the float64 table shares the float32 table's functions. */
 #include "../function_ids.h"
 #include "../kernels.h"
 #include "../sort.h"
@@ -20,82 +20,30 @@ INTEGER_KERNEL(integer_reduce)
 INTEGER_KERNEL(integer_argsort)
 #else
 
-#define STRIDED_INTEGERS
-typedef int64_t element;
+#define INTEGER_BITS 64
+#include "integer_elements.h"
 #include "reduced.h"
-#include "run_elementwise.h"
 
-#define WRAP(a, operator, b) ((int64_t)((uint64_t)(a) operator(uint64_t)(b)))
-
-/* Towards minus infinity; the quotient of the smallest integer and -1 wraps around. */
-TC_INLINE int64_t integer_floor_divide(int64_t a, int64_t b)
+/* Are all operands integers of at most 32 bits? */
+static bool is_narrow(const tc_elementwise_args *a)
 {
-    if (b == 0) return 0;
-    if (b == -1) return WRAP(0, -, a);
-    return a / b - (a % b != 0 && (a < 0) != (b < 0));
+    bool narrow = a->out.dtype != TC_INT64;
+    for (int k = 0; k < a->inputs; k++) {
+        const tc_operand *in = &a->in[k];
+        narrow &= in->data ? in->dtype != TC_INT64 : in->integer == (int32_t)in->integer;
+    }
+    return narrow;
 }
 
-/* The op has checked that b >= 0. */
-static int64_t integer_power(int64_t a, int64_t b)
+TC_INLINE void elements(const tc_elementwise_args *a, int64_t begin, int64_t end)
 {
-    int64_t result = 1;
-    for (; b > 0; b >>= 1) {
-        if (b & 1) result = WRAP(result, *, a);
-        a = WRAP(a, *, a);
-    }
-    return result;
+    (is_narrow(a) ? integer_elements_32 : integer_elements_64)(a, begin, end);
 }
-
-#define TC_INTEGER_UNARY(name, value)                                                                                                      \
-    static void unary_##name(int64_t *out, const int64_t *const *in, const int *step, int64_t n)                                           \
-    {                                                                                                                                      \
-        for (int64_t i = 0; i < n; i++) {                                                                                                  \
-            const int64_t x = in[0][i * step[0]];                                                                                          \
-            out[i] = value;                                                                                                                \
-        }                                                                                                                                  \
-    }
-#define TC_INTEGER_BINARY(name, value)                                                                                                     \
-    TC_INLINE void loop_##name(int64_t *out, const int64_t *a_, int a_step, const int64_t *b_, int b_step, int64_t n)                      \
-    {                                                                                                                                      \
-        for (int64_t i = 0; i < n; i++) {                                                                                                  \
-            const int64_t a = a_[i * a_step], b = b_[i * b_step];                                                                          \
-            out[i] = value;                                                                                                                \
-        }                                                                                                                                  \
-    }                                                                                                                                      \
-    static void binary_##name(int64_t *out, const int64_t *const *in, const int *step, int64_t n)                                          \
-    {                                                                                                                                      \
-        if (step[0] && step[1])                                                                                                            \
-            loop_##name(out, in[0], 1, in[1], 1, n);                                                                                       \
-        else if (step[0])                                                                                                                  \
-            loop_##name(out, in[0], 1, in[1], 0, n);                                                                                       \
-        else                                                                                                                               \
-            loop_##name(out, in[0], 0, in[1], step[1], n);                                                                                 \
-    }
-#include "../integer.def"
-#undef TC_INTEGER_UNARY
-#undef TC_INTEGER_BINARY
-
-static const chunk_function unary_functions[TC_UNARY_COUNT] = {
-#define TC_INTEGER_UNARY(name, value) [TC_UNARY_##name] = unary_##name,
-#define TC_INTEGER_BINARY(name, value)
-#include "../integer.def"
-#undef TC_INTEGER_UNARY
-#undef TC_INTEGER_BINARY
-};
-
-static const chunk_function binary_functions[TC_BINARY_COUNT] = {
-#define TC_INTEGER_UNARY(name, value)
-#define TC_INTEGER_BINARY(name, value) [TC_BINARY_##name] = binary_##name,
-#include "../integer.def"
-#undef TC_INTEGER_UNARY
-#undef TC_INTEGER_BINARY
-};
 
 TC_DEFINE_KERNEL(integer_unary)(const void *args, int64_t begin, int64_t end, void *scratch)
 {
-    const tc_elementwise_args *a = args;
     (void)scratch;
-    run_elementwise(a, begin, end, unary_functions[a->function]);
+    elements(args, begin, end);
 }
 
 /* Bools that are dense, beside bools or a number, into bools. */
@@ -135,21 +83,15 @@ TC_DEFINE_KERNEL(integer_binary)(const void *args, int64_t begin, int64_t end, v
         truth_table(a, begin, end);
         return;
     }
-    run_elementwise(a, begin, end, binary_functions[a->function]);
+    elements(a, begin, end);
 }
-
-/* NOLINTBEGIN(clang-analyzer-core.*): where has three inputs, which the analyzer does not know. */
-static void choose(int64_t *out, const int64_t *const *in, const int *step, int64_t n)
-{
-    for (int64_t i = 0; i < n; i++) out[i] = in[0][i * step[0]] ? in[1][i * step[1]] : in[2][i * step[2]];
-}
-/* NOLINTEND(clang-analyzer-core.*) */
 
 TC_DEFINE_KERNEL(integer_where)(const void *args, int64_t begin, int64_t end, void *scratch)
 {
     (void)scratch;
-    run_elementwise(args, begin, end, choose);
+    elements(args, begin, end);
 }
+
 /* ---- reductions ---------------------------------------------------------------------------------------------------------- */
 
 /* The smallest is the opposite of the largest of opposites, any and all are the largest and the smallest of truth values. */

@@ -1,4 +1,4 @@
-/* reduced.h: what one result is made of, as dense chunks. Included after STRIDED_INTEGERS is or is not defined. */
+/* reduced.h: what one result is made of, as dense chunks. Included after INTEGER_DTYPE is or is not defined. */
 #ifndef TC_REDUCED_H
 #define TC_REDUCED_H
 

@@ -73,9 +73,9 @@ static void run_elementwise(const tc_elementwise_args *a, int64_t begin, int64_t
         in[k] = buffers[k];
         if (kinds[k] != STREAM_CONSTANT) continue;
         if (operand->data) cast_runs[operand->dtype][ELEMENT_DTYPE](buffers[k], 1, operand->data, 0, 1);
-#ifdef STRIDED_INTEGERS
+#ifdef INTEGER_DTYPE
         else
-            buffers[k][0] = operand->integer;
+            buffers[k][0] = (element)operand->integer;
 #else
         else
             buffers[k][0] = (element)operand->value;

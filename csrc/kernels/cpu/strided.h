@@ -16,8 +16,8 @@
 #define STRIDED_SHORT 16 /* shorter ones are not, where there are many of them */
 
 /* Of the type `element` of the arithmetic. */
-#ifdef STRIDED_INTEGERS
-#define ELEMENT_DTYPE TC_INT64
+#ifdef INTEGER_DTYPE
+#define ELEMENT_DTYPE INTEGER_DTYPE
 #else
 #define ELEMENT_DTYPE (TC_PRECISION == 32 ? TC_FLOAT32 : TC_FLOAT64)
 #endif
