@@ -7,6 +7,7 @@
 #include "activation.h"
 #include "gemm_pack.h"
 #include "gemm_tiles.h"
+#include "gemm_windows.h"
 #include "sum_rows.h"
 
 TC_DEFINE_KERNEL(gemm_pack)(const void *args, int64_t begin, int64_t end, void *scratch)
@@ -334,6 +335,14 @@ static void by_columns(const gemm_item *it)
     }
 }
 
+/* Is the item a single row, of windows of B and nothing else than a bias? */
+static bool is_row_of_windows(const gemm_item *it)
+{
+    const tc_gemm_args *g = it->args;
+    return it->b_rows && it->rows == 1 && g->by_columns && g->a_stored == TC_STORED_AS_COMPUTED && g->c_stored == TC_STORED_AS_COMPUTED &&
+           g->activation == TC_ACTIVATION_NONE && !it->pre && !it->residual && (!g->bias || g->bias_of_rows);
+}
+
 /* out (rows, bias_row) <- bias (rows), for the first vectors of a tile. */
 static const real *repeat_bias(real *out, int64_t rows, int64_t bias_row, const real *bias)
 {
@@ -406,6 +415,10 @@ TC_DEFINE_KERNEL(gemm)(const void *args, int64_t begin, int64_t end, void *scrat
             it.bias = bias;
         }
         if (g->a_sum && col == 0) sum_rows((real *)g->a_sum + chunk * g->M + row, it.rows, it.K, it.a, g->a_stored, g->a_row, g->a_col);
+        if (is_row_of_windows(&it)) {
+            sum_windows(&(row_of_windows){it.a, it.b, it.row_bias, g->a_col, it.K, it.k_block, it.b_rows, it.c}, it.b_cols, it.cols);
+            continue;
+        }
         choose_tiles(&it);
         const bool copies_all = g->by_columns || it.K <= it.k_block;
         it.has_a = item > begin && copies_all && it.a == before.a && it.rows == before.rows && it.K == before.K;
