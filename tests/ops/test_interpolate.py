@@ -112,6 +112,21 @@ def test_nearest_by_factors_of_which_nothing_is_left():
         assert F.interpolate(x.reshape(shape), scale_factor=(*ones, 1.2), recompute_scale_factor=True).ravel().tolist() == [0, 1, 2]
 
 
+@pytest.mark.parametrize("mode", ["nearest", "nearest-exact"])
+def test_nearest_takes_the_same_elements_with_gradients(mode, rng):
+    """By whole factors, which are powers of two or not, and others: elements are repeated only where no gradient is recorded."""
+    for lengths in ((3, 5), (7,), (2, 3, 4)):
+        x = tc.tensor(rng.standard_normal((2, 3, *lengths)))
+        for values in (x, x.mT):
+            for factor in (1, 2, 3, 4, 0.5, 1.5, 2.2, 7, 8, 16):
+                for recompute in (False, True):
+                    y = F.interpolate(values, scale_factor=factor, mode=mode, recompute_scale_factor=recompute)
+                    recorded = F.interpolate(
+                        values.clone().requires_grad_(), scale_factor=factor, mode=mode, recompute_scale_factor=recompute
+                    )
+                    assert (y == recorded).all() and y.shape == recorded.shape and not np.shares_memory(y.numpy(), x.numpy())
+
+
 def test_infinity_stays_where_nothing_is_resized():
     x = np.arange(12.0).reshape(1, 1, 3, 4)
     x[0, 0, 1, 1] = np.inf

@@ -9,6 +9,7 @@ from .. import _core
 from .._arguments import one_of, real, switch
 from .._core import Tensor
 from .._promotion import rounds_once
+from .._recording import is_grad_enabled
 from ..tensor_functions._calls import takes_arrays
 from .convolution import per_axis
 
@@ -58,6 +59,19 @@ def _nearest(x: Tensor, mode: str, scale: tuple[float, float], length: int, out:
     """Where new elements come from, computed in float32, in which PyTorch rounds."""
     rows, step = _numbers(out, x, "float32"), _core.full((1,), scale[0], "float32", x.device) / scale[1]
     return ((rows if mode == "nearest" else rows + 0.5) * step).floor().clip(0, length - 1).long()
+
+
+def _repeated(x: Tensor, axis: int, scale: tuple[float, float], out: int) -> Tensor | None:
+    """Each element of the axis a power of two times, by which places are exact in float32; None if elements are chosen otherwise.
+
+    Several times as fast as indices, but its gradient is slower.
+    """
+    length, is_recorded = x.shape[axis], _core.is_traced() or (x.requires_grad and is_grad_enabled())
+    times = out // length
+    if is_recorded or out != times * length or scale[1] != times * scale[0] or times & (times - 1):
+        return None
+    before, after = x.shape[:axis], x.shape[axis + 1 :]
+    return x.unsqueeze(axis + 1).expand(*before, length, times, *after).reshape(*before, out, *after)
 
 
 def _product(x: Tensor, axis: int, weights: Tensor) -> Tensor:
@@ -167,7 +181,10 @@ def interpolate(
             if not _core.is_traced():  # whose lengths may be others
                 continue
             scale = scale if scale[0] == scale[1] else (1, 1)
-        if mode.startswith("nearest"):
+        repeated = _repeated(x, axis, scale, out) if mode.startswith("nearest") else None
+        if repeated is not None:
+            x = repeated
+        elif mode.startswith("nearest"):
             x = x[(slice(None),) * axis + (_nearest(x, mode, scale, length, out),)]
         else:
             x = _product(x, axis, _weights(x, mode, antialias, corners, scale, length, out).to(x.dtype))
