@@ -125,6 +125,7 @@ class Late(tc.callbacks.Callback):
             model.log("of one rank", 1.0, on_step=True)
         model.log("mean", batch[0].mean(), on_step=True)
         model.log("mean", 2 * batch[0].mean(), on_step=True)
+        model.log("largest", batch[0].amax(), reduce_fx="max", on_step=False, rank_zero_only=False)
 
     def on_train_epoch_end(self, trainer, model):
         self.seen += [trainer.callback_metrics[name] for name in ("train_loss", "train_acc", "mean")]

@@ -169,7 +169,7 @@ def test_arguments_of_hooks():
     val = tc.data.DataLoader(tc.data.TensorDataset(np.ones((2, 3), np.float32), np.ones((2, 1), np.float32)), 2)
     with pytest.raises(KeyError):
         trainer(callbacks=[Asking()]).fit(Giving(), batches(2, 2), [val, val])
-    assert seen == ["start", "Giving", "Giving", 0, 1, ["train_loss", "val_loss", "val_loss/dataloader_idx_0", "val_loss/dataloader_idx_1"]]
+    assert seen == ["start", "Giving", "Giving", 0, 1, ["train_loss", "val_loss/dataloader_idx_0", "val_loss/dataloader_idx_1"]]
 
     class Failing(Small):
         def training_step(self, batch, batch_idx):

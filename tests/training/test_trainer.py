@@ -86,6 +86,60 @@ def test_on_step_and_on_epoch():
     assert run.history["y"] == [0.5, 0.5] and not run.step_history
 
 
+def test_names_of_values_of_steps_and_epochs():
+    """Those of Lightning for what is logged for both; the history has one name."""
+
+    class Both(Reporting):
+        def configure_optimizers(self):
+            optimizer = tc.optim.SGD(self.parameters(), lr=0.1)
+            schedule = tc.optim.lr_scheduler.ReduceLROnPlateau(optimizer)
+            return {"optimizer": optimizer, "lr_scheduler": schedule, "monitor": "val_loss_epoch"}
+
+        def on_train_batch_end(self, outputs, batch, batch_idx):
+            self.calls.append(self.trainer.callback_metrics["y_step"])
+
+    stopping, model = tc.callbacks.EarlyStopping("y_epoch", patience=1), Both(on_step=True, on_epoch=True)
+    run = trainer(5, callbacks=stopping, monitor="y_epoch")
+    run.fit(model, batches(4, 2, 1), batches(1, 3))
+    assert [v for v in model.calls if isinstance(v, float)] == [0.0, 1.0, 2.0] * 2
+    means = {"y": 4 / 7, "y_epoch": 4 / 7, "val_loss": 3 / 4, "val_loss_epoch": 3 / 4}
+    assert run.callback_metrics == {**means, "y_step": 2.0} and run.epoch_metrics == means
+    assert (stopping.best_score, run.best_model_score, run.best_epoch) == (4 / 7, 4 / 7, 1)
+    assert list(run.history) == ["epoch", "step", "y", "val_loss"]
+
+
+def test_reductions_of_logged_values():
+    class Reduced(Reporting):
+        def training_step(self, batch, batch_idx):
+            for reduction in ("mean", "sum", min, tc.max):
+                name = getattr(reduction, "__name__", reduction)
+                self.log(name, batch[1].mean() + 1, reduce_fx=reduction, rank_zero_only=True, sync_dist=True, enable_graph=False)
+            return self.loss(batch)
+
+        def validation_step(self, batch, batch_idx):
+            self.log("largest", batch[1].mean(), reduce_fx="max")
+
+    run = trainer(2)
+    run.fit(Reduced(), batches(4, 2, 1), batches(1, 3, 1))
+    values = {"mean": 11 / 7, "sum": 6.0, "min": 1.0, "max": 3.0, "largest": 2.0}
+    assert run.history == {"epoch": [1, 2], "step": [3, 6], **{name: [value] * 2 for name, value in values.items()}}
+    with pytest.raises(ValueError, match="reduce_fx must be 'mean' or 'sum' or 'min' or 'max', got 'median'"):
+        Small().log("y", 1.0, reduce_fx=np.median)
+
+
+def test_the_means_are_known_at_the_end_of_a_pass():
+    """Before the hook that callbacks read them in; they were those of the last batch."""
+    found = []
+    reading = tc.callbacks.LambdaCallback(on_validation_epoch_end=lambda trainer, model: found.append(dict(trainer.callback_metrics)))
+    run = trainer(callbacks=[reading])
+    run.fit(Reporting(), batches(2), batches(1, 3))
+    loaders = [tc.data.DataLoader(tc.data.TensorDataset(y, y), 2) for y in (np.arange(3.0), np.ones(4))]
+    run.validate(Reporting(), loaders, verbose=False)
+    assert found[0]["val_loss"] == 3 / 4
+    assert {name for name in found[1] if "val" in name} == {"val_loss/dataloader_idx_0", "val_loss/dataloader_idx_1"}
+    assert [found[1][f"val_loss/dataloader_idx_{i}"] for i in (0, 1)] == [1.0, 1.0]
+
+
 def test_batches_of_other_forms():
     class Forms(Small):
         def training_step(self, batch):
@@ -481,6 +535,22 @@ def test_several_validation_loaders():
     run = trainer(monitor="val_loss/dataloader_idx_1")
     run.fit(Two(), batches(1), [loader, loader])
     assert run.history["val_loss/dataloader_idx_0"] == [0.0] and run.best_model_score == 1.0
+
+
+def test_names_of_several_loaders_of_ones_own():
+    class Named(Reporting):
+        names = ("val_loss", "other")
+
+        def validation_step(self, batch, batch_idx, dataloader_idx):
+            self.log(self.names[dataloader_idx], dataloader_idx, add_dataloader_idx=False)
+
+    loader, model = tc.data.DataLoader(tc.data.TensorDataset(np.ones((2, 3))), 2), Named()
+    run = trainer()
+    run.fit(model, batches(1), [loader, loader])
+    assert run.history == {"epoch": [1], "step": [1], "y": [0.0], "val_loss": [0.0], "other": [1.0]}
+    model.names = ("val_loss", "val_loss")
+    with pytest.raises(ValueError, match="add_dataloader_idx=False\\) has values of several loaders"):
+        run.validate(model, [loader, loader], verbose=False)
 
 
 @pytest.mark.parametrize(("limit", "count"), [(2, 2), (9, 4), (0.5, 2), (0.1, 1), (1.0, 4)])

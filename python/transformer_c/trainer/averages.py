@@ -36,6 +36,39 @@ class Saved:
         """The metric itself has no batch."""
 
 
+class Reduced(Metric):
+    """The sum, the least or the largest of values.
+
+    Parameters
+    ----------
+    reduction : {"sum", "min", "max"}
+    """
+
+    def __init__(self, reduction: str) -> None:
+        self._reduce = {"sum": np.add, "min": np.minimum, "max": np.maximum}[reduction]
+        super().__init__()
+
+    def _start(self) -> dict[str, Any]:
+        return {"count": 0, "value": math.nan}
+
+    def update(self, value: float) -> None:
+        """Takes a value."""
+        self.join({"count": 1, "value": value})
+
+    def join(self, other: dict[str, Any]) -> None:
+        """Adds the state of other values."""
+        count, value = self.state["count"], other["value"]
+        if count and other["count"]:
+            value = float(self._reduce(self.state["value"], value))
+        elif count:
+            value = self.state["value"]
+        self.state = {"count": count + other["count"], "value": value}
+
+    def compute(self) -> float:
+        """The value; nan without any."""
+        return self.state["value"]
+
+
 class Averages:
     """Means weighted by batch size, in float64, and the values of metrics."""
 
@@ -43,8 +76,14 @@ class Averages:
         self.sums: dict[str, list[float]] = {}  # name: [sum of weight * value, sum of weights]
         self.metrics: dict[str, Any] = {}
 
-    def add(self, name: str, value: float, weight: float) -> None:
-        """Adds one value."""
+    def add(self, name: str, value: float, weight: float, reduction: str = "mean") -> None:
+        """Adds one value to the mean of its name, or to what another reduction makes of all."""
+        if reduction != "mean":
+            if not isinstance(reduced := self.metrics.get(name), Reduced):
+                reduced = Reduced(reduction)
+                self.watch(name, reduced)
+            reduced.update(value)
+            return
         sums = self.sums.setdefault(name, [0.0, 0.0])
         sums[0] += weight * value
         sums[1] += weight

@@ -50,17 +50,34 @@ class EvaluationLoop:
             for number, loader in enumerate(self._ranks.share(loader) for loader in given):
                 with self._run.averaging() as averages:
                     self._walk(loader, number, len(given) > 1)
-                results.append(self._ranks.total(averages).means())
+                results.append(self._ranks.of_root(self._ranks.total(averages).means()))
                 averages.reset_metrics()
+            together = self._merged(results)
+            self._run.show(together)
             with self._run.averaging() as averages:
                 self._on["epoch_end"]()
-            at_end = self._ranks.total(averages).means()
-            results, at_end = self._ranks.of_root((results, at_end))
-            together = {**_merged(results), **at_end}
+            at_end = self._ranks.of_root(self._ranks.total(averages).means())
             results[-1].update(at_end)
-            self._run.metrics.update(together)
+            self._run.show(at_end)
             self._on["end"]()
-        return results, together
+        return results, {**together, **at_end}
+
+    def _merged(self, results: list[dict[str, float]]) -> dict[str, float]:
+        """The values of all loaders by name; with more than one loader, its number follows the name, as in Lightning."""
+        if len(results) == 1:
+            return dict(results[0])
+        found: dict[str, float] = {}
+        for number, values in enumerate(results):
+            for name, value in values.items():
+                key = name if name in self._run.unnumbered else f"{name}/dataloader_idx_{number}"
+                if key in found:
+                    raise ValueError(
+                        f"log({name!r}, add_dataloader_idx=False) has values of several loaders: give them different names, or leave it out"
+                    )
+                found[key] = value
+                if key != name:
+                    self._run.metrics.pop(name, None)  # the value of the last batch alone
+        return found
 
     def outputs(self, given: list[Any]) -> list[list[Any]]:
         """What the steps return, a list for each loader."""
@@ -98,13 +115,6 @@ class EvaluationLoop:
                     self._interrupts.check()
         run.begin_batch(self._kind, None)
         return found
-
-
-def _merged(results: list[dict[str, float]]) -> dict[str, float]:
-    """The values of all loaders by name; with more than one loader, its number follows the name, as in Lightning."""
-    if len(results) == 1:
-        return dict(results[0])
-    return {f"{name}/dataloader_idx_{i}": value for i, values in enumerate(results) for name, value in values.items()}
 
 
 def joined(parts: list[Any]) -> Any:

@@ -166,13 +166,13 @@ class FitLoop:
             self.files.before_validation(self._is_validated())
             values = self._validate()
             run.begin_batch("train", None)
-            run.metrics.update({**run.total_averages().means(), **values})
+            run.show({**run.total_averages().means(), **values})
             self.hooks.on_train_epoch_end()
             run.join()
             run.in_bar.update({k: v for k, v in values.items() if k in run.in_bar or k == options.monitor})
             bar.show(run.bar_values())
         values = self.ranks.of_root({**run.total_averages().means(), **values})
-        self._step_schedules("epoch", run.epoch + 1, values)
+        self._step_schedules("epoch", run.epoch + 1, run.with_names_of_epochs(values))
         self._end_epoch(values)
 
     def _train_batches(self, skip: int, bar: Bar) -> None:
@@ -238,7 +238,7 @@ class FitLoop:
 
     def _end_epoch(self, values: dict[str, float]) -> None:
         """Completes the epoch: updates history, best epoch and files."""
-        is_best = self._is_best(values)
+        is_best = self._is_best(self.run.with_names_of_epochs(values))
         self.run.end_epoch(values)
         if is_best:
             self.files.write_best()

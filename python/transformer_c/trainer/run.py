@@ -44,6 +44,8 @@ class Run:
     metrics: dict[str, float] = field(default_factory=dict)
     latest: dict[str, float] = field(default_factory=dict)  # of the last completed epoch
     unlogged: set[str] = field(default_factory=set)  # names that are not for the loggers
+    unnumbered: set[str] = field(default_factory=set)  # names that get no number of a loader
+    of_both: set[str] = field(default_factory=set)  # names logged for steps and for epochs, for which Lightning has two more
     optimizers: list[Any] = field(default_factory=list)
     schedulers: list[Any] = field(default_factory=list)
     manual: Any = None  # a ManualOptimization, if the module steps its optimizers itself
@@ -85,22 +87,29 @@ class Run:
         on_epoch: bool | None,
         batch_size: int | None = None,
         for_loggers: bool = True,
+        reduction: str = "mean",
+        is_numbered: bool = True,
         metric: Any = None,
     ) -> None:
         """Records a value that a module logs."""
         if self.is_muted:
             return
-        self.metrics[name] = value
         if not for_loggers:
             self.unlogged.add(name)
+        if not is_numbered:
+            self.unnumbered.add(name)
+        is_training = self.kind == "train"
+        if (is_training if on_step is None else on_step) and (not is_training if on_epoch is None else on_epoch):  # Lightning's defaults
+            self.of_both.add(name)
+        self._show_step(name, value)
         averages = self.averages if self.pass_averages is None else self.pass_averages
         if metric is not None and on_epoch is not False:
             if averages is not self.averages and self.is_fitting:  # else that epoch is over, or will never be
                 self._refuse_shared(name, metric)
             averages.watch(name, metric)
         elif on_epoch is not False:
-            averages.add(name, value, self.weight if batch_size is None else batch_size)
-        if self.kind == "train":
+            averages.add(name, value, self.weight if batch_size is None else batch_size, reduction)
+        if is_training:
             if self.ranks.size > 1:
                 self.own.logged.append((name, value, self.weight if batch_size is None else batch_size, bool(on_step), self.step_of_batch))
             elif on_step:
@@ -109,6 +118,20 @@ class Run:
                 self.in_bar[name] = value
         elif prog_bar:
             self.in_bar.setdefault(name, None)  # shown once the epoch is validated
+
+    def _show_step(self, name: str, value: float) -> None:
+        """Makes the value of a batch the latest of its name."""
+        self.metrics[name] = value
+        if name in self.of_both and self.kind == "train":
+            self.metrics[f"{name}_step"] = value
+
+    def show(self, values: Mapping[str, float]) -> None:
+        """Makes the means of an epoch or a pass the latest values of their names."""
+        self.metrics.update(self.with_names_of_epochs(values))
+
+    def with_names_of_epochs(self, values: Mapping[str, float]) -> dict[str, float]:
+        """The means of an epoch; those of names that were logged for steps, too, also as "name_epoch", which is Lightning's name for them."""
+        return {**{f"{name}_epoch": value for name, value in values.items() if name in self.of_both}, **values}
 
     def _refuse_shared(self, name: str, metric: Any) -> None:
         """Raises ValueError for a metric that already collects the values of the epoch's training."""
@@ -154,7 +177,7 @@ class Run:
         for (name, _), same in together.items():
             weight, (_, first, _, on_step, step) = sum(w for _, _, w, _, _ in same), same[0]
             value = sum(v * w for _, v, w, _, _ in same) / weight if weight else first
-            self.metrics[name] = value
+            self._show_step(name, value)
             if name in self.in_bar:
                 self.in_bar[name] = value
             if on_step:
@@ -238,7 +261,7 @@ class Run:
 
     def end_epoch(self, values: Mapping[str, float]) -> None:
         """Counts the epoch and adds its values to the history."""
-        self.metrics.update(values)
+        self.show(values)
         self.latest = dict(values)
         self.averages.reset_metrics()
         append_row(self.history, {"epoch": self.epoch + 1, "step": self.step, **values})
@@ -262,6 +285,7 @@ class Run:
             "mode": self.best.mode,
             "best": self.best.state_dict(),
             "latest": dict(self.latest),
+            "of_both": sorted(self.of_both),
             **(self._values() if self.before_validation is None else self.before_validation),
         }
 
@@ -296,6 +320,7 @@ class Run:
             self.averages.load_state_dict(state["averages"])
         self.losses.load_state_dict(state["running"])
         self.metrics, self.latest = ({str(k): float(v) for k, v in state.get(name, {}).items()} for name in ("metrics", "latest"))
+        self.of_both = set(state.get("of_both", ()))
         self.best.load_state_dict(state["best"])
         self.step = int(state["global_step"])
         self.history = {name: [*np.asarray(values).tolist()] for name, values in state["history"].items()}

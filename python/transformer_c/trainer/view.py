@@ -62,7 +62,7 @@ class RunView:
     @property
     def epoch_metrics(self) -> dict[str, float]:
         """The means of the last completed epoch by name."""
-        return self.run.latest
+        return self.run.with_names_of_epochs(self.run.latest)
 
     logged_metrics = progress_bar_metrics = callback_metrics
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
@@ -10,6 +10,7 @@ import numpy as np
 
 from .. import nn
 from .. import optim as _optim
+from .._arguments import one_of
 from .._core import Tensor
 from ..optim.optimizer import parameters_of
 from .hooks import ModuleHooks
@@ -153,9 +154,18 @@ class TrainingModule(ModuleHooks, HasHyperparameters, nn.Module):
         *,
         batch_size: int | None = None,
         logger: bool = True,
+        reduce_fx: str | Callable[..., Any] = "mean",
+        add_dataloader_idx: bool = True,
+        rank_zero_only: bool = False,
         sync_dist: bool = False,
+        sync_dist_group: Any = None,
+        enable_graph: bool = False,
+        metric_attribute: str | None = None,
     ) -> None:
         """Reports a number under `name`. ``logged`` keeps the latest value; a trainer averages the values over the epoch.
+
+        With ``on_step=True`` and ``on_epoch=True`` the value of the step is also ``trainer.callback_metrics["name_step"]``, and that of the epoch
+        ``"name_epoch"``, which callbacks and schedules may monitor, as in Lightning.
 
         Parameters
         ----------
@@ -172,13 +182,23 @@ class TrainingModule(ModuleHooks, HasHyperparameters, nn.Module):
             The value's weight in the mean; the length of the batch's first array by default.
         logger : bool, default True
             False keeps the value from the trainer's loggers.
-        sync_dist
+        reduce_fx : {"mean", "sum", "min", "max"} or the function of that name, default "mean"
+            What becomes of the values of an epoch; only the mean is weighted.
+        add_dataloader_idx : bool, default True
+            With several loaders for validation or tests, "/dataloader_idx_0" and so on follow the name. False: each has names of its own.
+        rank_zero_only : bool, default False
+            Only what rank 0 logs counts.
+        sync_dist, sync_dist_group, enable_graph, metric_attribute
             Accepted for compatibility with Lightning; ignored.
         """
+        reduction = one_of("reduce_fx", getattr(reduce_fx, "__name__", reduce_fx), ("mean", "sum", "min", "max"))
         run = None if self.trainer is None else self.trainer.run
         if run is not None:
             run.check_name(name)
-        later, options = None if run is None else run.later, (prog_bar, on_step, on_epoch, batch_size, logger)
+            if rank_zero_only and not run.ranks.is_writer:
+                return
+        later = None if run is None else run.later
+        options = (prog_bar, on_step, on_epoch, batch_size, logger, reduction, add_dataloader_idx)
         if later is not None and later.takes(value):
             later.entries.append((partial(self._record, name, None, options), later.tensor_of(name, value)))
             return
