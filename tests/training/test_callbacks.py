@@ -249,17 +249,22 @@ def files(folder):
         (dict(filename="{epoch}", save_top_k=-1, every_n_epochs=3), ["epoch=2", "epoch=5"], "epoch=5"),
         (dict(every_n_train_steps=5), ["epoch=4-step=5"], "epoch=4-step=5"),
         (dict(monitor="val_loss", filename="best"), ["best"], "best"),
+        (dict(monitor="val_loss", filename="best", save_top_k=2), ["best", "best-v1"], "best"),
+        (dict(monitor="val_loss", filename="{val_loss:.0f}", save_top_k=3, auto_insert_metric_name=False), ["0", "1", "1-v1"], "0"),
+        (dict(monitor="val_loss", filename="all", save_top_k=-1), ["all", *(f"all-v{i}" for i in range(1, 8))], "all-v6"),
     ],
 )
 def test_files_of_model_checkpoint(tmp_path, options, expected, best):
     keep = ModelCheckpoint(tmp_path / "kept", **options)
     run = trainer(8, callbacks=[keep])
     run.fit(Scripted(), batches(2), batches(1))
-    assert files(tmp_path / "kept") == [f"{name}.safetensors" for name in expected]
+    assert files(tmp_path / "kept") == sorted(f"{name}.safetensors" for name in expected)
     assert keep.best_model_path == (str(tmp_path / "kept" / f"{best}.safetensors") if best else "")
     assert run.checkpoint_callback is keep
     if best:
+        epoch = int(tc.load(keep.best_model_path)["trainer"]["epoch"]) - 1
         Scripted.load_from_checkpoint(keep.best_model_path)
+        assert keep.monitor is None or Scripted.values[epoch] == keep.best_model_score
         assert keep.best_model_score == ({"min": 0.5, "max": 6.0}[keep.mode] if keep.monitor else None)
 
 
@@ -390,6 +395,8 @@ def test_what_model_checkpoint_refuses(tmp_path):
         with pytest.raises(ValueError, match=kind):
             ModelCheckpoint(filename=filename)
     assert ModelCheckpoint(filename="{epoch:02d}-{step}-{val_loss:.2f}-{a/b:+}-{").filename.endswith("{")
+    with pytest.raises(ValueError, match='filename="last" is the name of the file that save_last=True writes'):
+        ModelCheckpoint(filename="last", save_last=True)
     with pytest.raises(ValueError, match="save_top_k=3 needs monitor="):
         ModelCheckpoint(save_top_k=3)
     with pytest.raises(ValueError, match="ModelCheckpoint monitors 'val_acc', which nothing logs; logged: train_loss, val_loss"):

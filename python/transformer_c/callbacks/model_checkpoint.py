@@ -30,7 +30,7 @@ class ModelCheckpoint(Callback):
         None: the folder "checkpoints" in the trainer's `checkpoint_dir`.
     filename : str, optional
         With names of logged values in braces, such as "{epoch}-{val_loss:.2f}", which gives "epoch=3-val_loss=0.25.safetensors". None:
-        "{epoch}-{step}". Epochs are counted from 0, as in Lightning.
+        "{epoch}-{step}". Epochs are counted from 0, as in Lightning. A name that a kept file has already gets "-v1" at its end.
     monitor : str, optional
         Name of the logged value. None: the latest epoch is the best.
     verbose : bool
@@ -91,6 +91,8 @@ class ModelCheckpoint(Callback):
         self.save_weights_only, self.auto_insert_metric_name = save_weights_only, auto_insert_metric_name
         self.every_n_epochs = 1 if every_n_epochs is None else count("every_n_epochs", every_n_epochs, 0)
         self.every_n_train_steps = 0 if every_n_train_steps is None else count("every_n_train_steps", every_n_train_steps, 0)
+        if self.save_last and self.filename == "last":
+            raise ValueError('filename="last" is the name of the file that save_last=True writes: give another one')
         for name, form in _FIELD.findall(self.filename):
             self._shown(name, form, 0 if name in ("epoch", "step") else 0.5)
         self._forget()
@@ -149,15 +151,26 @@ class ModelCheckpoint(Callback):
 
     def _add(self, path: str, score: float) -> list[str]:
         """Counts a file among the best; returns those that no longer are."""
-        best, worst = (min, max) if self.mode == "min" else (max, min)
+        best = min if self.mode == "min" else max
+        self.best_k_models.pop(path, None)  # the latest comes last, which decides between equal values
         self.best_k_models[path] = score
         dropped = []
         while self.save_top_k != -1 and len(self.best_k_models) > self.save_top_k:
-            dropped.append(worst(self.best_k_models, key=self.best_k_models.__getitem__))
+            dropped.append(self._worst())
             del self.best_k_models[dropped[-1]]
         self.best_model_path = best(self.best_k_models, key=self.best_k_models.__getitem__)
         self.best_model_score = self.best_k_models[self.best_model_path] if self.monitor else None
         return [old for old in dropped if old != path]
+
+    def _worst(self) -> str:
+        """The file with the worst of the values."""
+        return (max if self.mode == "min" else min)(self.best_k_models, key=self.best_k_models.__getitem__)
+
+    def _replaced(self) -> str:
+        """The file whose place the next one takes; "" if all are kept."""
+        if self.monitor is None:
+            return self.best_model_path
+        return self._worst() if len(self.best_k_models) == self.save_top_k else ""
 
     def _score(self, trainer: Any, values: dict[str, float]) -> float | None:
         """The value by which this moment is compared; None if it has none."""
@@ -186,14 +199,14 @@ class ModelCheckpoint(Callback):
             print(f"ModelCheckpoint: {path}")
 
     def _path(self, folder: str, values: dict[str, float]) -> str:
-        """The name of the file, with "-v1" at its end if a file of another run has it."""
+        """The name of the file, with "-v1" at its end if a file of another run has it, or one that is kept."""
 
         def shown(found: re.Match) -> str:
             return self._shown(found[1], found[2] or "", values.get(found[1], 0))
 
         stem = os.path.join(folder, _FIELD.sub(shown, self.filename))
-        path, version = stem + SUFFIX, 0
-        while os.path.exists(path) and path not in self.best_k_models:
+        path, version, replaced = stem + SUFFIX, 0, self._replaced()
+        while path != replaced and (os.path.exists(path) or path in self.best_k_models):
             version += 1
             path = f"{stem}-v{version}{SUFFIX}"
         return path
