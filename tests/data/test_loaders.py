@@ -407,6 +407,26 @@ def test_a_batch_of_names_that_the_dataset_makes_keeps_them():
         assert type(batch) is kind and batch[0].tolist() == [0, 1]
 
 
+def test_samples_that_the_dataset_gives_together_are_collated():
+    """A list is of samples, as in PyTorch."""
+
+    class Rows(Squares):
+        def __getitems__(self, indices):
+            return [{"x": int(i), "y": [float(i), "a"]} for i in indices]
+
+    for rows in (Rows(), tc.data.Subset(Rows(), range(4))):
+        batch = next(iter(DataLoader(rows, 2)))
+        assert batch["x"].tolist() == [0, 1] and batch["y"][0].tolist() == [0.0, 1.0] and batch["y"][1] == ["a", "a"]
+
+
+def test_samplers_of_keys():
+    """Anything that the dataset takes; what has the value of an int is one."""
+    assert next(iter(DataLoader({"one": 1, "two": 2}, 2, sampler=["two", "one"]))).tolist() == [2, 1]
+    assert next(iter(DataLoader([5, 6], 2, sampler=[np.int32(1), tc.tensor(0)]))).tolist() == [6, 5]
+    with pytest.raises(TypeError, match="list indices must be integers"):
+        next(iter(DataLoader([5, 6], 2, sampler=[0.5, 1.5])))
+
+
 def test_samples_that_a_subclass_changes_are_changed_one_by_one():
     """A TensorDataset gives whole batches, which its subclass's __getitem__ was called with."""
 

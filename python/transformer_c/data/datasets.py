@@ -14,14 +14,14 @@ from .._arguments import listed, real
 from .._core import Tensor
 from .._tensor import as_tensor
 from ..random import one_source, randperm
-from .collate import default_collate
 
 
 class Dataset:
     """Samples by index: subclasses define ``__getitem__`` and ``__len__``.
 
-    A subclass may also define ``__getitems__(indices)``, which returns a whole batch, already collated; the loader calls it
-    instead of ``__getitem__`` once per sample, but not that of a class whose subclass has a ``__getitem__`` of its own.
+    A subclass may also define ``__getitems__(indices)``, which the loader calls instead of ``__getitem__`` once per sample, but not that of a
+    class whose subclass has a ``__getitem__`` of its own. It returns a list of samples, as in PyTorch, or anything else that is a whole batch,
+    already collated, such as a tuple of Tensors.
     """
 
     def __getitem__(self, index: int) -> Any:
@@ -132,7 +132,7 @@ class Subset(Dataset):
     def __getitems__(self, indices: Sequence[int]) -> Any:
         places = [self.indices[i] for i in indices]
         make = batches_of(self.dataset)
-        return make(places) if make else default_collate([self.dataset[i] for i in places])
+        return make(places) if make else [self.dataset[i] for i in places]
 
     def __len__(self) -> int:
         return len(self.indices)

@@ -147,8 +147,10 @@ class DataLoader:
             return (self.collate_fn or default_collate)(indices)
         if self.collate_fn is None and (make := batches_of(self.dataset)):
             batch = make(indices)
+            if isinstance(batch, list):
+                return default_collate(batch)
             return list(batch) if isinstance(batch, tuple) and not hasattr(batch, "_fields") else batch
-        samples = [self.dataset[int(i)] for i in indices]
+        samples = [self.dataset[i.__index__() if hasattr(i, "__index__") else i] for i in indices]
         return (self.collate_fn or default_collate)(samples)
 
     def _parts(self) -> Iterable[Any]:

@@ -44,7 +44,7 @@ class Rows(Dataset):
         return len(self.arrays[0])
 
     def __getitem__(self, index: Any) -> Any:
-        rows = [a[index] for a in self.arrays]
+        rows = tuple(a[index] for a in self.arrays)
         return rows[0] if self.is_single else rows
 
     def __getitems__(self, indices: Sequence[int]) -> Any:
