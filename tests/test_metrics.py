@@ -51,6 +51,44 @@ def test_accuracy(top_k):
     assert metrics.Accuracy()(scores.argmax(1), target) == sklearn_metrics.accuracy_score(target, scores.argmax(1))
 
 
+@pytest.mark.parametrize("average", ["macro", "weighted", None, "none"])
+def test_accuracy_of_classes(average):
+    """The share of each class is its recall; with top_k, of as many predictions for each target."""
+    scores, target = data()
+    for true, ignored in ((target, None), (np.where(target == 2, -100, target), -100)):
+        metric, kept = metrics.Accuracy(average=average, num_classes=4, ignore_index=ignored), true != -100
+        found = over_batches(metric, scores, true)
+        expected = sklearn_metrics.recall_score(
+            true[kept], scores[kept].argmax(1), average=None if average == "none" else average, zero_division=0, labels=range(4)
+        )
+        np.testing.assert_allclose(found, expected, rtol=1e-12)
+        again = metrics.Accuracy(average=average)
+        again.load_state_dict(metric.state_dict())
+        np.testing.assert_array_equal(again.compute(), found)
+    best = [sklearn_metrics.top_k_accuracy_score(target[target == c], scores[target == c], k=2, labels=range(4)) for c in range(4)]
+    shares = {"macro": np.mean(best), "weighted": (best * np.bincount(target)).sum() / 60}
+    np.testing.assert_allclose(over_batches(metrics.Accuracy(2, average=average), scores, target), shares.get(average, best), rtol=1e-12)
+
+
+def test_accuracy_of_classes_that_are_not_there():
+    assert metrics.Accuracy(average="macro")([0, 1, 5], [0, 0, 3]) == 0.5 / 4  # 2 and 4 are neither predicted nor true
+    assert metrics.Accuracy(average="macro", top_k=2)(np.eye(6)[[0, 1]], [0, 4]) == 0.5
+    np.testing.assert_array_equal(metrics.Accuracy(average=None, num_classes=3)([np.nan, 0.9, 0.9], [0, 1, 1]), [0.0, 1.0, 0.0])
+    assert metrics.Accuracy(task="binary", average="macro")([0.9, 0.8, 0.1], [1, 0, 0]) == 2 / 3
+    assert math.isnan(metrics.Accuracy(average="macro")([], []))
+    for given in (([0, 4], [0, 1]), ([0, -1], [0, 1])):
+        with pytest.raises(ValueError, match="a class is not from 0 to 4 - 1"):
+            metrics.Accuracy(average="macro", num_classes=4)(*given)
+
+
+@pytest.mark.parametrize("normalize", ["true", "pred", "all", "none", None])
+def test_shares_in_a_confusion_matrix(normalize):
+    scores, target = data()
+    expected = sklearn_metrics.confusion_matrix(target, scores.argmax(1), normalize=None if normalize == "none" else normalize)
+    np.testing.assert_allclose(over_batches(metrics.ConfusionMatrix(normalize=normalize), scores, target), expected, rtol=1e-12)
+    assert np.isfinite(metrics.ConfusionMatrix(3, normalize=normalize)([0, 1], [0, 0])).all()  # 0 for a class without any
+
+
 def test_axes_ignored_targets_and_probabilities():
     rng = np.random.default_rng(0)
     scores, target = rng.normal(size=(2, 5, 3)), rng.integers(0, 3, (2, 5))
@@ -176,6 +214,32 @@ def test_errors_and_means():
     assert mean.compute() == pytest.approx((2 * a[:10].sum() + (b[:4] * np.arange(4)).sum()) / 26) == float(mean)
 
 
+def test_several_outputs():
+    """R2Score is the mean of theirs, the errors are of all numbers."""
+    rng = np.random.default_rng(0)
+    a, b = rng.normal(size=(2, 50, 3)) * np.array([1.0, 10.0, 100.0]) + 1e3
+    assert over_batches(metrics.R2Score(), a, b) == pytest.approx(sklearn_metrics.r2_score(b, a), rel=1e-10)
+    assert over_batches(metrics.R2Score(), a[:, :1], b[:, :1]) == over_batches(metrics.R2Score(), a[:, 0], b[:, 0])
+    assert over_batches(metrics.MeanSquaredError(), a, b) == pytest.approx(sklearn_metrics.mean_squared_error(b, a))
+    assert math.isnan(metrics.R2Score()(a, np.where([True, False, True], b, 2.0)))
+    with pytest.raises(ValueError, match=r"target has shape \(5, 10, 3\); expected \(N,\), or \(N, D\) for D outputs"):
+        metrics.R2Score()(a.reshape(5, 10, 3), b.reshape(5, 10, 3))
+
+
+def test_names_of_torchmetrics():
+    for name, instead in (
+        ("BinaryF1Score", r'F1Score\(task="binary"\)'),
+        ("MulticlassAccuracy", r'Accuracy\(task="multiclass", num_classes=n, average="macro"\)'),
+        ("MeanMetric", r"Mean\(\)"),
+        ("MaxMetric", 'reduce_fx="max"'),
+        ("MetricCollection", "a dict of metrics"),
+    ):
+        with pytest.raises(AttributeError, match=f"use .*{instead}"):
+            getattr(metrics, name)
+    metric = metrics.Accuracy(task="multiclass", num_classes=3)
+    assert metric.to("cuda") is metric
+
+
 def test_states():
     scores, target = data()
     for metric in (metrics.Accuracy(), metrics.F1Score(), metrics.R2Score(), metrics.Mean()):
@@ -199,6 +263,8 @@ def test_states():
         (lambda: metrics.Accuracy(2)(np.eye(3), [0, -1, 2]), "target has the class -1; expected 0 to 2, or ignore_index=-1"),
         (lambda: metrics.Accuracy()(np.eye(3), [0, 3, 2]), "target has the class 3; expected 0 to 2"),
         (lambda: metrics.F1Score("mean"), "average must be"),
+        (lambda: metrics.Accuracy(average="binary"), "average must be"),
+        (lambda: metrics.ConfusionMatrix(normalize="rows"), "normalize must be 'true' or 'pred' or 'all'"),
         (lambda: metrics.ConfusionMatrix(2)([0, 2], [0, 1]), "from 0 to 2 - 1"),
         (lambda: metrics.ConfusionMatrix()([0, 1], [0, -1]), "from 0 to"),
         (lambda: metrics.MeanAbsoluteError()([1.0], [1.0, 2.0]), "expected the same"),

@@ -31,5 +31,18 @@ __all__ = [
 if not TYPE_CHECKING:
     scores = "sklearn.metrics on the arrays of trainer.predict(), or a class of your own that extends tc.metrics.Metric"
     others = ("AUROC", "AveragePrecision", "ROC", "PrecisionRecallCurve", "CohenKappa", "MatthewsCorrCoef", "Specificity", "FBetaScore")
-    __getattr__, __dir__ = hooks(__name__, instead=dict.fromkeys(others, scores))
-    del scores, others
+    kinds = ("Accuracy", "F1Score", "Precision", "Recall", "ConfusionMatrix")
+    __getattr__, __dir__ = hooks(
+        __name__,
+        instead={
+            **dict.fromkeys(others, scores),
+            **{f"Binary{kind}": f'{kind}(task="binary")' for kind in kinds},
+            **{f"Multiclass{kind}": f'{kind}(task="multiclass", num_classes=n, average="macro")' for kind in kinds[:-1]},
+            "MulticlassConfusionMatrix": "ConfusionMatrix(num_classes=n)",
+            "MeanMetric": "Mean()",
+            **{f"{word}Metric": f'self.log(name, value, reduce_fx="{word.lower()}")' for word in ("Sum", "Max", "Min")},
+            "MetricCollection": "a dict of metrics, each of which is updated and logged",
+            "Perplexity": "Mean() of the cross entropies, and math.exp() of its compute()",
+        },
+    )
+    del scores, others, kinds

@@ -51,6 +51,10 @@ class Metric:
         self.join(found)
         return value
 
+    def to(self, *unused: Any, **unused_options: Any) -> Metric:
+        """The metric itself, for compatibility with torchmetrics: it takes Tensors of any device."""
+        return self
+
     def join(self, other: dict[str, Any]) -> None:
         """Adds the state of other batches."""
         self.state = {name: value + other[name] for name, value in self.state.items()}

@@ -114,6 +114,35 @@ def _whole(target: np.ndarray) -> np.ndarray:
     return classes
 
 
+def _number_of_classes(known: int | None, found: np.ndarray, true: np.ndarray) -> int:
+    """One more than the largest class; raises ValueError for those that are not among the known."""
+    size = int(max(found.max(initial=-1), true.max(initial=-1))) + 1
+    if min(found.min(initial=0), true.min(initial=0)) < 0 or (known is not None and size > known):
+        raise ValueError(f"a class is not from 0 to {'num_classes' if known is None else known} - 1")
+    return size
+
+
+def _added(a: Any, b: Any) -> Any:
+    """The sum of two numbers, or of arrays of which one may have more classes."""
+    if not isinstance(a, np.ndarray):
+        return a + b
+    total = np.zeros(np.maximum(a.shape, b.shape), np.int64)
+    for counts in (a, b):
+        total[tuple(map(slice, counts.shape))] += counts
+    return total
+
+
+def _quotients(above: Any, below: Any) -> np.ndarray:
+    """Quotients of counts; 0 where nothing is counted."""
+    above, below = np.broadcast_arrays(np.asarray(above, np.float64), np.asarray(below, np.float64))
+    return np.divide(above, below, out=np.zeros(below.shape), where=below > 0)
+
+
+def _average_of(given: str | None, *known: str, name: str = "average") -> str | None:
+    """One of the words; None, which torchmetrics also calls "none"."""
+    return None if given is None or given == "none" else one_of(name, given, known)
+
+
 class Accuracy(_Classes):
     """The share of correct predictions.
 
@@ -132,7 +161,10 @@ class Accuracy(_Classes):
     task : {"multiclass", "binary"}, optional
         For compatibility with torchmetrics. With "binary", predictions outside of 0 to 1 are logits, and may be one column: (N, 1).
     num_classes : int, optional
-        For compatibility with torchmetrics; ignored, but that scores of one class are an error unless it is 1.
+        The length of the array that `average` None gives; None: as many as are seen. Scores of one class are an error unless it is 1.
+    average : {"micro", "macro", "weighted"} or None, default "micro"
+        The share of all predictions, the mean of the classes' shares, that mean weighted by the classes' sizes, which is the share of all again,
+        or an array of the classes' shares. "macro" leaves out classes that are neither predicted nor true. A binary task has one share.
 
     Notes
     -----
@@ -157,38 +189,56 @@ class Accuracy(_Classes):
         *,
         task: str | None = None,
         num_classes: int | None = None,
+        average: str | None = "micro",
         **unknown: Any,
     ) -> None:
         self._top_k = count("top_k", top_k)
+        self._average = _average_of(average, "micro", "macro", "weighted")
+        self._has_classes = self._average in ("macro", None) and task != "binary"
         super().__init__(ignore_index, dim, threshold, task, num_classes, unknown)
 
     def _start(self) -> dict[str, Any]:
-        return {"right": 0, "count": 0}
+        names = ("right", "count", "predicted") if self._has_classes else ("right", "count")  # by class, or of all
+        return {name: np.zeros(self._num_classes or 0, np.int64) if self._has_classes else 0 for name in names}
 
     def update(self, preds: Any, target: Any) -> None:
         """Takes predictions and true classes."""
         if self._top_k > 1:
-            right = self._among_best(*self._as_arrays(preds, target))
+            right, true = self._among_best(*self._as_arrays(preds, target))
+            predicted = true[:0]  # of several predictions for each target, no class has one
         else:
             found, true, is_nan = self._pairs(preds, target)
-            right = (found == true) & ~is_nan
-        self.state["right"] += int(right.sum())
-        self.state["count"] += int(right.size)
+            right, predicted = (found == true) & ~is_nan, found[~is_nan]
+        if not self._has_classes:
+            self.join({"right": int(right.sum()), "count": int(right.size)})
+            return
+        size = _number_of_classes(self._num_classes, predicted, true)
+        of_each = {"right": true[right], "count": true, "predicted": predicted}
+        self.join({name: np.bincount(classes, minlength=size) for name, classes in of_each.items()})
 
-    def _among_best(self, preds: np.ndarray, target: np.ndarray) -> np.ndarray:
+    def join(self, other: dict[str, Any]) -> None:
+        self.state = {name: _added(value, other[name]) for name, value in self.state.items()}
+
+    def _among_best(self, preds: np.ndarray, target: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         found = self._scores(preds, target)
         if found is None:
             raise ValueError("top_k needs scores of all classes")
         scores, true = found
         if not len(true):
-            return np.zeros(0, bool)
+            return np.zeros(0, bool), true
         own = np.take_along_axis(scores, true[:, None], 1)
         better = ~(scores <= own) | ((scores == own) & (np.arange(scores.shape[1]) < true[:, None]))  # NaN is better than any
-        return (better.sum(1) < self._top_k) & ~np.isnan(own[:, 0])
+        return (better.sum(1) < self._top_k) & ~np.isnan(own[:, 0]), true
 
-    def compute(self) -> float:
-        """The share."""
-        return self.state["right"] / self.state["count"] if self.state["count"] else math.nan
+    def compute(self) -> Any:
+        """The share, or an array of one per class; 0 for a class without targets."""
+        right, true = self.state["right"], self.state["count"]
+        if not np.sum(true):
+            return math.nan
+        if not self._has_classes:
+            return right / true
+        shares = _quotients(right, true)
+        return shares if self._average is None else float(shares[(true + self.state["predicted"]) > 0].mean())
 
 
 class ConfusionMatrix(_Classes):
@@ -200,6 +250,8 @@ class ConfusionMatrix(_Classes):
         None: as many as are seen; with `task` "binary", 2.
     ignore_index, dim, threshold, task
         As for ``Accuracy``. A prediction that is NaN is an error.
+    normalize : {"true", "pred", "all"}, optional
+        Give shares of the row, of the column or of all, instead of numbers.
 
     Examples
     --------
@@ -217,8 +269,10 @@ class ConfusionMatrix(_Classes):
         threshold: float = 0.5,
         *,
         task: str | None = None,
+        normalize: str | None = None,
         **unknown: Any,
     ) -> None:
+        self._normalize = _average_of(normalize, "true", "pred", "all", name="normalize")
         size = 2 if task == "binary" else None if num_classes is None else count("num_classes", num_classes)
         super().__init__(ignore_index, dim, threshold, task, size, unknown)
 
@@ -231,21 +285,18 @@ class ConfusionMatrix(_Classes):
         found, true, is_nan = self._pairs(preds, target)
         if is_nan.any():
             raise ValueError(f"{is_nan.sum()} of {is_nan.size} predictions are NaN, which is no class")
-        size = max(found.max(initial=-1), true.max(initial=-1)) + 1
-        if min(found.min(initial=0), true.min(initial=0)) < 0 or (self._num_classes is not None and size > self._num_classes):
-            raise ValueError(f"a class is not from 0 to {'num_classes' if self._num_classes is None else self._num_classes} - 1")
+        size = _number_of_classes(self._num_classes, found, true)
         self.join({"counts": np.bincount(true * size + found, minlength=size * size).reshape(size, size)})
 
     def join(self, other: dict[str, Any]) -> None:
-        size = max(len(self.state["counts"]), len(other["counts"]))
-        total = np.zeros((size, size), np.int64)
-        for counts in (self.state["counts"], other["counts"]):
-            total[: len(counts), : len(counts)] += counts
-        self.state = {"counts": total}
+        self.state = {"counts": _added(self.state["counts"], other["counts"])}
 
     def compute(self) -> Any:
-        """The matrix."""
-        return self.state["counts"].copy()
+        """The matrix; of a class without any, the shares are 0."""
+        counts = self.state["counts"]
+        if self._normalize is None:
+            return counts.copy()
+        return _quotients(counts, counts.sum({"true": 1, "pred": 0, "all": None}[self._normalize], keepdims=True))
 
 
 class _Ratio(ConfusionMatrix):
@@ -264,7 +315,7 @@ class _Ratio(ConfusionMatrix):
     ) -> None:
         if average == "default" or task == "binary":
             average = {"binary": "binary", "multiclass": "micro"}.get(str(task), "macro")
-        self._average = None if average is None else one_of("average", average, ("macro", "micro", "weighted", "binary"))
+        self._average = _average_of(average, "macro", "micro", "weighted", "binary")
         super().__init__(num_classes, ignore_index, dim, threshold, task=task, **unknown)
 
     def _ratio(self, right: Any, predicted: Any, true: Any) -> tuple[Any, Any]:
@@ -279,8 +330,7 @@ class _Ratio(ConfusionMatrix):
             return math.nan
         if self._average == "micro":
             right, predicted, true = right.sum(), predicted.sum(), true.sum()
-        above, below = (np.asarray(v, np.float64) for v in self._ratio(right, predicted, true))
-        values = np.divide(above, below, out=np.zeros_like(below), where=below > 0)
+        values = _quotients(*self._ratio(right, predicted, true))
         if self._average is None:
             return values
         if self._average == "binary":

@@ -90,6 +90,8 @@ class MeanAbsoluteError(_Error):
 class R2Score(Metric):
     """The share of the targets' variance that the predictions explain.
 
+    ``update(preds, target)`` takes arrays (N,), or (N, D), of whose D columns the mean is given.
+
     Examples
     --------
     >>> import transformer_c as tc
@@ -105,8 +107,11 @@ class R2Score(Metric):
         a, b = as_array(preds).astype(np.float64), as_array(target).astype(np.float64)
         if a.shape != b.shape:
             raise ValueError(f"preds has shape {a.shape}, target {b.shape}; expected the same")
-        mean = float(b.mean()) if b.size else 0.0
-        self.join({"count": float(b.size), "mean": mean, "spread": float(((b - mean) ** 2).sum()), "error": float(((a - b) ** 2).sum())})
+        if b.ndim > 2:
+            raise ValueError(f"target has shape {b.shape}; expected (N,), or (N, D) for D outputs: reshape both")
+        if b.size:
+            mean = b.mean(0)
+            self.join({"count": float(len(b)), "mean": mean, "spread": ((b - mean) ** 2).sum(0), "error": ((a - b) ** 2).sum(0)})
 
     def join(self, other: dict[str, Any]) -> None:
         """Means and sums of squares of two parts together (Chan et al. 1979)."""
@@ -122,8 +127,9 @@ class R2Score(Metric):
         }
 
     def compute(self) -> float:
-        """The score; nan where all targets are equal."""
-        return 1 - self.state["error"] / self.state["spread"] if self.state["spread"] else math.nan
+        """The score; nan where all targets of an output are equal."""
+        error, spread = np.asarray(self.state["error"]), np.asarray(self.state["spread"])
+        return float((1 - error / spread).mean()) if spread.all() else math.nan
 
 
 __all__ = ["Mean", "MeanAbsoluteError", "MeanSquaredError", "R2Score"]
