@@ -419,6 +419,10 @@ def test_samples_that_the_dataset_gives_together_are_collated():
         assert batch["x"].tolist() == [0, 1] and batch["y"][0].tolist() == [0.0, 1.0] and batch["y"][1] == ["a", "a"]
 
 
+def test_options_of_pytorch_that_change_nothing():
+    assert next(iter(DataLoader(Squares(), 2, in_order=True, pin_memory_device=""))) is not None
+
+
 def test_samplers_of_keys():
     """Anything that the dataset takes; what has the value of an int is one."""
     assert next(iter(DataLoader({"one": 1, "two": 2}, 2, sampler=["two", "one"]))).tolist() == [2, 1]

@@ -897,6 +897,20 @@ def test_options_of_lightnings_without_effect_are_listed_once():
     assert len(told) == 1 and told[0].filename == __file__ and run.device is None
 
 
+def test_options_of_lightnings_that_are_off(recwarn, tmp_path):
+    """A program that lists all of them runs; with another value it is told what to do."""
+    off = {name: values[0] for name, values in tc.trainer.lightning.OFF.items()}
+    run = tc.Trainer(1, **off, gradient_clip_algorithm=None, log_every_n_steps=None)
+    assert (run.gradient_clip_algorithm, run.log_every_n_steps) == ("norm", 50) and not recwarn.list
+    tc.callbacks.ModelCheckpoint(tmp_path, train_time_interval=None, enable_version_counter=True)
+    for name, value in (("val_check_interval", 1), ("overfit_batches", 2), ("detect_anomaly", True), ("max_time", "00:01:00:00")):
+        with pytest.raises(TypeError, match=f"no option {name!r}: {re.escape(tc.trainer.names.TRAINER[name])}"):
+            tc.Trainer(1, **{name: value})
+    logger = tc.loggers.CSVLogger(tmp_path)
+    trainer(logger=logger, log_every_n_steps=0).fit(Reporting(on_step=True), batches(1, 1))
+    assert (Path(logger.log_dir) / "metrics.csv").read_text().splitlines() == ["step,epoch,y", "1,1,0.5"]
+
+
 def test_gpus_of_lightnings_without_one(monkeypatch):
     monkeypatch.setattr(tc.cuda, "is_available", lambda: False)
     with pytest.warns(UserWarning, match=r"without effect here: accelerator \(there is no GPU.*\), gpus \(there is no GPU"):

@@ -66,7 +66,7 @@ class ModelCheckpoint(Callback):
     (2, 'val_acc')
     """
 
-    @explained({})
+    @explained({}, harmless={"enable_version_counter": (True,), "save_on_exception": (False,), "train_time_interval": (None,)})
     def __init__(
         self,
         dirpath: str | os.PathLike | None = None,

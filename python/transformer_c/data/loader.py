@@ -52,7 +52,7 @@ class DataLoader:
     [[0, 1], [2, 3], [4]]
     """
 
-    @explained({})
+    @explained({}, harmless={"in_order": (True, False), "pin_memory_device": ("",)})
     def __init__(
         self,
         dataset: Any,

@@ -43,6 +43,25 @@ VALUES: Mapping[str, tuple[tuple[Any, ...], str]] = {
     ),
 }
 
+# Options that are not here: values that ask for what a run does anyway, as programs pass on that list all of Lightning's.
+OFF: Mapping[str, tuple[Any, ...]] = {
+    "auto_lr_find": (False,),
+    "auto_scale_batch_size": (False, None),
+    "barebones": (False,),
+    "detect_anomaly": (False, None),
+    "enable_autolog_hparams": (True, False),
+    "max_time": (None,),
+    "min_steps": (None, 0),
+    "model_registry": (None,),
+    "overfit_batches": (0, 0.0),
+    "plugins": (None, []),
+    "profiler": (None,),
+    "resume_from_checkpoint": (None,),
+    "sync_batchnorm": (False,),
+    "track_grad_norm": (-1,),
+    "val_check_interval": (None, 1.0),
+}
+
 # Other names.
 SAME: Mapping[str, str] = {"default_root_dir": "checkpoint_dir", "enable_progress_bar": "progress"}
 

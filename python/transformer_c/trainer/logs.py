@@ -18,7 +18,7 @@ class LoggerConnector(Callback):
     ----------
     loggers : sequence of Logger
     every : int
-        Steps from one log of step values to the next.
+        Steps from one log of step values to the next; 0: there is none.
     """
 
     def __init__(self, loggers: Sequence[Logger], every: int) -> None:
@@ -36,7 +36,7 @@ class LoggerConnector(Callback):
     def on_train_batch_end(self, trainer: Any, model: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
         """Passes on what the step logged."""
         run = trainer.run
-        if run.has_passed(self._every):
+        if self._every and run.has_passed(self._every):
             now = {
                 f"{name}_step": values[-1][1]
                 for name, values in run.step_history.items()

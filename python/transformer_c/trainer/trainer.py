@@ -80,7 +80,7 @@ class Trainer(RunView):
     logger : Logger, sequence of Logger or bool, optional
         See ``tc.loggers``. True: a CSVLogger in `checkpoint_dir`. None: the history has all values.
     log_every_n_steps : int, default 50
-        How often loggers get the values of single steps.
+        How often loggers get the values of single steps; 0: never.
     strategy : {"ddp", "zero", "auto"}, optional
         "ddp": the processes that a launcher started, ``mpiexec -n 4 python script.py``, train one model together. Each rank gets its share of
         the loaders, whose batch size is that of one rank: n ranks take the steps of one process with a batch n times as large.
@@ -179,7 +179,7 @@ class Trainer(RunView):
     fast_dev_run: int
     callbacks: list[Callback]
 
-    @explained(names.TRAINER, others=lightning.KNOWN)
+    @explained(names.TRAINER, others=lightning.KNOWN, harmless=lightning.OFF)
     def __init__(
         self,
         max_epochs: int | None = None,
@@ -200,12 +200,12 @@ class Trainer(RunView):
         limit_test_batches: int | float | None = None,
         fast_dev_run: bool | int = False,
         limit_predict_batches: int | float | None = None,
-        gradient_clip_algorithm: str = "norm",
+        gradient_clip_algorithm: str | None = "norm",
         accumulate_grad_batches: int = 1,
         generators: Sequence[Any] = (),
         callbacks: Callback | Sequence[Callback] | None = None,
         logger: Logger | Sequence[Logger] | bool | None = None,
-        log_every_n_steps: int = 50,
+        log_every_n_steps: int | None = 50,
         precision: str | int | None = None,
         strategy: str | None = None,
         graph: bool = False,
@@ -217,7 +217,7 @@ class Trainer(RunView):
         options = checks.options(
             max_epochs=(count, 1000 if max_epochs is None else max_epochs),
             gradient_clip_val=(optional(not_negative), gradient_clip_val),
-            gradient_clip_algorithm=(one_of, gradient_clip_algorithm, ("norm", "value")),
+            gradient_clip_algorithm=(one_of, "norm" if gradient_clip_algorithm is None else gradient_clip_algorithm, ("norm", "value")),
             monitor=(checks.name, monitor),
             mode=(one_of, mode, ("min", "max")),
             patience=(optional(count), patience),
@@ -229,7 +229,7 @@ class Trainer(RunView):
             limit_test_batches=(checks.limit, limit_test_batches),
             limit_predict_batches=(checks.limit, limit_predict_batches),
             accumulate_grad_batches=(count, accumulate_grad_batches),
-            log_every_n_steps=(count, log_every_n_steps),
+            log_every_n_steps=(count, 50 if log_every_n_steps is None else log_every_n_steps, 0),
             device=(optional(checks.device), device),
             autocast_dtype=(checks.precision, precision),
             fast_dev_run=(checks.batches_to_try, fast_dev_run),
