@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import re
+from argparse import Namespace
 from collections.abc import Mapping
+from types import SimpleNamespace
 from typing import Any
 
 
@@ -61,6 +63,8 @@ class FolderLogger(Logger):
     def __init__(self, save_dir: str | os.PathLike, name: str | None = "logs", version: int | str | None = None) -> None:
         self.save_dir, self.name = os.fspath(save_dir), name or ""
         self._given, self.version = version, version
+        self._params: dict[str, Any] = {}  # all hyper-parameters; those logged before the first run are that run's, too
+        self._has_begun = False
 
     @property
     def root_dir(self) -> str:
@@ -79,6 +83,21 @@ class FolderLogger(Logger):
         if self._given is None:
             self.version = max(self._latest(), 0) if step is not None else self._latest() + 1
         os.makedirs(self.log_dir, exist_ok=True)
+        self._has_begun = True
+
+    def log_hyperparams(self, params: Any) -> None:
+        """Records hyper-parameters: a dict, or what ``argparse`` gives. Those from before the first run are written with the run's own."""
+        self._params.update(vars(params) if isinstance(params, SimpleNamespace | Namespace) else params or {})
+        if self._has_begun:
+            self._write_params()
+
+    def save(self) -> None:
+        """See Logger."""
+        if self._params and not self._has_begun:  # a program logs without a trainer
+            self._write_params()
+
+    def _write_params(self) -> None:
+        """Writes the hyper-parameters."""
 
     def _latest(self) -> int:
         """The largest number of an existing folder; -1 without any."""

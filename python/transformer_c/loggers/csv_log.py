@@ -54,6 +54,7 @@ class CSVLogger(FolderLogger):
 
     def begin(self, step: int | None) -> None:
         """See Logger."""
+        ahead = [] if self._has_begun else self._rows  # logged before the first run
         super().begin(step)
         self._columns, self._rows, self._is_new, self._written = ["step"], [], True, None
         if step is None:
@@ -64,11 +65,12 @@ class CSVLogger(FolderLogger):
             self._see(rows)
             write_atomically(self._path, self._text(rows, header=True).encode())
             self._is_new, self._written = False, len(rows)
+        self._rows = ahead
+        self._see(ahead)
 
-    def log_hyperparams(self, params: Mapping[str, Any]) -> None:
-        """See Logger."""
-        text = json.dumps(dict(params), indent=2, default=repr) + "\n"
-        write_atomically(os.path.join(self.log_dir, HPARAMS), text.encode())
+    def _write_params(self) -> None:
+        os.makedirs(self.log_dir, exist_ok=True)
+        write_atomically(os.path.join(self.log_dir, HPARAMS), (json.dumps(self._params, indent=2, default=repr) + "\n").encode())
 
     def log_metrics(self, metrics: Mapping[str, float], step: int | None = None) -> None:
         """See Logger."""
@@ -84,6 +86,7 @@ class CSVLogger(FolderLogger):
 
     def save(self) -> None:
         """Appends the new rows; when a name is new, writes the table again."""
+        super().save()
         if self._is_new:
             found = self._read()
             self._written = len(found) if self._written is None else self._written

@@ -104,9 +104,8 @@ class TensorBoardLogger(FolderLogger):
         super().begin(step)
         self._writer = EventWriter(self.log_dir, step)
 
-    def log_hyperparams(self, params: Mapping[str, Any]) -> None:
-        """Adds a table of them, as a text."""
-        rows = "\n".join(f"| {_cell(name)} | {_cell(repr(value))} |" for name, value in params.items())
+    def _write_params(self) -> None:
+        rows = "\n".join(f"| {_cell(name)} | {_cell(repr(value))} |" for name, value in self._params.items())
         if rows:
             self.experiment.add_text("hparams", f"| name | value |\n|---|---|\n{rows}")
 
@@ -117,6 +116,7 @@ class TensorBoardLogger(FolderLogger):
 
     def save(self) -> None:
         """See Logger."""
+        super().save()
         self.experiment.flush()
 
     def finalize(self, status: str) -> None:
