@@ -200,6 +200,92 @@ def test_what_a_module_knows_of_its_run():
         _ = model.devices
 
 
+def test_what_a_trainer_says_of_its_stage():
+    """In its hooks, and to a module that asks about its data."""
+
+    def stage():
+        return [name for name in ("training", "validating", "testing", "predicting", "evaluating") if getattr(run, name)]
+
+    class Asking(Small):
+        def configure_optimizers(self):
+            assert run.train_dataloader is train and run.val_dataloaders is val and run.datamodule is data and run.max_steps == -1
+            assert run.lightning_module is run.model is self and self.loggers == [] and not run.sanity_checking
+            return super().configure_optimizers()
+
+        def setup(self, stage):
+            seen.append((stage, self.stage()))
+
+        def training_step(self, batch, batch_idx):
+            seen.append(("step", self.stage(), run.is_last_batch))
+            return super().training_step(batch, batch_idx)
+
+        def on_train_batch_end(self, outputs, batch, batch_idx):
+            assert run.is_last_batch == (batch_idx == 1)
+
+        def validation_step(self, batch, batch_idx):
+            seen.append(("validation", self.stage()))
+            super().validation_step(batch, batch_idx)
+
+        def test_step(self, batch, batch_idx):
+            seen.append(("test", self.stage()))
+
+        def on_train_epoch_end(self):
+            seen.append(("end", self.stage()))
+
+        def predict_step(self, batch, batch_idx):
+            seen.append(("predict", self.stage()))
+
+    class Data(tc.LightningDataModule):
+        def train_dataloader(self):
+            return train
+
+        def val_dataloader(self):
+            return val
+
+        test_dataloader = val_dataloader
+
+    Asking.stage = staticmethod(stage)
+    train, val = batches(2, 2), batches(1)
+    seen, model, run, data = [], Asking(), trainer(), Data()
+    run.fit(model, data)
+    train_steps = [("step", ["training"], False), ("step", ["training"], True)]
+    validation = ("validation", ["validating", "evaluating"])
+    assert seen == [("fit", ["training"]), *train_steps, validation, ("end", ["training"])] and stage() == []
+    seen.clear()
+    run.test(model, data, verbose=False)
+    run.validate(model, val, verbose=False)
+    run.predict(model, val)
+    test, alone = ["testing", "evaluating"], ["validating", "evaluating"]
+    predict = ["predicting"]
+    assert seen == [("test", test), ("test", test), ("validate", alone), validation, ("predict", predict), ("predict", predict)]
+    assert run.datamodule is None and run.val_dataloaders is None and stage() == []
+
+
+def test_the_last_batch_of_a_loader_without_a_length():
+    class Rows(tc.data.IterableDataset):
+        def __iter__(self):
+            return iter([(np.ones(3, np.float32), np.ones(1, np.float32))] * 4)
+
+    seen = []
+    asking = LambdaCallback(on_train_batch_start=lambda trainer, *rest: seen.append(trainer.is_last_batch))
+    with pytest.raises(RuntimeError, match="is_last_batch is not known: the training loader has no length"):
+        trainer(callbacks=[asking]).fit(Small(), tc.data.DataLoader(Rows(), 2))
+    trainer(callbacks=[asking], limit_train_batches=2).fit(Small(), tc.data.DataLoader(Rows(), 2))
+    assert seen == [False, True]
+
+
+def test_parts_of_lightnings_modules(capsys):
+    model = Small()
+    model.freeze()
+    assert not model.training and not any(p.requires_grad for p in model.parameters())
+    model.unfreeze()
+    assert model.training and all(p.requires_grad for p in model.parameters())
+    model.print("alone", end="!")
+    run = trainer(callbacks=[LambdaCallback(on_train_start=lambda trainer, model: model.print("in a run"))])
+    run.fit(model, batches(1))
+    assert capsys.readouterr().out == "alone!in a run\n" and (run.num_devices, run.num_nodes) == (1, 1)
+
+
 def test_a_data_module():
     class Data(tc.LightningDataModule):
         def __init__(self, size=4):

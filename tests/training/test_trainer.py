@@ -796,8 +796,8 @@ def test_lightnings_words():
         assert not set(same) & set(inspect.signature(function).parameters) and set(same.values()) <= set(
             inspect.signature(function).parameters
         )
-    with pytest.raises(AttributeError, match="'train_dataloader': what was given"):
-        _ = trainer().train_dataloader
+    with pytest.raises(AttributeError, match="'lr_scheduler_configs': what configure_optimizers"):
+        _ = trainer().lr_scheduler_configs
     with pytest.raises(AttributeError, match="no attribute 'colour'$"):
         _ = trainer().colour
     assert not any(hasattr(trainer(), name) for name in tc.trainer.names.ATTRIBUTES)

@@ -8,17 +8,36 @@ from ..metrics import Metric
 from . import checks, steps
 from .hooks import Hooks
 from .loaders import DeviceAndDtype
+from .view import Stage
+
+
+def data_module(data: Any, model: Any) -> Any:
+    """`data`, if it is an object with loaders other than the model; else None."""
+    has_loaders = any(hasattr(data, f"{kind}_dataloader") for kind in ("train", "val", "test", "predict"))
+    return data if data is not model and has_loaders else None
 
 
 class Attached:
-    """While in use, the model knows its trainer and is on the requested device; afterwards it is in eval mode."""
+    """While in use, the model knows its trainer and is on the requested device; afterwards it is in eval mode.
 
-    def __init__(self, trainer: Any, model: Any) -> None:
+    Parameters
+    ----------
+    trainer : Trainer
+        Its `stage` says what it does.
+    model : TrainingModule
+    kind : {"train", "validation", "test", "predict"}
+    data : object
+        What the loaders come from.
+    """
+
+    def __init__(self, trainer: Any, model: Any, kind: str, data: Any) -> None:
         checks.trainable(model)
         self._trainer, self._model = trainer, model
+        self._stage = Stage(kind, model, data_module(data, model), is_running=True)
 
     def __enter__(self) -> DeviceAndDtype:
         trainer, model = self._trainer, self._model
+        self._outer, trainer.stage = trainer.stage, self._stage
         if trainer.device is not None:
             model.to(device=trainer.device)
         self._before = model.trainer
@@ -29,6 +48,9 @@ class Attached:
         return DeviceAndDtype.of(model)
 
     def __exit__(self, *unused) -> None:
+        self._stage.is_running = False
+        if self._outer.is_running:  # a hook had called the trainer
+            self._trainer.stage = self._outer
         self._model.trainer = self._before
         self._model.eval()
 
@@ -46,10 +68,7 @@ class StageHooks:
     """
 
     def __init__(self, name: str, hooks: Hooks, model: Any, data: Any) -> None:
-        self._name, self._hooks, self._model = name, hooks, model
-        self._data = (
-            data if data is not model and any(hasattr(data, f"{kind}_dataloader") for kind in ("train", "val", "test", "predict")) else None
-        )
+        self._name, self._hooks, self._model, self._data = name, hooks, model, data_module(data, model)
 
     def __enter__(self) -> None:
         self._call_data("prepare_data")

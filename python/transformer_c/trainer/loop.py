@@ -270,7 +270,7 @@ class FitLoop:
     def _train_batch(self, batch: Any, share: float, is_first: bool, is_last: bool) -> None:
         """One batch of an optimizer step, of which it is `share`; the last one takes the step."""
         run, model, hooks, (optimizer,), index = self.run, self.model, self.hooks, self.run.optimizers, self.run.batch
-        weight = run.begin_batch("train", batch)
+        weight, run.index = run.begin_batch("train", batch), index
         if is_first:
             run.part = 0
         batch = self.place.bring(batch)
@@ -382,7 +382,7 @@ class FitLoop:
     def _train_batch_by_hand(self, batch: Any, share: float, is_first: bool, is_last: bool) -> None:
         """One batch of a module with manual optimization: its step computes gradients, steps optimizers and schedules."""
         run, index, run.manual.share = self.run, self.run.batch, share
-        weight = run.begin_batch("train", batch)
+        weight, run.index = run.begin_batch("train", batch), index
         run.part = 0
         batch = self.place.bring(batch)
         self.hooks.on_train_batch_start(batch, index)

@@ -37,8 +37,6 @@ TEST: Mapping[str, str] = {"datamodule": "dataloaders", "test_dataloaders": "dat
 ATTRIBUTES: Mapping[str, str] = {
     **dict.fromkeys(("tune", "tuner", "lr_find", "scale_batch_size"), "no rate or size is searched for: try several"),
     "lr_scheduler_configs": "what configure_optimizers() of the model gave",
-    "train_dataloader": "what was given to fit()",
-    "val_dataloaders": "what was given to fit()",
 }
 
 # Hooks of Lightning that a Trainer never calls: where their code belongs instead.

@@ -32,6 +32,7 @@ class Run:
     best: Best
     epoch: int = 0  # completed epochs
     batch: int = 0  # batches done in the next epoch
+    index: int = 0  # batch_idx of the batch that is trained on
     step: int = 0  # optimizer steps taken
     batches_of_step: int = 1  # accumulate_grad_batches
     part: int | None = None  # of a step whose batches are drawn: the number of the one that comes next; None: the next step is not begun

@@ -31,7 +31,7 @@ from .ranks import Ranks
 from .run import Run
 from .saving import is_of_run_in, path_to_load, path_to_resume, prepare_folder, set_aside
 from .streams import as_streams
-from .view import RunView
+from .view import RunView, Stage
 
 
 class Trainer(RunView):
@@ -250,7 +250,7 @@ class Trainer(RunView):
         self._history_log = None if logger is False else HistoryLog(self.checkpoint_dir)
         self._connectors = [LoggerConnector(self.loggers, self.log_every_n_steps)] if self.loggers else []
         self._agree_with_callbacks()
-        self.run = self._new_run()
+        self.run, self.stage = self._new_run(), Stage()
         self._fitted: TrainingModule | None = None
         self._write_checkpoint: Callable[[str, bool], None] | None = None
 
@@ -326,9 +326,11 @@ class Trainer(RunView):
         hooks, interrupts = Hooks(self, model, callbacks, self._connectors), Interrupts()
         if self.graph:
             checks.can_capture_steps(model, self.device, hooks.is_defined)
-        with ExitStack() as held, Attached(self, model) as place, interrupts.held(), StageHooks("fit", hooks, model, train):
+        attached = Attached(self, model, "train", train)
+        with ExitStack() as held, attached as place, interrupts.held(), StageHooks("fit", hooks, model, train):
             train, val = loaders.train_and_val(model, train, val, place.dtype, batch_size)
             val = self._checked_validation(model, val)
+            self.stage.train, self.stage.val = train, val
             before = self.run, self._fitted, self._write_checkpoint
             states = [(c, c.state_dict()) for c in callbacks if isinstance(c, (EarlyStopping, ModelCheckpoint))]
             try:
@@ -541,7 +543,7 @@ class Trainer(RunView):
         """One pass outside of ``fit`` over the data given, or those of the model."""
         stage, attribute = {"validation": ("validate", "val_dataloader")}.get(kind, (kind, f"{kind}_dataloader"))
         hooks = Hooks(self, model, self.callbacks)
-        with Attached(self, model) as place, StageHooks(stage, hooks, model, given):
+        with Attached(self, model, kind, given) as place, StageHooks(stage, hooks, model, given):
             source = model if given is None else given
             if hasattr(source, attribute):
                 source = getattr(source, attribute)()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from ..callbacks import Callback, EarlyStopping, ModelCheckpoint
@@ -13,10 +14,23 @@ from .ranks import Ranks
 from .run import Run
 
 
+@dataclass(eq=False)
+class Stage:
+    """What a trainer does, or did last."""
+
+    kind: str = ""  # "train", "validation", "test", "predict"
+    model: Any = None
+    data_module: Any = None
+    train: Any = None  # the loader
+    val: Sequence[Any] = ()
+    is_running: bool = False
+
+
 class RunView:
     """The attributes of a Trainer that show its run."""
 
     run: Run
+    stage: Stage
     ranks: Ranks
     max_epochs: int
     accumulate_grad_batches: int
@@ -99,6 +113,76 @@ class RunView:
         self.run.should_stop = value
 
     @property
+    def max_steps(self) -> int:
+        """-1, Lightning's word for no largest number of steps."""
+        return -1
+
+    @property
+    def is_last_batch(self) -> bool:
+        """Whether the batch that is trained on is the last one of its epoch, for modules that step schedules themselves."""
+        run = self._of_one_step("is_last_batch")
+        if run.batches is None:
+            raise RuntimeError("is_last_batch is not known: the training loader has no length; limit_train_batches= gives one")
+        return run.index + 1 == run.batches
+
+    # ---- what it does --------------------------------------------------------------------------------------------------------
+
+    def _is_in(self, kind: str) -> bool:
+        return self.stage.is_running and kind == (self.run.kind if self.run.is_fitting else self.stage.kind)
+
+    @property
+    def training(self) -> bool:
+        """Whether it trains; False during validation."""
+        return self._is_in("train")
+
+    @property
+    def validating(self) -> bool:
+        """Whether it validates, within ``fit`` or alone."""
+        return self._is_in("validation")
+
+    @property
+    def testing(self) -> bool:
+        """Whether it tests."""
+        return self._is_in("test")
+
+    @property
+    def predicting(self) -> bool:
+        """Whether it predicts."""
+        return self._is_in("predict")
+
+    @property
+    def evaluating(self) -> bool:
+        """Whether it validates or tests."""
+        return self.validating or self.testing
+
+    @property
+    def sanity_checking(self) -> bool:
+        """False: there is no validation before the first epoch."""
+        return False
+
+    @property
+    def model(self) -> Any:
+        """The module that is or was last used; None before."""
+        return self.stage.model
+
+    lightning_module = model
+
+    @property
+    def datamodule(self) -> Any:
+        """The object with loaders that was given; None for loaders themselves."""
+        return self.stage.data_module
+
+    @property
+    def train_dataloader(self) -> Any:
+        """The training loader of ``fit``."""
+        return self.stage.train
+
+    @property
+    def val_dataloaders(self) -> Any:
+        """The validation loader of ``fit``, or a list of several; None without any."""
+        return (self.stage.val[0] if len(self.stage.val) == 1 else list(self.stage.val)) if self.stage.val else None
+
+    @property
     def optimizers(self) -> list[Any]:
         """The optimizers of the current or last ``fit``; one, unless the module steps them itself."""
         return self.run.optimizers
@@ -114,6 +198,14 @@ class RunView:
     def world_size(self) -> int:
         """The number of processes that train together."""
         return self.ranks.size
+
+    num_devices = world_size  # of num_nodes nodes together
+    num_nodes = 1
+
+    def print(self, *values: Any, **options: Any) -> None:
+        """Prints on rank 0 alone."""
+        if self.ranks.is_writer:
+            print(*values, **options)
 
     @property
     def is_global_zero(self) -> bool:

@@ -41,7 +41,6 @@ def restore(module: TrainingModule, checkpoint: dict[str, Any], strict: bool = T
 _ELSEWHERE: Mapping[str, str] = {  # of Lightning's modules
     "all_gather": "tc.distributed.all_gather()",
     "global_rank": "self.trainer.global_rank",
-    "print": "print() where self.trainer.is_global_zero",
 }
 
 
@@ -239,6 +238,25 @@ class TrainingModule(ModuleHooks, HasHyperparameters, nn.Module):
     def logger(self) -> Any:
         """The trainer's logger; None without a trainer."""
         return None if self.trainer is None else self.trainer.logger
+
+    @property
+    def loggers(self) -> list[Any]:
+        """The trainer's loggers; none without a trainer."""
+        return [] if self.trainer is None else list(self.trainer.loggers)
+
+    def print(self, *values: Any, **options: Any) -> None:
+        """Prints; of several ranks, on rank 0 alone."""
+        (print if self.trainer is None else self.trainer.print)(*values, **options)
+
+    def freeze(self) -> None:
+        """Makes no parameter require a gradient, and sets eval mode."""
+        self.requires_grad_(False)
+        self.eval()
+
+    def unfreeze(self) -> None:
+        """Makes every parameter require a gradient, and sets train mode."""
+        self.requires_grad_(True)
+        self.train()
 
     def __getattr__(self, name: str) -> Any:
         if name in ("device", "dtype"):  # those of the first parameter, as in Lightning; a subclass may assign its own
