@@ -677,7 +677,8 @@ def test_optimizer_step_without_an_optimizer():
         (dict(use_distributed_sampler=False), TypeError, "is taken as it is, any other is shared out"),
         (dict(sync_batchnorm=True), TypeError, "each rank's batch norms use its own rows"),
         (dict(default_root_dir="a", checkpoint_dir="b"), TypeError, "two names of one option"),
-        (dict(max_steps=7), TypeError, "no option max_steps=7: max_epochs="),
+        (dict(max_steps=0), ValueError, "max_steps must be at least 1, got 0"),
+        (dict(max_epochs=-1), ValueError, "max_epochs must be at least 1, got -1"),
         (dict(val_check_interval=0.5), TypeError, "check_val_every_n_epoch="),
         (dict(callbacks=[3]), TypeError, "callbacks has a int"),
         (dict(callbacks=[tc.callbacks.ModelCheckpoint]), TypeError, r"pass an instance: ModelCheckpoint\("),
@@ -882,15 +883,84 @@ def test_a_run_without_its_length(recwarn):
     with pytest.warns(UserWarning, match=r"max_epochs= is not given: the run ends after 1000 epochs") as told:
         run.fit(Ending(), batches(1), batches(1))
     assert told[0].filename == __file__ and run.current_epoch == 1
-    with pytest.raises(TypeError, match="no option max_steps=10: max_epochs="):
-        tc.Trainer(max_steps=10)
+    run = tc.Trainer(max_steps=3, progress=False)
+    run.fit(Small(), batches(1), batches(1))
+    assert (run.max_epochs, run.current_epoch) == (-1, 3) and len(told) == 1
+
+
+class Counting(Small):
+    """Saves a run after its fifth step, and stops after the step `stops`."""
+
+    path, stops = None, None
+
+    def on_train_batch_end(self, outputs, batch, batch_idx):
+        self.log("n", 1.0, reduce_fx="sum")
+        if self.trainer.global_step == 5 and self.path:
+            self.trainer.save_checkpoint(self.path)
+        if self.trainer.global_step == self.stops:
+            self.trainer.should_stop = True
+
+
+def test_the_largest_number_of_steps(tmp_path):
+    """The epoch of the last one is validated and counted; from a checkpoint within it, too."""
+
+    def run(most, resume=None, path=None):
+        seed_everything()
+        model, done = Counting(), trainer(None, max_steps=most, checkpoint_dir=tmp_path / "run")
+        model.path = path
+        done.fit(model, batches(2, 2, 2), batches(1), resume=resume)
+        return done, bits(model, done)
+
+    first, weights = run(5, path=tmp_path / "kept")
+    assert (first.history["epoch"], first.history["step"], first.history["n"]) == ([1, 2], [3, 5], [3.0, 2.0])
+    assert not np.isnan(first.history["val_loss"]).any() and first.estimated_stepping_batches == 5
+    again, same = run(5, resume=tmp_path / "kept")
+    assert again.history == first.history and same == weights and again.global_step == 5
+    longer, _ = run(8, resume="last")
+    assert longer.history["step"] == [3, 5, 8] and longer.history["val_loss"][:2] == first.history["val_loss"]
+    for epochs, most, steps in ((1, 5, 3), (3, 4, 4), (-1, 4, 4)):
+        done = trainer(epochs, max_steps=most)
+        done.fit(Small(), batches(2, 2, 2), batches(1))
+        assert done.global_step == done.estimated_stepping_batches == steps
+    done = trainer(None, max_steps=4, accumulate_grad_batches=2)
+    done.fit(Small(), batches(2, 2, 2), batches(1))
+    assert done.history["step"] == [2, 4] and done.estimated_stepping_batches == 4
+
+
+def test_a_run_ends_after_the_step_that_stops_it(tmp_path):
+    """Also in an epoch that has no end."""
+
+    class Endless(tc.data.IterableDataset):
+        def __iter__(self):
+            return ((np.ones(3, np.float32), np.ones(1, np.float32)) for _ in itertools.count())
+
+    model, run = Counting(), trainer(3, checkpoint_dir=tmp_path)
+    model.stops = 2
+    run.fit(model, tc.data.DataLoader(Endless(), 2), batches(1))
+    assert run.history["step"] == [2] and run.history["n"] == [2.0] and not np.isnan(run.history["val_loss"]).any()
+    model.stops = 3
+    run.fit(model, tc.data.DataLoader(Endless(), 2), batches(1), resume="last")
+    assert run.history["step"] == [2, 3] and run.should_stop
+    model.stops, run = 1, trainer(3, accumulate_grad_batches=2)
+    run.fit(model, batches(1, 1, 1, 1, 1), batches(1))
+    assert run.history["step"] == [1] and run.history["n"] == [2.0]
+
+
+@pytest.mark.parametrize("callbacks", [[], [tc.callbacks.LambdaCallback(on_train_batch_start=lambda *arguments: None)]])
+def test_the_rest_of_an_epoch_is_not_left_out_in_silence(callbacks):
+    class Leaving(Small):
+        def on_train_batch_start(self, batch, batch_idx):
+            return -1 if batch_idx else None
+
+    with pytest.raises(ValueError, match=r"on_train_batch_start\(\) returned -1, .* limit_train_batches= makes"):
+        trainer(callbacks=callbacks).fit(Leaving(), batches(1, 1))
 
 
 def test_options_of_lightnings_without_effect_are_listed_once():
-    options = dict(accelerator="auto", devices=1, deterministic=True, num_sanity_val_steps=0, logger=True, max_steps=-1)
+    options = dict(accelerator="auto", devices=1, deterministic=True, num_sanity_val_steps=0, logger=True, min_epochs=1)
     message = (
         r"^options of Lightning without effect here: accelerator, deterministic \(runs always are\), devices, "
-        r"logger \(checkpoint_dir= is missing.*\), max_steps, num_sanity_val_steps \(.*\)$"
+        r"logger \(checkpoint_dir= is missing.*\), min_epochs, num_sanity_val_steps \(.*\)$"
     )
     with pytest.warns(UserWarning, match=message) as told:
         run = tc.Trainer(2, **options)

@@ -16,7 +16,7 @@ from .same_data import SEED_SPLITS, are_other_samples, data_of, differences
 from .shares import Read, share_of
 
 _OPTIONS = (
-    "max_epochs", "accumulate_grad_batches", "gradient_clip_val", "gradient_clip_algorithm", "strategy", "precision",
+    "max_epochs", "max_steps", "accumulate_grad_batches", "gradient_clip_val", "gradient_clip_algorithm", "strategy", "precision",
     "check_val_every_n_epoch", "checkpoint_every_n_steps", "limit_train_batches", "limit_val_batches", "patience", "monitor",
 )  # fmt: skip
 _ADDRESS = re.compile(r" at 0x[0-9a-f]+")  # of functions, in the text of a module

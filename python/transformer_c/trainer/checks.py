@@ -53,6 +53,11 @@ def limit(name: str, limit: int | float | None) -> int | float | None:
     return limit
 
 
+def most(name: str, value: Any) -> int:
+    """A largest number; -1 for none."""
+    return -1 if value is None or (isinstance(value, int) and value == -1) else count(name, value)
+
+
 def batches_to_try(option: str, value: Any) -> int:
     """A number of batches; True is 1, False none."""
     return int(value) if isinstance(value, (bool, np.bool_)) else count(option, value, 0)

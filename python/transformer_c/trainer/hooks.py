@@ -68,6 +68,10 @@ def _nothing(*unused: Any) -> None:
     pass
 
 
-def _call_all(functions: Sequence[Callable[..., Any]], *arguments: Any) -> None:
+def _call_all(functions: Sequence[Callable[..., Any]], *arguments: Any) -> Any:
+    """Calls all of them; returns the first result that is not None."""
+    result = None
     for function in functions:
-        function(*arguments)
+        found = function(*arguments)
+        result = found if result is None else result
+    return result

@@ -20,7 +20,6 @@ HARMLESS: Mapping[str, str] = {
     "gpus": "",
     "inference_mode": "",
     "logger": "checkpoint_dir= is missing: the history is the log",
-    "max_steps": "",
     "min_epochs": "",
     "num_nodes": "",
     "num_sanity_val_steps": "fast_dev_run=True tries everything once",
@@ -33,7 +32,6 @@ HARMLESS: Mapping[str, str] = {
 
 # Of some only these values are harmless; otherwise what to do.
 VALUES: Mapping[str, tuple[tuple[Any, ...], str]] = {
-    "max_steps": ((-1, None), "max_epochs= and limit_train_batches= set the length of a run"),
     "min_epochs": ((None, 0, 1), "there is no least number of epochs; without patience= and callbacks that stop a run has max_epochs="),
     "num_nodes": ((1,), 'strategy="ddp" under a launcher uses the processes that it starts'),
     "reload_dataloaders_every_n_epochs": ((0,), "every epoch uses the loader given to fit()"),

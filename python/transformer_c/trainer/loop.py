@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, nullcontext
 from dataclasses import dataclass
@@ -88,6 +89,8 @@ class FitLoop:
         holders |= {f"callback.{i}": vars(callback) for i, callback in enumerate(callbacks)}
         self.streams = streams.find_streams(holders, options.generators)
         self.is_interrupted = False  # a rank had got a Ctrl-C when the last step was exchanged: all know of it at the same step
+        self.is_to_stop = False  # likewise, should_stop was set
+        self.last_step = math.inf if options.max_steps == -1 else options.max_steps
 
     def prepare(self) -> None:
         """Gets the optimizer from the model and reads the signatures of its steps."""
@@ -133,8 +136,8 @@ class FitLoop:
                 self.run.is_fitting = self.run.is_in_batch = False  # after an error, what is left of the run can be saved
 
     def _run_remaining(self) -> None:
-        run = self.run
-        while not self._is_stopped() and run.epoch < self.options.max_epochs:
+        run, most = self.run, self.options.max_epochs
+        while not self._is_stopped() and (run.batch or not (run.epoch >= most != -1 or run.step >= self.last_step)):
             try:
                 self._run_epoch(run.batch)
                 self._check_interrupt(together=True)
@@ -158,7 +161,7 @@ class FitLoop:
         run.begin_batch("train", None)
         with run.muted(bool(skip)):  # its logged values are in the checkpoint; its effects on the data must be repeated
             self.hooks.on_train_epoch_start()
-        label = f"epoch {run.epoch + 1}/{options.max_epochs}"
+        label = f"epoch {run.epoch + 1}" + (f"/{options.max_epochs}" if options.max_epochs != -1 else "")
         with Bar(options.progress, label, run.batches, skip) as bar:
             self._train_batches(skip, bar)
             run.join()
@@ -179,7 +182,8 @@ class FitLoop:
         run, every = self.run, self.options.checkpoint_every_n_steps
         name_epoch(self.train, run.epoch)
         with closing(loaders.batches(self.train, run.batches)) as iterator, self.captured or nullcontext():
-            for batch, share, is_first, is_last in self._remaining(skip, iterator):
+            remaining = self._remaining(skip, iterator)
+            for batch, share, is_first, is_last in () if skip and run.step >= self.last_step else remaining:
                 train = self._train_batch if run.manual is None else self._train_batch_by_hand
                 if share or self.ranks.size == 1:
                     train(batch, share, is_first, is_last)
@@ -191,6 +195,8 @@ class FitLoop:
                     continue
                 if bar.due():
                     bar.show(run.bar_values())
+                if run.step >= self.last_step or (run.should_stop if self.ranks.size == 1 else self.is_to_stop):
+                    break
                 self._check_interrupt()
                 if every and run.has_passed(every):
                     self.files.write_last()
@@ -274,7 +280,8 @@ class FitLoop:
         if is_first:
             run.part = 0
         batch = self.place.bring(batch)
-        hooks.on_train_batch_start(batch, index)
+        if hooks.on_train_batch_start(batch, index) == -1:
+            raise _left_out()
         part = Part(batch, index, weight, share, is_first, is_last)
         ran, outputs = False, None
 
@@ -374,9 +381,10 @@ class FitLoop:
 
     def _join_values(self) -> list[Contribution]:
         """Makes the losses and logged values of a step those of all ranks, and tells of interrupts."""
-        self.run.own.is_interrupted = self.interrupts.pending
+        self.run.own.is_interrupted, self.run.own.is_to_stop = self.interrupts.pending, self.run.should_stop
         parts = self.run.join()
         self.is_interrupted = any(part.is_interrupted for part in parts)
+        self.is_to_stop = any(part.is_to_stop for part in parts)
         return parts
 
     def _train_batch_by_hand(self, batch: Any, share: float, is_first: bool, is_last: bool) -> None:
@@ -385,7 +393,8 @@ class FitLoop:
         weight, run.index = run.begin_batch("train", batch), index
         run.part = 0
         batch = self.place.bring(batch)
-        self.hooks.on_train_batch_start(batch, index)
+        if self.hooks.on_train_batch_start(batch, index) == -1:
+            raise _left_out()
         run.is_in_batch = True
         with run.reading_together(self.place.device):
             with self.ranks.as_part(batch, share):
@@ -427,3 +436,11 @@ class FitLoop:
                 elif schedule.strict and interval == "epoch" and count % self.options.check_val_every_n_epoch == 0:
                     logged = ", ".join(sorted(values)) or "nothing"
                     raise ValueError(f"a schedule monitors {schedule.monitor!r}, which nothing logs; logged: {logged}")
+
+
+def _left_out() -> ValueError:
+    """The error for -1 of on_train_batch_start(), by which Lightning leaves out the rest of the epoch."""
+    return ValueError(
+        "on_train_batch_start() returned -1, which would leave out the rest of the epoch: limit_train_batches= makes all epochs shorter, "
+        "self.trainer.should_stop = True ends the run, and a training_step() that returns None skips its batch"
+    )

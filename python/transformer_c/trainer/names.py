@@ -13,7 +13,7 @@ TRAINER: Mapping[str, str] = {
     "num_epochs": "max_epochs= is the number of epochs",
     "n_epochs": "max_epochs= is the number of epochs",
     "detect_anomaly": "a loss that is not finite stops the run, with its step named",
-    "max_time": "max_epochs= sets the length of a run; a callback may set trainer.should_stop",
+    "max_time": "max_epochs= and max_steps= set the length of a run; a callback may set trainer.should_stop",
     "min_steps": "without patience= and callbacks that stop a run has max_epochs=",
     "overfit_batches": "limit_train_batches= and a loader that does not shuffle",
     "plugins": "there are none",

@@ -34,6 +34,7 @@ class Contribution:
     has_gradient: list[bool] = field(default_factory=list)  # by parameter
     is_summed: bool = False  # the gradients, during the backward
     is_interrupted: bool = False
+    is_to_stop: bool = False
 
 
 class Ranks:

@@ -40,7 +40,7 @@ class Trainer(RunView):
     Parameters
     ----------
     max_epochs : int, optional
-        None: 1000, as in Lightning.
+        None: 1000, as in Lightning; no limit where `max_steps` is one, as with -1.
     gradient_clip_val : float, optional
         The largest norm of the gradients; with `gradient_clip_algorithm` "value", the largest absolute value of one.
     monitor : str, default "val_loss"
@@ -63,6 +63,9 @@ class Trainer(RunView):
     checkpoint_every_n_steps : int, optional
         Also write ``last.safetensors`` within an epoch, every this many steps.
     check_val_every_n_epoch : int, default 1
+    max_steps : int, default -1
+        The largest number of optimizer steps; -1: no limit. The epoch of the last step ends with it: it is validated and has its place in the
+        history.
     limit_train_batches, limit_val_batches, limit_test_batches, limit_predict_batches : int or float, optional
         The number or fraction of batches to use per pass; ``limit_val_batches=0`` skips validation.
     fast_dev_run : bool or int, default False
@@ -119,7 +122,8 @@ class Trainer(RunView):
     run : Run
         The state of the run: all of these, and values that the loop needs.
     should_stop : bool
-        If set, for example in a hook of the model, ``fit`` ends after the epoch.
+        If set, for example in a hook of the model, ``fit`` ends after the step, or with several ranks after the next one. The epoch is then
+        validated and has its place in the history; a resumed run begins with the next one.
 
     Notes
     -----
@@ -158,6 +162,7 @@ class Trainer(RunView):
     """
 
     max_epochs: int
+    max_steps: int
     gradient_clip_val: float | None
     gradient_clip_algorithm: str
     monitor: str
@@ -209,13 +214,19 @@ class Trainer(RunView):
         precision: str | int | None = None,
         strategy: str | None = None,
         graph: bool = False,
+        max_steps: int | None = -1,
         **of_lightning: Any,
     ) -> None:
         unused = ["logger"] if logger is True and checkpoint_dir is None and of_lightning.get("default_root_dir") is None else []
         checkpoint_dir, progress, device = lightning.applied(of_lightning, checkpoint_dir, progress, device, unused, strategy)
-        self._has_length = max_epochs is not None or bool(fast_dev_run)
+        self._has_length = max_epochs is not None or max_steps not in (None, -1) or bool(fast_dev_run)
+        if max_epochs is None or (max_epochs == -1 and max_steps not in (None, -1)):
+            epochs = (checks.most, -1 if self._has_length else 1000)
+        else:
+            epochs = (count, max_epochs)
         options = checks.options(
-            max_epochs=(count, 1000 if max_epochs is None else max_epochs),
+            max_epochs=epochs,
+            max_steps=(checks.most, max_steps),
             gradient_clip_val=(optional(not_negative), gradient_clip_val),
             gradient_clip_algorithm=(one_of, "norm" if gradient_clip_algorithm is None else gradient_clip_algorithm, ("norm", "value")),
             monitor=(checks.name, monitor),
@@ -256,7 +267,7 @@ class Trainer(RunView):
 
     def _run_few_batches(self, count: int) -> None:
         """What `fast_dev_run` makes of the other options."""
-        self.max_epochs, self.checkpoint_dir, self.patience = 1, None, None
+        self.max_epochs, self.max_steps, self.checkpoint_dir, self.patience = 1, -1, None, None
         self.limit_train_batches = self.limit_val_batches = self.limit_test_batches = self.limit_predict_batches = count
 
     def _agree_with_callbacks(self) -> None:

@@ -33,6 +33,7 @@ class RunView:
     stage: Stage
     ranks: Ranks
     max_epochs: int
+    max_steps: int
     accumulate_grad_batches: int
     checkpoint_dir: str | None
     callbacks: list[Callback]
@@ -101,21 +102,18 @@ class RunView:
     def estimated_stepping_batches(self) -> float:
         """The total number of steps that ``fit`` takes, for schedules; inf if the loader has no length."""
         batches = self.num_training_batches
-        return self.max_epochs * (batches if math.isinf(batches) else math.ceil(batches / self.accumulate_grad_batches))
+        of_epoch = batches if math.isinf(batches) else math.ceil(batches / self.accumulate_grad_batches)
+        total = math.inf if self.max_epochs == -1 else self.max_epochs * of_epoch
+        return total if self.max_steps == -1 else min(total, self.max_steps)
 
     @property
     def should_stop(self) -> bool:
-        """Whether ``fit`` ends after the epoch."""
+        """Whether ``fit`` ends after the step."""
         return self.run.should_stop
 
     @should_stop.setter
     def should_stop(self, value: bool) -> None:
         self.run.should_stop = value
-
-    @property
-    def max_steps(self) -> int:
-        """-1, Lightning's word for no largest number of steps."""
-        return -1
 
     @property
     def is_last_batch(self) -> bool:

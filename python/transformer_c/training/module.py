@@ -190,7 +190,9 @@ class TrainingModule(ModuleHooks, HasHyperparameters, nn.Module):
         sync_dist, sync_dist_group, enable_graph, metric_attribute
             Accepted for compatibility with Lightning; ignored.
         """
-        reduction = one_of("reduce_fx", getattr(reduce_fx, "__name__", reduce_fx), ("mean", "sum", "min", "max"))
+        reduction = reduce_fx
+        if reduce_fx != "mean":
+            reduction = one_of("reduce_fx", getattr(reduce_fx, "__name__", reduce_fx), ("mean", "sum", "min", "max"))
         run = None if self.trainer is None else self.trainer.run
         if run is not None:
             run.check_name(name)
