@@ -601,6 +601,28 @@ def test_learning_rates_are_logged():
         LearningRateMonitor("batch")
 
 
+def test_rates_of_several_optimizers_and_named_groups():
+    class Several(Small):
+        automatic_optimization = False
+
+        def configure_optimizers(self):
+            weight, bias = self.net[1].weight, self.net[1].bias
+            groups = [{"params": [weight], "name": "weights"}, {"params": [bias], "lr": 4.0}]
+            return [
+                tc.optim.SGD([weight], lr=1.0),
+                tc.optim.SGD(groups, lr=2.0),
+                tc.optim.Adam([{"params": [bias], "name": "one"}], lr=3.0),
+            ]
+
+        def training_step(self, batch, batch_idx):
+            pass
+
+    run = trainer(1, callbacks=[LearningRateMonitor("epoch")])
+    run.fit(Several(), batches(1))
+    rates = {"lr-SGD": [1.0], "lr-SGD-1/weights": [2.0], "lr-SGD-1/pg2": [4.0], "lr-Adam/one": [3.0]}
+    assert run.history == {"epoch": [1], "step": [0], **rates}
+
+
 def test_hooks_and_steps_without_the_number_of_a_loader():
     """One loader has none."""
     seen = []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 from .._names import explained
@@ -10,6 +11,8 @@ from .callback import Callback
 
 class LearningRateMonitor(Callback):
     """Logs the learning rate of every parameter group: under "lr-Adam", with several groups "lr-Adam/pg1", "lr-Adam/pg2".
+
+    A group that has a "name" is called by it, "lr-Adam/encoder", and a second optimizer of the class "lr-Adam-1".
 
     Parameters
     ----------
@@ -43,11 +46,14 @@ class LearningRateMonitor(Callback):
                 model.log(name, value, on_step=False, on_epoch=True)
 
     def _values(self, trainer: Any) -> list[tuple[str, float]]:
-        found = []
+        found, counts = [], Counter[str]()
         for optimizer in trainer.optimizers:
             kind, groups = type(optimizer).__name__, optimizer.param_groups
+            counts[kind] += 1
+            if counts[kind] > 1:
+                kind = f"{kind}-{counts[kind] - 1}"
             for number, group in enumerate(groups, 1):
-                part = f"/pg{number}" if len(groups) > 1 else ""
+                part = f"/{group['name']}" if "name" in group else f"/pg{number}" if len(groups) > 1 else ""
                 found.append((f"lr-{kind}{part}", group["lr"]))
                 if self.log_momentum:
                     found.append((f"lr-{kind}-momentum{part}", group["betas"][0] if "betas" in group else group.get("momentum", 0.0)))
