@@ -14,7 +14,8 @@ from .._arguments import probability
 from .._core import Tensor
 from .._promotion import cast_input, is_half
 from ..random import as_generator
-from .layers import GELU, Dropout, LayerNorm, Linear, ReLU, of_sequences
+from .activations import GELU, ReLU
+from .layers import Dropout, LayerNorm, Linear, of_sequences
 from .module import Module
 
 _M = TypeVar("_M", bound=Module)

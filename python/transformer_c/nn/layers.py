@@ -1,4 +1,4 @@
-"""The layers: each wraps one function and its parameters. `inplace` is accepted; the result is always a new Tensor."""
+"""The layers: each wraps one function and its parameters. `inplace` of Dropout is accepted; the result is always a new Tensor."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from .. import functional as F
-from .._arguments import all_of, array, count, integer, one_of, probability, real
+from .._arguments import all_of, array, count, integer, probability, real
 from .._core import Tensor
 from .._names import explained
 from .._promotion import cast_input
@@ -22,8 +22,6 @@ from .module_hooks import Hooked
 from .parameter import Parameter, uninitialised
 
 __all__ = [
-    "ELU",
-    "GELU",
     "CosineSimilarity",
     "Dropout",
     "Embedding",
@@ -32,17 +30,9 @@ __all__ = [
     "GlobalMaxPool1D",
     "Identity",
     "LayerNorm",
-    "LeakyReLU",
     "Linear",
-    "LogSoftmax",
     "PairwiseDistance",
     "RMSNorm",
-    "ReLU",
-    "SiLU",
-    "Sigmoid",
-    "Softmax",
-    "Softplus",
-    "Tanh",
     "Unflatten",
 ]
 
@@ -213,129 +203,6 @@ class Dropout(Module):
 
     def extra_repr(self) -> str:
         return f"p={self.p}, inplace={self.inplace}"
-
-
-class _MaybeInPlace(Module):
-    """A function with PyTorch's `inplace`, which is accepted; the result is always a new Tensor."""
-
-    @explained({})
-    def __init__(self, inplace: bool = False) -> None:
-        super().__init__()
-        self.inplace = inplace
-
-    def extra_repr(self) -> str:
-        return "inplace=True" if self.inplace else ""
-
-
-class ReLU(_MaybeInPlace):
-    """max(x, 0)."""
-
-    def forward(self, input: Tensor) -> Tensor:
-        return F.relu(input)
-
-
-class SiLU(_MaybeInPlace):
-    """x sigmoid(x), also called swish (Hendrycks & Gimpel 2016; Ramachandran et al. 2017)."""
-
-    def forward(self, input: Tensor) -> Tensor:
-        return F.silu(input)
-
-
-class LeakyReLU(_MaybeInPlace):
-    """x where it is positive, negative_slope * x elsewhere."""
-
-    def __init__(self, negative_slope: float = 0.01, inplace: bool = False) -> None:
-        super().__init__(inplace)
-        self.negative_slope = real("negative_slope", negative_slope)
-
-    def forward(self, input: Tensor) -> Tensor:
-        return F.leaky_relu(input, self.negative_slope)
-
-    def extra_repr(self) -> str:
-        return f"negative_slope={self.negative_slope}" + (", inplace=True" if self.inplace else "")
-
-
-class ELU(_MaybeInPlace):
-    """x where it is positive, alpha * (exp(x) - 1) elsewhere (Clevert et al. 2016)."""
-
-    def __init__(self, alpha: float = 1.0, inplace: bool = False) -> None:
-        super().__init__(inplace)
-        self.alpha = real("alpha", alpha)
-
-    def forward(self, input: Tensor) -> Tensor:
-        return F.elu(input, self.alpha)
-
-    def extra_repr(self) -> str:
-        return f"alpha={self.alpha}" + (", inplace=True" if self.inplace else "")
-
-
-class Softplus(Module):
-    """log(1 + exp(beta * x)) / beta, and x itself where beta * x is larger than `threshold`."""
-
-    def __init__(self, beta: float = 1.0, threshold: float = 20.0) -> None:
-        super().__init__()
-        self.beta, self.threshold = all_of((real, "beta", beta), (real, "threshold", threshold))
-
-    def forward(self, input: Tensor) -> Tensor:
-        return F.softplus(input, self.beta, self.threshold)
-
-    def extra_repr(self) -> str:
-        return f"beta={self.beta}, threshold={self.threshold}"
-
-
-class GELU(Module):
-    """x Phi(x), where Phi is the cumulative distribution function of the standard normal distribution (Hendrycks & Gimpel 2016).
-
-    Parameters
-    ----------
-    approximate : {"none", "tanh"}
-        The exact function, or its approximation by tanh.
-    """
-
-    def __init__(self, approximate: str = "none") -> None:
-        super().__init__()
-        self.approximate = one_of("approximate", approximate, ("none", "tanh"))
-
-    def forward(self, input: Tensor) -> Tensor:
-        return F.gelu(input, approximate=self.approximate)
-
-    def extra_repr(self) -> str:
-        return f"approximate={self.approximate!r}"
-
-
-class Tanh(Module):
-    """tanh(x)."""
-
-    def forward(self, input: Tensor) -> Tensor:
-        return F.tanh(input)
-
-
-class Sigmoid(Module):
-    """1 / (1 + exp(-x))."""
-
-    def forward(self, input: Tensor) -> Tensor:
-        return F.sigmoid(input)
-
-
-class Softmax(Module):
-    """exp(x) / sum(exp(x)) along the axis `dim`, by default the last one."""
-
-    def __init__(self, dim: int | None = None) -> None:
-        super().__init__()
-        self.dim = dim
-
-    def forward(self, input: Tensor) -> Tensor:
-        return F.softmax(input, dim=self.dim)
-
-    def extra_repr(self) -> str:
-        return f"dim={self.dim}"
-
-
-class LogSoftmax(Softmax):
-    """The logarithm of softmax along the axis `dim`, by default the last one."""
-
-    def forward(self, input: Tensor) -> Tensor:
-        return F.log_softmax(input, dim=self.dim)
 
 
 class CosineSimilarity(Module):
