@@ -110,8 +110,12 @@ def _shape(sizes: tuple, size: Any = None) -> tuple[int, ...]:
     return shape
 
 
+_HALVES = {"float32": False, "float64": False, "float16": True, "bfloat16": True}
+
+
 def _is_half(dtype) -> bool:
-    return dtype is not None and empty(0, dtype=dtype)._dtype_name in ("float16", "bfloat16")
+    known = _HALVES.get(dtype) if isinstance(dtype, str) else False if dtype is None else None
+    return _HALVES.get(empty(0, dtype=dtype)._dtype_name, False) if known is None else known
 
 
 def _uniform(shape, low: float, high: float, dtype=None, rng=None) -> Tensor:
@@ -174,7 +178,7 @@ def _fill(tensor: Tensor, generator: Generator, draw: Callable[[Sequence[int], G
 
 
 def _fill_uniform(tensor: Tensor, low: float, high: float, rng: Any) -> Tensor:
-    return _fill(tensor, as_generator(rng), lambda shape, source: _uniform(shape, low, high, tensor.dtype, source))
+    return _fill(tensor, as_generator(rng), lambda shape, source: _uniform(shape, low, high, tensor._dtype_name, source))
 
 
 def _fill_normal(tensor: Tensor, mean: float, std: float, rng: Any) -> Tensor:
@@ -183,8 +187,8 @@ def _fill_normal(tensor: Tensor, mean: float, std: float, rng: Any) -> Tensor:
         blocks, rest = divmod(tensor.numel(), _BLOCK)
         more = 0 if rest == 0 else _BLOCK if _is_half(tensor._dtype_name) else _BLOCK + rest  # the last block is drawn afresh
         words = (blocks * _BLOCK + more) * (2 if tensor._dtype_name == "float64" else 1)
-        return _fill(tensor, generator, lambda shape, source: _normal(shape, mean, std, tensor.dtype, source), words)
-    dtype = "float32" if _is_half(tensor.dtype) else tensor.dtype
+        return _fill(tensor, generator, lambda shape, source: _normal(shape, mean, std, tensor._dtype_name, source), words)
+    dtype = "float32" if _is_half(tensor._dtype_name) else tensor._dtype_name
     return _fill(tensor, generator, lambda shape, source: source.normal_one_by_one(shape, mean, std, dtype))
 
 
