@@ -127,6 +127,15 @@ def test_nearest_takes_the_same_elements_with_gradients(mode, rng):
                     assert (y == recorded).all() and y.shape == recorded.shape and not np.shares_memory(y.numpy(), x.numpy())
 
 
+@pytest.mark.parametrize("lengths", [(1,), (1, 1), (3, 1), (1, 3), (1, 1, 1)])
+def test_one_element_repeated_can_be_written_to(lengths, rng):
+    x = tc.tensor(rng.standard_normal((2, 1, *lengths)))
+    before, y = x.clone(), F.interpolate(x, scale_factor=4)
+    assert y.is_contiguous()
+    y.zero_()
+    assert (x == before).all()
+
+
 def test_infinity_stays_where_nothing_is_resized():
     x = np.arange(12.0).reshape(1, 1, 3, 4)
     x[0, 0, 1, 1] = np.inf

@@ -71,7 +71,8 @@ def _repeated(x: Tensor, axis: int, scale: tuple[float, float], out: int) -> Ten
     if is_recorded or out != times * length or scale[1] != times * scale[0] or times & (times - 1):
         return None
     before, after = x.shape[:axis], x.shape[axis + 1 :]
-    return x.unsqueeze(axis + 1).expand(*before, length, times, *after).reshape(*before, out, *after)
+    repeated = x.unsqueeze(axis + 1).expand(*before, length, times, *after)
+    return repeated.contiguous().reshape(*before, out, *after)  # also where one element repeats, which reshape() would leave a view
 
 
 def _product(x: Tensor, axis: int, weights: Tensor) -> Tensor:
