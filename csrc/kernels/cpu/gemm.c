@@ -335,12 +335,13 @@ static void by_columns(const gemm_item *it)
     }
 }
 
-/* Is the item a single row, of windows of B and nothing else than a bias? */
+/* Is the item a single row, of windows of B that are not transposed, and nothing else than a bias? */
 static bool is_row_of_windows(const gemm_item *it)
 {
     const tc_gemm_args *g = it->args;
     return it->b_rows && it->rows == 1 && g->by_columns && g->a_stored == TC_STORED_AS_COMPUTED && g->c_stored == TC_STORED_AS_COMPUTED &&
-           g->activation == TC_ACTIVATION_NONE && !it->pre && !it->residual && (!g->bias || g->bias_of_rows);
+           g->activation == TC_ACTIVATION_NONE && !it->pre && !it->residual && (!g->bias || g->bias_of_rows) &&
+           !are_transposed(it->b_rows, it->K, it->b_cols, it->cols);
 }
 
 /* out (rows, bias_row) <- bias (rows), for the first vectors of a tile. */

@@ -16,7 +16,7 @@
 #endif
 
 /* How the columns of a vector, or of WINDOW_VECTORS of them, follow one another. */
-typedef enum columns_kind { READ_LONG_RUN, READ_RUN, READ_TWO_RUNS, READ_EVERY_OTHER, READ_APART } columns_kind;
+typedef enum columns_kind { READ_LONG_RUN, READ_RUN, READ_TWO_RUNS, READ_EVERY_OTHER, READ_ONE, READ_APART } columns_kind;
 #define WINDOW_VECTORS 4
 
 /* A row: sums of a[k] b[rows[k] + cols[n]]. */
@@ -40,7 +40,7 @@ static columns_kind kind_of_columns(const int64_t *cols, int64_t left, int *firs
 {
     const int64_t *const last = cols + TC_LANES - 1;
     *first = 0;
-    if (left < TC_LANES) return READ_APART;
+    if (left < TC_LANES) return left == 1 ? READ_ONE : READ_APART;
     if (is_whole_run(cols)) {
         for (int v = 1; v < WINDOW_VECTORS; v++)
             if (left < (v + 1) * TC_LANES || cols[v * TC_LANES] != cols[0] + v * TC_LANES || !is_whole_run(cols + v * TC_LANES))
@@ -53,14 +53,23 @@ static columns_kind kind_of_columns(const int64_t *cols, int64_t left, int *firs
     return two ? READ_TWO_RUNS : READ_APART;
 }
 
-TC_INLINE vreal load_columns(const columns_kind kind, const real *from, const int64_t *cols, int lanes, vmask first)
+/* Are columns apart that pack_windows() transposes? It takes fewer instructions than loading elements one by one. */
+static bool are_transposed(const int64_t *rows, int64_t K, const int64_t *cols, int64_t N)
+{
+    int first;
+    return K >= TC_LANES && is_whole_run(rows) && N >= TC_LANES && kind_of_columns(cols, N, &first) == READ_APART;
+}
+
+TC_INLINE vreal load_columns(const columns_kind kind, const real *from, const int64_t *cols, vmask first)
 {
     if (kind <= READ_RUN) return v_load(from + cols[0]);
     if (kind == READ_TWO_RUNS) return v_select(first, v_load(from + cols[0]), v_load(from + cols[TC_LANES - 1] - (TC_LANES - 1)));
     if (kind == READ_EVERY_OTHER) return TC_SHUFFLE(v_load(from + cols[0]), v_load(from + cols[0] + (TC_LANES - 1)), EVERY_OTHER_OF_TWO);
-    real line[TC_LANES] = {0};
-    for (int i = 0; i < lanes; i++) line[i] = from[cols[i]];
-    return v_load(line);
+    if (kind == READ_ONE) return v_set1(from[cols[0]]);
+    vreal x = v_zero(); /* not through memory: a vector of elements just stored cannot be loaded before they are in the cache */
+    TC_UNROLL
+    for (int i = 0; i < TC_LANES; i++) x[i] = from[cols[i]];
+    return x;
 }
 
 /* c[0 .. lanes - 1] of some vectors: sums over blocks of k, which are added in order, as those of tiles. */
@@ -70,7 +79,11 @@ TC_INLINE void sum_columns(const columns_kind kind, const row_of_windows *w, rea
     const int vectors = kind == READ_LONG_RUN ? MOST : 1;
     const vmask first = v_first(first_run);
     vreal sum[MOST], block[MOST];
-    int64_t k = 0;
+    int64_t k = 0, apart[TC_LANES];
+    if (kind == READ_APART) { /* lanes beyond the last repeat it */
+        for (int i = 0; i < TC_LANES; i++) apart[i] = cols[i < lanes ? i : lanes - 1];
+        cols = apart;
+    }
     do {
         const int64_t end = w->K - k < w->k_block ? w->K : k + w->k_block;
         const bool begins = k == 0;
@@ -80,7 +93,7 @@ TC_INLINE void sum_columns(const columns_kind kind, const row_of_windows *w, rea
             const vreal a = v_set1(w->a[k * w->a_col]);
             const real *const from = w->b + w->rows[k];
             TC_UNROLL
-            for (int v = 0; v < vectors; v++) block[v] = v_fma(a, load_columns(kind, from + v * TC_LANES, cols, lanes, first), block[v]);
+            for (int v = 0; v < vectors; v++) block[v] = v_fma(a, load_columns(kind, from + v * TC_LANES, cols, first), block[v]);
         }
         TC_UNROLL
         for (int v = 0; v < vectors; v++) sum[v] = begins ? block[v] : block[v] + sum[v];
@@ -101,6 +114,7 @@ static void sum_windows(const row_of_windows *w, const int64_t *cols, int64_t N)
         case READ_RUN: sum_columns(READ_RUN, w, w->c + n, cols + n, TC_LANES, 0); break;
         case READ_TWO_RUNS: sum_columns(READ_TWO_RUNS, w, w->c + n, cols + n, TC_LANES, first); break;
         case READ_EVERY_OTHER: sum_columns(READ_EVERY_OTHER, w, w->c + n, cols + n, TC_LANES, 0); break;
+        case READ_ONE: sum_columns(READ_ONE, w, w->c + n, cols + n, 1, 0); break;
         default: sum_columns(READ_APART, w, w->c + n, cols + n, lanes, 0);
         }
         n += kind == READ_LONG_RUN ? WINDOW_VECTORS * TC_LANES : TC_LANES;
