@@ -185,10 +185,43 @@ class Stop(tc.callbacks.Callback):
 
 
 def stopping_on_one_rank(size, rank):
-    """All stop after the epoch."""
-    for hook, epochs in (("on_train_batch_end", 1), ("on_train_epoch_end", 1), ("on_train_start", 0)):
+    """All stop: at the end of the step, or of the next one where the ranks had exchanged their values."""
+    for hook, steps in (("on_train_batch_start", [1]), ("on_train_batch_end", [2]), ("on_train_epoch_end", [5]), ("on_train_start", [])):
         trainer, _ = trained(size, 12, 3, callbacks=[Stop(hook)])
-        assert trainer.should_stop and trainer.current_epoch == epochs, (hook, trainer.current_epoch)
+        assert trainer.should_stop and trainer.history.get("step", []) == steps, (hook, trainer.history)
+
+
+def values_of_some_ranks(size, rank):
+    """They are those of all, under all of their names, so that ranks that logged nothing do as the others."""
+
+    class Some(Small):
+        def training_step(self, batch, batch_idx):
+            loss = super().training_step(batch, batch_idx)
+            if rank:
+                self.log("n", float(rank), reduce_fx="sum")
+            self.log("root", loss, on_step=True, on_epoch=True, rank_zero_only=True)
+            return loss
+
+        def configure_optimizers(self):
+            optimizer = tc.optim.SGD(self.parameters(), lr=0.1)
+            schedule = tc.optim.lr_scheduler.ReduceLROnPlateau(optimizer, patience=0, threshold=10.0)
+            return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, **self.monitored}}
+
+    for Some.monitored, steps in (({"monitor": "root_epoch"}, 2), ({"monitor": "root_step", "interval": "step"}, 8)):
+        trainer, model = trained(size, 12, 2, rows=48, kind=Some)
+        assert trainer.history["n"] == [4.0 * sum(range(size))] * 2, trainer.history["n"]
+        assert trainer.run.schedulers[0].last_epoch == steps
+        everywhere = distributed.all_gather(weights(model))
+        assert (everywhere == everywhere[0]).all()
+
+
+def stopping_after_steps(size, rank):
+    """As with one process, also where some ranks have no rows left."""
+    for rows, most, options in ((50, 3, {}), (53, 5, {}), (25, 6, {}), (50, 4, {"accumulate_grad_batches": 2})):
+        (one, own), (several, model) = (trained(n, 12, -1, rows=rows, max_steps=most, **options) for n in (1, size))
+        assert several.history["step"] == one.history["step"] and several.global_step == most
+        close(one.history["train_loss"], several.history["train_loss"])
+        close(weights(own), weights(model), 1e-5)
 
 
 def saving(size, rank):
@@ -645,6 +678,8 @@ CHECKS = (
     samplers_of_the_program,
     resuming_in_the_middle_of_an_epoch,
     stopping_on_one_rank,
+    stopping_after_steps,
+    values_of_some_ranks,
     saving,
     a_gradient_of_one_rank,
     an_infinite_gradient_of_one_rank,

@@ -45,7 +45,7 @@ class Reduced(Metric):
     """
 
     def __init__(self, reduction: str) -> None:
-        self._reduce = {"sum": np.add, "min": np.minimum, "max": np.maximum}[reduction]
+        self._reduction, self._reduce = reduction, {"sum": np.add, "min": np.minimum, "max": np.maximum}[reduction]
         super().__init__()
 
     def _start(self) -> dict[str, Any]:
@@ -67,6 +67,19 @@ class Reduced(Metric):
     def compute(self) -> float:
         """The value; nan without any."""
         return self.state["value"]
+
+    def state_dict(self) -> dict[str, Any]:
+        """The state, and which reduction it is of."""
+        return {**self.state, "reduction": self._reduction}
+
+
+def restored(metric: dict[str, Any], value: float = math.nan) -> Saved | Reduced:
+    """What goes on from the state of a metric, of a checkpoint or of another rank."""
+    if "reduction" not in metric:
+        return Saved(metric, value)
+    reduced = Reduced(metric["reduction"])
+    reduced.join(metric)
+    return reduced
 
 
 class Averages:
@@ -111,7 +124,7 @@ class Averages:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restores a state from ``state_dict()``."""
-        self.metrics = {str(name): Saved(**value) for name, value in state.items() if isinstance(value, dict)}
+        self.metrics = {str(name): restored(**value) for name, value in state.items() if isinstance(value, dict)}
         sums = {name: value for name, value in state.items() if not isinstance(value, dict)}
         self.sums = {str(name): [float(total), float(weight)] for name, (total, weight) in sums.items()}
 

@@ -19,7 +19,7 @@ from ..distributed.group import Apart, Group
 from ..optim.optimizer import by_kind
 from . import streams
 from .alike import compare_first, compare_lengths
-from .averages import Averages, Saved, batch_size_of
+from .averages import Averages, Saved, batch_size_of, restored
 from .loaders import steps_of
 from .same_data import checksum
 from .shares import Dealt, Read, SharedLoader, is_shared_already, makes_batches_itself
@@ -32,6 +32,7 @@ class Contribution:
     losses: list[tuple[float, float]] = field(default_factory=list)  # with the lengths of the batches
     logged: list[tuple[str, float, float, bool, int]] = field(default_factory=list)  # name, value, weight, on_step, step
     has_gradient: list[bool] = field(default_factory=list)  # by parameter
+    of_both: set[str] = field(default_factory=set)  # as Run's, those that are new
     is_summed: bool = False  # the gradients, during the backward
     is_interrupted: bool = False
     is_to_stop: bool = False
@@ -166,7 +167,7 @@ class Ranks:
                 if isinstance(value, list):
                     total, weight = found.sums.setdefault(name, [0.0, 0.0])
                     found.sums[name] = [total + value[0], weight + value[1]]
-                elif isinstance(metrics.setdefault(name, Saved(**value)), Saved):
+                elif isinstance(metrics.setdefault(name, restored(**value)), Saved):
                     found.metrics.setdefault(name, metrics[name])
                 else:
                     if name not in found.metrics:

@@ -100,8 +100,10 @@ class Run:
         if not is_numbered:
             self.unnumbered.add(name)
         is_training = self.kind == "train"
-        if (is_training if on_step is None else on_step) and (not is_training if on_epoch is None else on_epoch):  # Lightning's defaults
+        is_of_step, is_of_epoch = is_training if on_step is None else on_step, not is_training if on_epoch is None else on_epoch
+        if is_of_step and is_of_epoch and name not in self.of_both:  # by Lightning's defaults
             self.of_both.add(name)
+            self.own.of_both.add(name)
         self._show_step(name, value)
         averages = self.averages if self.pass_averages is None else self.pass_averages
         if metric is not None and on_epoch is not False:
@@ -162,6 +164,7 @@ class Run:
         own, self.own = self.own, Contribution()
         parts = self.ranks.exchange(place, own)
         for rank, part in enumerate(parts):
+            self.of_both |= part.of_both
             for loss, weight in part.losses:
                 self.add_loss(loss, weight, rank)
         self._record_means(parts)
