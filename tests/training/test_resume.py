@@ -421,6 +421,18 @@ def test_saving_between_the_batches_of_a_step(tmp_path, count, hook, at):
     assert run(tmp_path / "parts", resume=tmp_path / "now", **options)[0] == expected
 
 
+def test_saving_without_a_folder_or_callbacks(tmp_path):
+    """A hook of the module saves a run that has no other files."""
+
+    class Kept(Small):
+        def on_train_batch_end(self, outputs, batch, batch_idx):
+            if self.trainer.global_step == 8:
+                self.trainer.save_checkpoint(tmp_path / "now")
+
+    expected, _ = run(None, None, model_class=Kept)
+    assert run(None, tmp_path / "now")[0] == expected
+
+
 def test_other_steps_within_a_step_are_refused(tmp_path):
     run(None, None, epochs=2, accumulate_grad_batches=3, callbacks=[Saving("on_train_batch_end", 4, tmp_path / "now")])
     with pytest.raises(ValueError, match=r"after 1 of the 3 batches of an optimizer step; a step has 2 now.*accumulate_grad_batches=3"):

@@ -124,25 +124,19 @@ class RunFiles:
         self._at_batch: dict[str, Any] = {}  # set after a resume, and at the end of an epoch before validation
         self._weights: dict[str, Any] = {}
 
-    def _is_saved(self) -> bool:
-        """Whether checkpoints may be written."""
-        return bool(self._folder or self._callbacks)
-
     # ---- writing -------------------------------------------------------------------------------------------------------------
 
     def begin_epoch(self) -> None:
         """Saves the streams' states and drops those of the previous epoch."""
         self._ranks.same_streams(self._streams)
-        self._at_start = streams.capture(self._streams) if self._is_saved() else {}
+        self._at_start = streams.capture(self._streams)
         self._at_batch, self._weights = {}, {}
 
     def before_validation(self, is_validated: bool) -> None:
         """Saves the state that validation may change: after a Ctrl-C during validation, it is repeated from its beginning."""
         self._run.hold_values()
-        if not self._is_saved():
-            return
         self._at_batch = streams.capture(self._streams)
-        if is_validated:
+        if is_validated and (self._folder or self._callbacks):  # otherwise few save a run during validation
             self._weights = {name: value.detach().clone() for name, value in self._model.state_dict().items()}
 
     def write_best(self) -> None:
