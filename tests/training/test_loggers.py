@@ -138,6 +138,8 @@ def test_what_a_program_logs_before_its_run(tmp_path):
     assert read(folder) == [{"step": 0, "rows": 5.0}, {"step": 0, "epoch": 1, "y": 0.0}]
     logger.log_hyperparams({"found": 1})  # after the run
     assert json.loads((folder / "hparams.json").read_text()) == {**expected, "found": 1}
+    trainer(1, logger).fit(Logging(lr=0.5), batches(1))  # the next run has its own alone
+    assert json.loads((tmp_path / "logs" / "version_1" / "hparams.json").read_text()) == {"lr": 0.5, "dropout": 0.3, "schedule": "step"}
 
 
 def test_a_log_without_a_trainer(tmp_path):

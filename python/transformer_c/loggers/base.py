@@ -63,7 +63,7 @@ class FolderLogger(Logger):
     def __init__(self, save_dir: str | os.PathLike, name: str | None = "logs", version: int | str | None = None) -> None:
         self.save_dir, self.name = os.fspath(save_dir), name or ""
         self._given, self.version = version, version
-        self._params: dict[str, Any] = {}  # all hyper-parameters; those logged before the first run are that run's, too
+        self._params: dict[str, Any] = {}  # all hyper-parameters of a run; those logged before the first one are that run's, too
         self._has_begun = False
 
     @property
@@ -83,6 +83,8 @@ class FolderLogger(Logger):
         if self._given is None:
             self.version = max(self._latest(), 0) if step is not None else self._latest() + 1
         os.makedirs(self.log_dir, exist_ok=True)
+        if self._has_begun:
+            self._params = {}  # of the run before
         self._has_begun = True
 
     def log_hyperparams(self, params: Any) -> None:
