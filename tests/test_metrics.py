@@ -222,6 +222,10 @@ def test_several_outputs():
     assert over_batches(metrics.R2Score(), a[:, :1], b[:, :1]) == over_batches(metrics.R2Score(), a[:, 0], b[:, 0])
     assert over_batches(metrics.MeanSquaredError(), a, b) == pytest.approx(sklearn_metrics.mean_squared_error(b, a))
     assert math.isnan(metrics.R2Score()(a, np.where([True, False, True], b, 2.0)))
+    one = metrics.R2Score()
+    for pair in zip(a[:, 0], b[:, 0], strict=True):
+        one.update(*pair)
+    assert one.compute() == pytest.approx(metrics.R2Score()(a[:, 0], b[:, 0]), rel=1e-10)
     with pytest.raises(ValueError, match=r"target has shape \(5, 10, 3\); expected \(N,\), or \(N, D\) for D outputs"):
         metrics.R2Score()(a.reshape(5, 10, 3), b.reshape(5, 10, 3))
 
@@ -251,6 +255,12 @@ def test_states():
         again.load_state_dict(metric.state_dict())
         metric.reset()
         assert again.compute() == whole and math.isnan(metric.compute()) and repr(metric).endswith("()")
+
+
+def test_a_ratio_is_not_normalized():
+    """Only ConfusionMatrix has the argument."""
+    with pytest.raises(TypeError, match="F1Score\\(\\) has no argument 'normalize'"):
+        metrics.F1Score(normalize="true")
 
 
 @pytest.mark.parametrize(

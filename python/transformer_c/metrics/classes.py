@@ -241,7 +241,32 @@ class Accuracy(_Classes):
         return shares if self._average is None else float(shares[(true + self.state["predicted"]) > 0].mean())
 
 
-class ConfusionMatrix(_Classes):
+class _Counts(_Classes):
+    """Counts how often each true class is predicted as each class. Parameters as for ``_Classes``."""
+
+    def __init__(
+        self, num_classes: int | None, ignore_index: int | None, dim: int, threshold: float, task: str | None, unknown: Mapping[str, Any]
+    ) -> None:
+        size = 2 if task == "binary" else None if num_classes is None else count("num_classes", num_classes)
+        super().__init__(ignore_index, dim, threshold, task, size, unknown)
+
+    def _start(self) -> dict[str, Any]:
+        size = self._num_classes or 0
+        return {"counts": np.zeros((size, size), np.int64)}
+
+    def update(self, preds: Any, target: Any) -> None:
+        """Takes predictions and true classes."""
+        found, true, is_nan = self._pairs(preds, target)
+        if is_nan.any():
+            raise ValueError(f"{is_nan.sum()} of {is_nan.size} predictions are NaN, which is no class")
+        size = _number_of_classes(self._num_classes, found, true)
+        self.join({"counts": np.bincount(true * size + found, minlength=size * size).reshape(size, size)})
+
+    def join(self, other: dict[str, Any]) -> None:
+        self.state = {"counts": _added(self.state["counts"], other["counts"])}
+
+
+class ConfusionMatrix(_Counts):
     """How often each true class (row) is predicted as each class (column).
 
     Parameters
@@ -273,23 +298,7 @@ class ConfusionMatrix(_Classes):
         **unknown: Any,
     ) -> None:
         self._normalize = _average_of(normalize, "true", "pred", "all", name="normalize")
-        size = 2 if task == "binary" else None if num_classes is None else count("num_classes", num_classes)
-        super().__init__(ignore_index, dim, threshold, task, size, unknown)
-
-    def _start(self) -> dict[str, Any]:
-        size = self._num_classes or 0
-        return {"counts": np.zeros((size, size), np.int64)}
-
-    def update(self, preds: Any, target: Any) -> None:
-        """Takes predictions and true classes."""
-        found, true, is_nan = self._pairs(preds, target)
-        if is_nan.any():
-            raise ValueError(f"{is_nan.sum()} of {is_nan.size} predictions are NaN, which is no class")
-        size = _number_of_classes(self._num_classes, found, true)
-        self.join({"counts": np.bincount(true * size + found, minlength=size * size).reshape(size, size)})
-
-    def join(self, other: dict[str, Any]) -> None:
-        self.state = {"counts": _added(self.state["counts"], other["counts"])}
+        super().__init__(num_classes, ignore_index, dim, threshold, task, unknown)
 
     def compute(self) -> Any:
         """The matrix; of a class without any, the shares are 0."""
@@ -299,7 +308,7 @@ class ConfusionMatrix(_Classes):
         return _quotients(counts, counts.sum({"true": 1, "pred": 0, "all": None}[self._normalize], keepdims=True))
 
 
-class _Ratio(ConfusionMatrix):
+class _Ratio(_Counts):
     """A ratio of counts for each class, averaged over the classes. Parameters as for ``F1Score``."""
 
     def __init__(
@@ -316,7 +325,7 @@ class _Ratio(ConfusionMatrix):
         if average == "default" or task == "binary":
             average = {"binary": "binary", "multiclass": "micro"}.get(str(task), "macro")
         self._average = _average_of(average, "macro", "micro", "weighted", "binary")
-        super().__init__(num_classes, ignore_index, dim, threshold, task=task, **unknown)
+        super().__init__(num_classes, ignore_index, dim, threshold, task, unknown)
 
     def _ratio(self, right: Any, predicted: Any, true: Any) -> tuple[Any, Any]:
         """Numerator and denominator."""

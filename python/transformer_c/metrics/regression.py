@@ -109,6 +109,7 @@ class R2Score(Metric):
             raise ValueError(f"preds has shape {a.shape}, target {b.shape}; expected the same")
         if b.ndim > 2:
             raise ValueError(f"target has shape {b.shape}; expected (N,), or (N, D) for D outputs: reshape both")
+        a, b = np.atleast_1d(a, b)
         if b.size:
             mean = b.mean(0)
             self.join({"count": float(len(b)), "mean": mean, "spread": ((b - mean) ** 2).sum(0), "error": ((a - b) ** 2).sum(0)})
