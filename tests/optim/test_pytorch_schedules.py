@@ -323,6 +323,26 @@ def test_a_function_that_raises_leaves_a_schedule_as_it_was():
     assert schedule.state_dict() == before and schedule.last_epoch == 1
 
 
+def test_a_schedule_with_nothing_of_its_base_class():
+    class Halving(tc.optim.lr_scheduler.LRScheduler):
+        def __init__(self, groups):
+            self.groups, self._schedulers, self.steps = groups, [self.halve], 0
+
+        def halve(self):
+            for group in self.groups:
+                group["lr"] /= 2
+
+        def step(self):
+            self.steps += 1
+            for part in self._schedulers:
+                part()
+
+    o = optimizer(tc.optim, lambda: tc.nn.Parameter([1.0]))
+    before, schedule = o.param_groups[0]["lr"], Halving(o.param_groups)
+    schedule.step()
+    assert (o.param_groups[0]["lr"], schedule.steps) == (before / 2, 1)
+
+
 class Counting:
     """A factor with a state of its own; `o`, `f` and `g` are nothing that a file holds."""
 

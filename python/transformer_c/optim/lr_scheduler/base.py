@@ -127,13 +127,14 @@ class LRScheduler(Explaining):
 
     def _kept(self) -> Callable[[], None]:
         """A function that takes back what a step from now on changes: attributes, and options of the optimizer's groups."""
-        own, groups = dict(vars(self)), [dict(group) for group in self.optimizer.param_groups]
-        parts = [part._kept() for part in getattr(self, "_schedulers", ())]
+        own = dict(vars(self))
+        groups = [(group, dict(group)) for group in own["optimizer"].param_groups] if "optimizer" in own else []  # a subclass may have none
+        parts = [part._kept() for part in own.get("_schedulers", ()) if isinstance(part, LRScheduler)]
 
         def take_back() -> None:
             vars(self).clear()
             vars(self).update(own)
-            for group, options in zip(self.optimizer.param_groups, groups, strict=True):
+            for group, options in groups:
                 group.update(options)
             for part in parts:
                 part()
