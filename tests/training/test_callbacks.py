@@ -259,6 +259,10 @@ def test_what_a_trainer_says_of_its_stage():
     predict = ["predicting"]
     assert seen == [("test", test), ("test", test), ("validate", alone), validation, ("predict", predict), ("predict", predict)]
     assert run.datamodule is None and run.val_dataloaders is None and stage() == []
+    run, model.to = trainer(device="cpu"), lambda **to: 1 / 0
+    with pytest.raises(ZeroDivisionError):  # as where the device has no memory left
+        run.fit(model, data)
+    assert stage() == []
 
 
 def test_the_last_batch_of_a_loader_without_a_length():

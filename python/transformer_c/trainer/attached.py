@@ -37,7 +37,6 @@ class Attached:
 
     def __enter__(self) -> DeviceAndDtype:
         trainer, model = self._trainer, self._model
-        self._outer, trainer.stage = trainer.stage, self._stage
         if trainer.device is not None:
             model.to(device=trainer.device)
         self._before = model.trainer
@@ -45,7 +44,9 @@ class Attached:
         for value in vars(model).values():
             if isinstance(value, Metric):
                 value.reset()  # an earlier pass may have been interrupted
-        return DeviceAndDtype.of(model)
+        place = DeviceAndDtype.of(model)
+        self._outer, trainer.stage = trainer.stage, self._stage
+        return place
 
     def __exit__(self, *unused) -> None:
         self._stage.is_running = False
