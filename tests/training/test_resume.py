@@ -339,6 +339,22 @@ def test_generators_of_transforms():
     assert {name for name in found if name.startswith("train")} == {"train.dataset.dataset.dataset.transform.steps.1.rng"}
 
 
+def test_generators_of_the_data_are_not_the_models():
+    """Although it has a trainer, which has the loaders."""
+
+    class Data(tc.LightningDataModule):
+        def train_dataloader(self):
+            return tc.data.DataLoader(small_data()[0].dataset, 2, shuffle=True, rng=np.random.default_rng(0))
+
+    class Looking(Small):
+        def on_train_start(self):
+            found.update(tc.trainer.streams.find_streams({"model": self}))
+
+    found = {}
+    tc.Trainer(1, progress=False).fit(Looking(), Data())
+    assert found.keys() - tc.trainer.streams.find_streams({}).keys() == {"model.noise"}
+
+
 @pytest.mark.parametrize("schedule", ["step", "epoch"])
 def test_longer_runs(tmp_path, schedule):
     """Epochs may be added; then it is as if there had been as many from the start."""

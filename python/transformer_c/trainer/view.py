@@ -14,9 +14,9 @@ from .ranks import Ranks
 from .run import Run
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, slots=True)
 class Stage:
-    """What a trainer does, or did last."""
+    """What a trainer does, or did last. Its slots keep `streams` from taking the data's generators for the model's, which has a trainer."""
 
     kind: str = ""  # "train", "validation", "test", "predict"
     model: Any = None
