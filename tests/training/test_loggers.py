@@ -331,6 +331,21 @@ def test_an_empty_table_in_tensorboard(tmp_path):
     assert found.Tags()["tensors"] == [] and found.Tags()["scalars"] == ["y"]
 
 
+def test_tensorboard_without_a_trainer_has_a_table_once(tmp_path):
+    pytest.importorskip("tensorboard")
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    logger = tc.loggers.TensorBoardLogger(tmp_path)
+    logger.log_hyperparams({"lr": 0.5})
+    for step in range(3):
+        logger.log_metrics({"y": 1.0}, step)
+        logger.save()
+    logger.finalize("success")
+    found = EventAccumulator(logger.log_dir)
+    found.Reload()
+    assert len(found.Tensors("hparams/text_summary")) == 1
+
+
 def test_a_run_resumed_at_its_first_step_in_tensorboard(tmp_path):
     pytest.importorskip("tensorboard")
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator

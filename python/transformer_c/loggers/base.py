@@ -64,7 +64,7 @@ class FolderLogger(Logger):
         self.save_dir, self.name = os.fspath(save_dir), name or ""
         self._given, self.version = version, version
         self._params: dict[str, Any] = {}  # all hyper-parameters of a run; those logged before the first one are that run's, too
-        self._has_begun = False
+        self._has_begun, self._are_params_written = False, True
 
     @property
     def root_dir(self) -> str:
@@ -90,13 +90,15 @@ class FolderLogger(Logger):
     def log_hyperparams(self, params: Any) -> None:
         """Records hyper-parameters: a dict, or what ``argparse`` gives. Those from before the first run are written with the run's own."""
         self._params.update(vars(params) if isinstance(params, SimpleNamespace | Namespace) else params or {})
+        self._are_params_written = self._has_begun or not self._params
         if self._has_begun:
             self._write_params()
 
     def save(self) -> None:
         """See Logger."""
-        if self._params and not self._has_begun:  # a program logs without a trainer
+        if not self._are_params_written:  # a program logs without a trainer
             self._write_params()
+            self._are_params_written = True
 
     def _write_params(self) -> None:
         """Writes the hyper-parameters."""
