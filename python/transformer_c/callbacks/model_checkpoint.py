@@ -30,7 +30,8 @@ class ModelCheckpoint(Callback):
         None: the folder "checkpoints" in the trainer's `checkpoint_dir`.
     filename : str, optional
         With names of logged values in braces, such as "{epoch}-{val_loss:.2f}", which gives "epoch=3-val_loss=0.25.safetensors". None:
-        "{epoch}-{step}". Epochs are counted from 0, as in Lightning. A name that a kept file has already gets "-v1" at its end.
+        "{epoch}-{step}". Epochs are counted from 0, as in Lightning. A name that a kept file has already gets "-v1" at its end;
+        without `monitor` the new file replaces the latest one of its name.
     monitor : str, optional
         Name of the logged value. None: the latest epoch is the best.
     verbose : bool
