@@ -449,6 +449,20 @@ def test_saving_without_a_folder_or_callbacks(tmp_path):
     assert run(None, tmp_path / "now")[0] == expected
 
 
+@pytest.mark.parametrize("at", [4, 6])
+def test_two_schedules_of_one_optimizer(tmp_path, at):
+    """The learning rate is the optimizer's, whichever schedule set it last."""
+
+    class Twofold(Small):
+        def configure_optimizers(self):
+            optimizer = tc.optim.SGD(self.parameters(), lr=0.1)
+            every = {"scheduler": tc.optim.lr_scheduler.ExponentialLR(optimizer, 0.9), "interval": "step"}
+            return [optimizer], [every, {"scheduler": tc.optim.lr_scheduler.ReduceLROnPlateau(optimizer), "monitor": "val_loss"}]
+
+    expected, _ = run(None, None, model_class=Twofold, callbacks=[Saving("on_train_batch_end", at, tmp_path / "now")])
+    assert run(None, tmp_path / "now", model_class=Twofold)[0] == expected
+
+
 def test_other_steps_within_a_step_are_refused(tmp_path):
     run(None, None, epochs=2, accumulate_grad_batches=3, callbacks=[Saving("on_train_batch_end", 4, tmp_path / "now")])
     with pytest.raises(ValueError, match=r"after 1 of the 3 batches of an optimizer step; a step has 2 now.*accumulate_grad_batches=3"):

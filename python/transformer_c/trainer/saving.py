@@ -253,17 +253,20 @@ class RunFiles:
         self._at_batch, self._resumed = {}, Checkpoint()
 
     def _load_weights(self) -> None:
-        """Loads optimizer and schedulers first, as they are still unused: the model's weights are loaded only once all else fits."""
+        """Loads schedulers and optimizers first, as they are still unused: the model's weights are loaded only once all else fits.
+
+        Schedulers set learning rates when they are loaded, so the optimizers, which have those of the moment, come after them.
+        """
         checkpoint = self._resumed
         states = checkpoint["optimizers"] if "optimizers" in checkpoint else [checkpoint["optimizer"]]
         if len(states) != len(self._optimizers):
             raise ValueError(f"the checkpoint has {len(states)} optimizers, the model {len(self._optimizers)}")
-        for optimizer, state in zip(self._optimizers, states, strict=True):
-            optimizer.load_state_dict(state)
         if len(checkpoint["schedulers"]) != len(self._schedulers):
             raise ValueError(f"the checkpoint has {len(checkpoint['schedulers'])} schedulers, the model {len(self._schedulers)}")
         for scheduler, saved in zip(self._schedulers, checkpoint["schedulers"], strict=True):
             scheduler.load_state_dict(saved)
+        for optimizer, state in zip(self._optimizers, states, strict=True):
+            optimizer.load_state_dict(state)
         for name, callback in self._named_callbacks():
             if name in checkpoint.get("callbacks", {}):
                 callback.load_state_dict(checkpoint["callbacks"][name])
