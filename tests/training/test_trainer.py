@@ -528,13 +528,19 @@ def test_test_gives_a_dict_for_each_loader(capsys):
 
 def test_several_validation_loaders():
     class Two(Reporting):
+        options = {}
+
         def validation_step(self, batch, batch_idx, dataloader_idx):
-            self.log("val_loss", dataloader_idx)
+            self.log("val_loss", dataloader_idx, **self.options)
 
     loader = tc.data.DataLoader(tc.data.TensorDataset(np.ones((2, 3))), 2)
     run = trainer(monitor="val_loss/dataloader_idx_1")
     run.fit(Two(), batches(1), [loader, loader])
     assert run.history["val_loss/dataloader_idx_0"] == [0.0] and run.best_model_score == 1.0
+    Two.options = {"on_step": True, "on_epoch": True}
+    run = trainer(monitor="val_loss_epoch/dataloader_idx_1")
+    run.fit(Two(), batches(1), [loader, loader])
+    assert run.best_model_score == 1.0 and "val_loss_epoch/dataloader_idx_1" not in run.history
 
 
 def test_names_of_several_loaders_of_ones_own():

@@ -134,7 +134,9 @@ class Run:
 
     def with_names_of_epochs(self, values: Mapping[str, float]) -> dict[str, float]:
         """The means of an epoch; those of names that were logged for steps, too, also as "name_epoch", which is Lightning's name for them."""
-        return {**{f"{name}_epoch": value for name, value in values.items() if name in self.of_both}, **values}
+        parts = {name: name.partition("/dataloader_idx_") for name in values}
+        also = {f"{stem}_epoch{mark}{number}": values[name] for name, (stem, mark, number) in parts.items() if stem in self.of_both}
+        return {**also, **values}
 
     def _refuse_shared(self, name: str, metric: Any) -> None:
         """Raises ValueError for a metric that already collects the values of the epoch's training."""

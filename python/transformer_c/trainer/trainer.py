@@ -65,7 +65,7 @@ class Trainer(RunView):
     check_val_every_n_epoch : int, default 1
     max_steps : int, default -1
         The largest number of optimizer steps; -1: no limit. The epoch of the last step ends with it: it is validated and has its place in the
-        history.
+        history. With manual optimization the batch that reaches the number may take more.
     limit_train_batches, limit_val_batches, limit_test_batches, limit_predict_batches : int or float, optional
         The number or fraction of batches to use per pass; ``limit_val_batches=0`` skips validation.
     fast_dev_run : bool or int, default False
