@@ -13,6 +13,7 @@ import sys
 import threading
 import tracemalloc
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -528,7 +529,7 @@ def test_test_gives_a_dict_for_each_loader(capsys):
 
 def test_several_validation_loaders():
     class Two(Reporting):
-        options = {}
+        options: ClassVar[dict] = {}
 
         def validation_step(self, batch, batch_idx, dataloader_idx):
             self.log("val_loss", dataloader_idx, **self.options)

@@ -1,5 +1,5 @@
 /* integer.c: exact arithmetic on integers and bools, which wraps around: the rows of integer.def and `where`, in 32 bits where no operand
- * has more, and reductions in int64. The work does not depend on the precision, so the float64 table shares the float32 table's functions. */
+ * has more, and reductions in int64. The work does not depend on the precision, so the float64 table shares float32's functions. */
 #include "../function_ids.h"
 #include "../kernels.h"
 #include "../sort.h"
