@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from types import MethodType
 from typing import Any
 
@@ -79,10 +79,10 @@ def array(taker: str, value: Any) -> Any:
     raise TypeError(f"{taker} takes a Tensor or an array of numbers, not {kind}{hint}")
 
 
-def tensor_of(name: str, data: Any, beside: Tensor | None = None) -> Tensor:
-    """`data` as a Tensor on the device of `beside`; errors call it `name`, as the caller does."""
+def tensor_of(name: str, data: Any, beside: Tensor | None = None, *, convert: Callable[[Any], Tensor] | None = None) -> Tensor:
+    """`data` as a Tensor on the device of `beside`, or convert(data); errors call it `name`, as the caller does."""
     try:
-        return _core.as_argument(data, beside)
+        return _core.as_argument(data, beside) if convert is None else convert(data)
     except (TypeError, ValueError) as error:
         if type(error) not in (TypeError, ValueError) or not str(error).startswith("data "):  # of its own methods
             raise

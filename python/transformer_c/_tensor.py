@@ -280,7 +280,7 @@ def like(x: Any, dtype: Any, device: str | None, memory_format: str | None) -> t
     """Shape, dtype and device, without reading elements, which may be on a GPU."""
     if memory_format not in (None, "contiguous_format", "preserve_format"):
         raise ValueError(f"memory_format is {memory_format!r}; a Tensor here is in C order: 'contiguous_format' or 'preserve_format'")
-    x = tensor_of("input", x)
+    x = tensor_of("input", x, convert=as_tensor)  # of numbers float32, as tc.tensor() makes them
     return x.shape, x._dtype_name if dtype is None else dtype, x.device if device is None else device
 
 

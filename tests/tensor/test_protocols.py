@@ -291,6 +291,7 @@ def test_making_tensors():
     assert tc.zeros().shape == () and tc.zeros((2, 3)).shape == tc.zeros(2, 3).shape == (2, 3)
     assert tc.full((2,), 2**60 + 1).tolist() == [2**60 + 1] * 2 and tc.full((), 1.5).dtype == np.float32
     assert tc.ones_like(np.zeros((2, 2), np.int32)).dtype == np.int32
+    assert all(make([1.5]).dtype == np.float32 for make in (tc.ones_like, tc.zeros_like, tc.empty_like, tc.rand_like, tc.randn_like))
     assert (
         tc.arange(5).tolist() == [0, 1, 2, 3, 4]
         and tc.arange(1, 2, 0.5).tolist() == [1.0, 1.5]
