@@ -28,12 +28,7 @@ TC_INLINE vreal lanes_of(const real *p, int step, int64_t i, int lanes) { return
     }                                                                                                                                      \
     static void forward_##name(real *out, const real *const *in, const int *step, int64_t n)                                               \
     {                                                                                                                                      \
-        if (step[0] && step[1])                                                                                                            \
-            loop_##name(out, in[0], 1, in[1], 1, n);                                                                                       \
-        else if (step[0])                                                                                                                  \
-            loop_##name(out, in[0], 1, in[1], 0, n);                                                                                       \
-        else                                                                                                                               \
-            loop_##name(out, in[0], 0, in[1], step[1], n);                                                                                 \
+        LOOP_BY_STEPS(loop_##name, out, in, step, n);                                                                                      \
     }
 #define TC_BINARY(name, needs_a, needs_b, value, gradient_a, gradient_b)                                                                   \
     TC_BINARY_FLAT(name, value)                                                                                                            \

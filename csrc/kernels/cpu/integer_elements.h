@@ -73,12 +73,7 @@ static element integer_power(element a, element b)
     }                                                                                                                                      \
     static void binary_##name(element *out, const element *const *in, const int *step, int64_t n)                                          \
     {                                                                                                                                      \
-        if (step[0] && step[1])                                                                                                            \
-            loop_##name(out, in[0], 1, in[1], 1, n);                                                                                       \
-        else if (step[0])                                                                                                                  \
-            loop_##name(out, in[0], 1, in[1], 0, n);                                                                                       \
-        else                                                                                                                               \
-            loop_##name(out, in[0], 0, in[1], step[1], n);                                                                                 \
+        LOOP_BY_STEPS(loop_##name, out, in, step, n);                                                                                      \
     }
 #include "../integer.def"
 #undef TC_INTEGER_UNARY

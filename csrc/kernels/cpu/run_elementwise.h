@@ -17,6 +17,17 @@ TC_INLINE bool operand_is_dense(const tc_operand *operand, int ndim, const int64
 
 TC_INLINE strided array_of(const tc_operand *operand) { return (strided){operand->data, operand->dtype, operand->strides}; }
 
+/* loop(out, a, step of a, b, step of b, n): the compiler makes a copy of it for the steps 1 and 1, 1 and 0, and 0 and any. */
+#define LOOP_BY_STEPS(loop, out, in, step, n)                                                                                              \
+    do {                                                                                                                                   \
+        if (step[0] && step[1])                                                                                                            \
+            loop(out, in[0], 1, in[1], 1, n);                                                                                              \
+        else if (step[0])                                                                                                                  \
+            loop(out, in[0], 1, in[1], 0, n);                                                                                              \
+        else                                                                                                                               \
+            loop(out, in[0], 0, in[1], step[1], n);                                                                                        \
+    } while (0)
+
 /* How one operand is read or written, chosen once per call. */
 typedef enum stream_kind {
     STREAM_CONSTANT, /* one value throughout */
