@@ -11,6 +11,7 @@ from .._core import Tensor
 from .._promotion import rounds_once
 from .._recording import is_grad_enabled
 from ..tensor_functions._calls import takes_arrays
+from ..tensor_functions.shapes import repeat_interleave
 from .convolution import per_axis
 
 __all__ = ["interpolate"]
@@ -70,9 +71,7 @@ def _repeated(x: Tensor, axis: int, scale: tuple[float, float], out: int) -> Ten
     times = out // length
     if is_recorded or out != times * length or scale[1] != times * scale[0] or times & (times - 1):
         return None
-    before, after = x.shape[:axis], x.shape[axis + 1 :]
-    repeated = x.unsqueeze(axis + 1).expand(*before, length, times, *after)
-    return repeated.contiguous().reshape(*before, out, *after)  # also where one element repeats, which reshape() would leave a view
+    return repeat_interleave(x, times, axis)
 
 
 def _product(x: Tensor, axis: int, weights: Tensor) -> Tensor:
