@@ -110,12 +110,11 @@ def _shape(sizes: tuple, size: Any = None) -> tuple[int, ...]:
     return shape
 
 
-_HALVES = {"float32": False, "float64": False, "float16": True, "bfloat16": True}
-
-
 def _is_half(dtype) -> bool:
-    known = _HALVES.get(dtype) if isinstance(dtype, str) else False if dtype is None else None
-    return _HALVES.get(empty(0, dtype=dtype)._dtype_name, False) if known is None else known
+    if dtype is None:
+        return False
+    is_name = isinstance(dtype, str) and dtype in ("float32", "float64", "float16", "bfloat16")
+    return (dtype if is_name else empty(0, dtype=dtype)._dtype_name) in ("float16", "bfloat16")
 
 
 def _uniform(shape, low: float, high: float, dtype=None, rng=None) -> Tensor:
