@@ -11,7 +11,7 @@ from .loaders import DeviceAndDtype
 from .view import Stage
 
 
-def data_module(data: Any, model: Any) -> Any:
+def _data_module(data: Any, model: Any) -> Any:
     """`data`, if it is an object with loaders other than the model; else None."""
     has_loaders = any(hasattr(data, f"{kind}_dataloader") for kind in ("train", "val", "test", "predict"))
     return data if data is not model and has_loaders else None
@@ -33,7 +33,7 @@ class Attached:
     def __init__(self, trainer: Any, model: Any, kind: str, data: Any) -> None:
         checks.trainable(model)
         self._trainer, self._model = trainer, model
-        self._stage = Stage(kind, model, data_module(data, model), is_running=True)
+        self._stage = Stage(kind, model, _data_module(data, model), is_running=True)
 
     def __enter__(self) -> DeviceAndDtype:
         trainer, model = self._trainer, self._model
@@ -64,12 +64,12 @@ class StageHooks:
     name : {"fit", "validate", "test", "predict"}
     hooks : Hooks
     model : TrainingModule
-    data : object
-        What the loaders come from; it need not have these methods.
+    data : object or None
+        The data module; it need not have these methods.
     """
 
     def __init__(self, name: str, hooks: Hooks, model: Any, data: Any) -> None:
-        self._name, self._hooks, self._model, self._data = name, hooks, model, data_module(data, model)
+        self._name, self._hooks, self._model, self._data = name, hooks, model, data
 
     def __enter__(self) -> None:
         self._call_data("prepare_data")

@@ -338,7 +338,7 @@ class Trainer(RunView):
         if self.graph:
             checks.can_capture_steps(model, self.device, hooks.is_defined)
         attached = Attached(self, model, "train", train)
-        with ExitStack() as held, attached as place, interrupts.held(), StageHooks("fit", hooks, model, train):
+        with ExitStack() as held, attached as place, interrupts.held(), StageHooks("fit", hooks, model, self.stage.data_module):
             train, val = loaders.train_and_val(model, train, val, place.dtype, batch_size)
             val = self._checked_validation(model, val)
             self.stage.train, self.stage.val = train, val
@@ -554,7 +554,7 @@ class Trainer(RunView):
         """One pass outside of ``fit`` over the data given, or those of the model."""
         stage, attribute = {"validation": ("validate", "val_dataloader")}.get(kind, (kind, f"{kind}_dataloader"))
         hooks = Hooks(self, model, self.callbacks)
-        with Attached(self, model, kind, given) as place, StageHooks(stage, hooks, model, given):
+        with Attached(self, model, kind, given) as place, StageHooks(stage, hooks, model, self.stage.data_module):
             source = model if given is None else given
             if hasattr(source, attribute):
                 source = getattr(source, attribute)()
