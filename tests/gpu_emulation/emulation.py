@@ -120,10 +120,12 @@ def _publish(make, target):
     return target
 
 
-def compile_object(source, flavour):
-    """The object file of one .cu, .cpp or .c file."""
+def compile_object(source, flavour, optimised=True):
+    """The object file of one .cu, .cpp or .c file; with `optimised=False` a .cu file is compiled with -O0."""
     kernel_flags, emulator_flags, _ = FLAVOURS[flavour]
     flags = [*COMMON, *(kernel_flags if source.suffix == ".cu" else emulator_flags)]
+    if source.suffix == ".cu" and not optimised:
+        flags.append("-O0")  # the last one counts
     language = "c++"
     if source.name == "table.cu":
         flags += [f"-DTC_KERNEL_HEADERS={build_cuda.digest_of_headers()}", "-DTC_KERNEL_CODE="]
@@ -134,14 +136,14 @@ def compile_object(source, flavour):
     return _publish(lambda path: _run([*compiler(), *flags, "-x", language, "-c", source, "-o", path]), target)
 
 
-def _objects(sources, flavour):
+def _objects(sources, flavour, optimised):
     with concurrent.futures.ThreadPoolExecutor(2) as pool:
         own = [*sorted(HERE.glob("*.cpp")), ROWS]
-        return list(pool.map(lambda source: compile_object(source, flavour), [*sources, *own]))
+        return list(pool.map(lambda source: compile_object(source, flavour, optimised), [*sources, *own]))
 
 
-def _link(sources, flavour, suffix, flags):
-    objects = _objects(sources, flavour)
+def _link(sources, flavour, suffix, flags, optimised=True):
+    objects = _objects(sources, flavour, optimised)
     name = f"{sources[0].stem}-{_digest(objects, flags)}{suffix}"
     link = [*compiler(), *flags, *FLAVOURS[flavour][2], *objects, "-Wl,-Bsymbolic", "-ldl", "-pthread"]
     return _publish(lambda path: _run([*link, "-o", path]), CACHE / flavour / name)
@@ -153,7 +155,9 @@ def library(sources, flavour):
 
 
 def program(source, flavour):
-    return _link([source], flavour, "", [])
+    """A program of one .cu file, which has a main function of its own and is run once or twice: compiling is what takes long. So its kernels are
+    optimised only where their loads and stores are counted."""
+    return _link([source], flavour, "", [], optimised=flavour == "count")
 
 
 def kernel_library(flavour):

@@ -320,8 +320,6 @@ FILES = dict(
 )
 BUGS = [(file, bug) for file, bugs in FILES.items() for bug in bugs]
 
-pytestmark = pytest.mark.minutes  # of compiling
-
 
 def read(file, seen=None):
     """The file's text, with the headers that it includes and that are not in `seen`."""
