@@ -40,6 +40,7 @@ def pytest_addoption(parser):
         action="store_true",
         help="one instruction set, number of threads and schedule of the emulated GPU per case, instead of each",
     )
+    parser.addoption("--dtypes-by-turns", action="store_true", help="with --by-turns: one dtype per case as well")
     parser.addoption("--slow", action="store_true", help="run the tests marked slow as well")
 
 
@@ -54,14 +55,17 @@ def pytest_configure(config):
         raise pytest.UsageError("\n".join([f"transformer_c cannot be imported: {error}", *missing])) from None
 
 
-def one_by_turns(items):
-    """Of the same case with several instruction sets, numbers of threads and schedules of the emulated GPU, one: chosen by the case's name, so that
-    all take turns."""
+def one_by_turns(items, dtypes):
+    """Of the same case with several instruction sets, numbers of threads, schedules of the emulated GPU and, with `dtypes`, dtypes, one: chosen by
+    the case's name, so that all take turns."""
     same = {}
     for item in items:
         params = item.callspec.params if hasattr(item, "callspec") else {}
         name = item.nodeid
-        for word in (params.get("isa", ""), f"{params.get('threads')}-threads", params.get("schedule", [""])[0]):
+        words = [params.get("isa", ""), f"{params.get('threads')}-threads", params.get("schedule", [""])[0]]
+        if dtypes and "dtype" in params:
+            words.append(np.dtype(params["dtype"]).name)
+        for word in words:
             name = re.sub(rf"(?<=[\[-]){re.escape(word)}(?=[\]-])", "", name, count=1)
         same.setdefault(name, []).append(item)
     return [group[zlib.crc32(name.encode()) % len(group)] for name, group in same.items()]
@@ -74,7 +78,7 @@ def turn(item):
 
 def pytest_collection_modifyitems(config, items):
     if config.getoption("--by-turns"):
-        chosen = {id(item) for item in one_by_turns(items)}
+        chosen = {id(item) for item in one_by_turns(items, config.getoption("--dtypes-by-turns"))}
         config.hook.pytest_deselected(items=[item for item in items if id(item) not in chosen])
         items[:] = [item for item in items if id(item) in chosen]
     items.sort(key=turn)

@@ -59,17 +59,22 @@ def test_a_test_marked_alone_runs_alone(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "file, words",
+    "file, turns, words",
     [
-        ("tests/ops/test_equal_bits.py", ("baseline", "avx2", "avx512", "amx", "neon", "1-threads", "2-threads", "3-threads")),
-        ("tests/gpu_emulation/test_cuda_gemm.py", ("round_robin", "greedy", "random")),
+        ("tests/ops/test_equal_bits.py", [], ("baseline", "avx2", "avx512", "amx", "neon", "1-threads", "2-threads", "3-threads")),
+        ("tests/gpu_emulation/test_cuda_gemm.py", [], ("round_robin", "greedy", "random")),
+        (
+            "tests/gpu_emulation/test_cuda_gemm.py",
+            ["--dtypes-by-turns"],
+            ("round_robin", "greedy", "random", "float32", "float64", "float16", "bfloat16"),
+        ),
     ],
 )
-def test_by_turns_every_case_runs_once(file, words):
-    """Each case with one of its instruction sets, numbers of threads and schedules, and each of those with some case."""
+def test_by_turns_every_case_runs_once(file, turns, words):
+    """Each case with one of its instruction sets, numbers of threads, schedules and, where asked for, dtypes, and each of those with some case."""
     root = Path(__file__).parents[1]
     listed = []
-    for options in ([], ["--by-turns"]):
+    for options in ([], ["--by-turns", *turns]):
         command = [
             sys.executable,
             "-m",

@@ -37,9 +37,10 @@ def run_kernel_tests(flavour, *options, without=(), **environment):
 
 
 def test_no_access_is_out_of_bounds_or_misaligned():
-    """AddressSanitizer and UndefinedBehaviorSanitizer over every case except whole trainings, by one of the schedules each: which thread comes first
-    changes no address, and what it does change is seen below. Whose memory is freed and taken again, by graphs and streams, is seen there too."""
-    run_kernel_tests("address", "-m", "not whole", "--by-turns", without=OF_THE_HOST)
+    """AddressSanitizer and UndefinedBehaviorSanitizer over every case except whole trainings, by one of the schedules and dtypes each: the code is
+    one template, and every load and store of every dtype is looked up below. Whose memory is freed and taken again, by graphs and streams, is seen
+    there too."""
+    run_kernel_tests("address", "-m", "not whole", "--by-turns", "--dtypes-by-turns", without=OF_THE_HOST)
 
 
 def test_accesses_are_ordered_and_as_in_kernels_def(tmp_path):
