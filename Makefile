@@ -85,18 +85,23 @@ format: $(VENV)/.extra-dev
 	$(BIN)/ruff format .
 	$(BIN)/clang-format -i $$(git ls-files $(C_SOURCES))
 
-# The extension of this build and a copy of the Python files are in build/sanitize.
+# The extension of this build, for the instruction sets of this processor, and a copy of the Python files are in build/sanitize.
 SANITIZED := build/sanitize
+ISAS_OF_THIS_PROCESSOR = $$($(BIN)/python -c 'from transformer_c._core import cpu_isas as isas; print(",".join(name for name, usable in isas().items() if usable))')
 sanitize-build: $(VENV)/.built
 	rm -rf $(SANITIZED)/transformer_c && mkdir -p $(SANITIZED)
 	tar -C python -c --exclude='*.so' transformer_c | tar -C $(SANITIZED) -x
-	TRANSFORMER_C_SANITIZE=address,undefined $(BIN)/python setup.py build_ext --build-lib $(SANITIZED)
+	TRANSFORMER_C_SANITIZE=address,undefined TRANSFORMER_C_BUILD_ISAS=$(ISAS_OF_THIS_PROCESSOR) $(BIN)/python setup.py build_ext --build-lib $(SANITIZED)
 
-# Tests of the Python around the core, of the repository, of what other programs read, or with sanitizers of their own.
-UNSANITIZED := $(addprefix --ignore=tests/,gpu_emulation test_c_core.py test_checkpoint_hostile.py test_benchmarks.py test_golden.py test_plot.py \
-	test_tutorial.py test_notebooks.py test_readme.py test_cli.py test_cli_documents.py test_structure.py test_adding_an_op.py test_fixtures.py test_parallel.py test_run_documents.py test_site.py test_reference.py \
-	test_export.py test_sklearn.py test_ci.py test_arm.py test_macos.py test_sass.py test_x86.py test_instruction_counts.py models/test_transformers.py models/test_sentence_transformers.py \
-	distributed/test_ddp.py distributed/test_memory.py distributed/test_overlap.py distributed/test_rank_faults.py distributed/test_values.py)
+# Tests of the Python around the core, of the repository, of what other programs read, with compilers or sanitizers of their own, or of models whose
+# ops have tests of their own.
+UNSANITIZED := $(addprefix --ignore=tests/,gpu_emulation test_adding_an_op.py test_arm.py test_benchmarks.py test_build.py test_c_core.py test_checkpoint_hostile.py test_ci.py \
+	test_clang.py test_cli.py test_cli_documents.py test_cuda_library.py test_docs.py test_emulated_tiles.py test_export.py test_fixtures.py \
+	test_golden.py test_gpu_test.py test_instruction_counts.py test_macos.py test_notebooks.py test_package.py test_parallel.py test_plot.py \
+	test_readme.py test_reference.py test_reverse_run.py test_run_documents.py test_sass.py test_site.py test_sklearn.py test_structure.py \
+	test_tiles.py test_tutorial.py test_x86.py distributed/test_ddp.py distributed/test_memory.py distributed/test_overlap.py \
+	distributed/test_rank_faults.py distributed/test_values.py models/test_adding_an_architecture.py models/test_encoder_benchmark.py \
+	models/test_same_bits.py models/test_sentence_transformers.py models/test_transformers.py)
 sanitize: sanitize-build $(VENV)/.extra-test
 	LD_PRELOAD="$$($${CC:-gcc} -print-file-name=libasan.so) $$($${CC:-gcc} -print-file-name=libubsan.so)" \
 	ASAN_OPTIONS=detect_leaks=0:allocator_may_return_null=1 UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 \
