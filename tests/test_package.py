@@ -4,6 +4,7 @@ import functools
 import inspect
 import os
 import resource
+import statistics
 import struct
 import subprocess
 import sys
@@ -41,8 +42,8 @@ def test_the_import_takes_at_most_one_and_a_half_times_that_of_numpy(tmp_path):
     environment.pop("PYTHONDONTWRITEBYTECODE", None)
     codes = ("import numpy", "import transformer_c")
     seconds = [[_processor_seconds(code, environment) for code in codes] for _ in range(12)]
-    numpy, ours = (min(column) for column in zip(*seconds[1:], strict=True))
-    assert ours <= 1.5 * numpy
+    ratios = [ours / numpy for numpy, ours in seconds[1:]]  # of neighbours, as a shared machine's clock changes
+    assert statistics.median(ratios) <= 1.5, ratios
 
 
 @pytest.mark.parametrize("name", sorted(tc._LATER))
