@@ -1,5 +1,6 @@
 """Every integer that a user can give takes the values at which arithmetic on sizes overflows: a clear error or a right result, and under
-`make sanitize` no undefined behaviour. Shapes that a Tensor gets without memory (by expand, or with a length of 0) do the same."""
+`make sanitize` no undefined behaviour, but for addresses that kernels only compute. Shapes that a Tensor gets without memory (by expand, or with a
+length of 0) do the same."""
 
 import re
 import struct
