@@ -40,7 +40,13 @@ def pytest_addoption(parser):
         action="store_true",
         help="one instruction set, number of threads and schedule of the emulated GPU per case, instead of each",
     )
-    parser.addoption("--dtypes-by-turns", action="store_true", help="with --by-turns: one dtype per case as well")
+    parser.addoption(
+        "--at-most",
+        type=int,
+        default=None,
+        metavar="N",
+        help="at most N cases of each test, with as many values of its parameters as they can have",
+    )
     parser.addoption("--slow", action="store_true", help="run the tests marked slow as well")
 
 
@@ -55,20 +61,34 @@ def pytest_configure(config):
         raise pytest.UsageError("\n".join([f"transformer_c cannot be imported: {error}", *missing])) from None
 
 
-def one_by_turns(items, dtypes):
-    """Of the same case with several instruction sets, numbers of threads, schedules of the emulated GPU and, with `dtypes`, dtypes, one: chosen by
-    the case's name, so that all take turns."""
+def one_by_turns(items):
+    """Of the same case with several instruction sets, numbers of threads and schedules of the emulated GPU, one: chosen by the case's name, so that
+    all take turns."""
     same = {}
     for item in items:
         params = item.callspec.params if hasattr(item, "callspec") else {}
         name = item.nodeid
         words = [params.get("isa", ""), f"{params.get('threads')}-threads", params.get("schedule", [""])[0]]
-        if dtypes and "dtype" in params:
-            words.append(np.dtype(params["dtype"]).name)
         for word in words:
             name = re.sub(rf"(?<=[\[-]){re.escape(word)}(?=[\]-])", "", name, count=1)
         same.setdefault(name, []).append(item)
     return [group[zlib.crc32(name.encode()) % len(group)] for name, group in same.items()]
+
+
+def some_of_each(items, most):
+    """At most that many cases of each test: by turns the one with most values of parameters that none before it has, in the order of their names'
+    checksums."""
+    left, chosen, values = {}, [], {}
+    for item in sorted(items, key=lambda item: zlib.crc32(item.nodeid.encode())):
+        test, _, case = item.nodeid.partition("[")
+        left.setdefault(test, []).append((item, {*enumerate(case.split("-"))}))
+    for test, cases in left.items():
+        for _ in range(min(most, len(cases))):
+            best = max(cases, key=lambda case: len(case[1] - values.setdefault(test, set())))
+            cases.remove(best)
+            chosen.append(best[0])
+            values[test] |= best[1]
+    return chosen
 
 
 def turn(item):
@@ -77,8 +97,10 @@ def turn(item):
 
 
 def pytest_collection_modifyitems(config, items):
-    if config.getoption("--by-turns"):
-        chosen = {id(item) for item in one_by_turns(items, config.getoption("--dtypes-by-turns"))}
+    most = config.getoption("--at-most")
+    if config.getoption("--by-turns") or most is not None:
+        chosen = one_by_turns(items) if config.getoption("--by-turns") else items
+        chosen = {id(item) for item in (some_of_each(chosen, most) if most is not None else chosen)}
         config.hook.pytest_deselected(items=[item for item in items if id(item) not in chosen])
         items[:] = [item for item in items if id(item) in chosen]
     items.sort(key=turn)

@@ -3,6 +3,7 @@
 import re
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -58,37 +59,23 @@ def test_a_test_marked_alone_runs_alone(tmp_path, monkeypatch):
     assert overlaps((tmp_path / "notes").read_text().splitlines()) == (True, False)
 
 
+def collected(file, *options):
+    """The cases that pytest would run."""
+    command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-p", "no:cacheprovider", *options, file]
+    done = subprocess.run(command, cwd=Path(__file__).parents[1], capture_output=True, text=True, check=True)
+    return [line for line in done.stdout.splitlines() if "::" in line]
+
+
 @pytest.mark.parametrize(
-    "file, turns, words",
+    "file, words",
     [
-        ("tests/ops/test_equal_bits.py", [], ("baseline", "avx2", "avx512", "amx", "neon", "1-threads", "2-threads", "3-threads")),
-        ("tests/gpu_emulation/test_cuda_gemm.py", [], ("round_robin", "greedy", "random")),
-        (
-            "tests/gpu_emulation/test_cuda_gemm.py",
-            ["--dtypes-by-turns"],
-            ("round_robin", "greedy", "random", "float32", "float64", "float16", "bfloat16"),
-        ),
+        ("tests/ops/test_equal_bits.py", ("baseline", "avx2", "avx512", "amx", "neon", "1-threads", "2-threads", "3-threads")),
+        ("tests/gpu_emulation/test_cuda_gemm.py", ("round_robin", "greedy", "random")),
     ],
 )
-def test_by_turns_every_case_runs_once(file, turns, words):
-    """Each case with one of its instruction sets, numbers of threads, schedules and, where asked for, dtypes, and each of those with some case."""
-    root = Path(__file__).parents[1]
-    listed = []
-    for options in ([], ["--by-turns", *turns]):
-        command = [
-            sys.executable,
-            "-m",
-            "pytest",
-            "--collect-only",
-            "-q",
-            "-p",
-            "no:cacheprovider",
-            *options,
-            file,
-        ]
-        done = subprocess.run(command, cwd=root, capture_output=True, text=True, check=True)
-        listed.append([line for line in done.stdout.splitlines() if "::" in line])
-    every, turns = listed
+def test_by_turns_every_case_runs_once(file, words):
+    """Each case with one of its instruction sets, numbers of threads and schedules, and each of those with some case."""
+    every, turns = collected(file), collected(file, "--by-turns")
 
     def case(line):
         return re.sub(rf"(?<=[\[-])({'|'.join(words)})(?=[\]-])", "", line)
@@ -96,3 +83,14 @@ def test_by_turns_every_case_runs_once(file, turns, words):
     assert sorted(map(case, turns)) == sorted({*map(case, every)}) and {*turns} <= {*every} and len(turns) < len(every)
     for word in words:
         assert any(word in line for line in turns) == any(word in line for line in every), word
+
+
+def test_at_most_some_cases_of_each_test_run():
+    """As many as asked for, or all that there are, in the order that they have; with every value of the parameters of one test."""
+    file = "tests/gpu_emulation/test_cuda_gemm.py"
+    every, some = collected(file, "--by-turns"), collected(file, "--by-turns", "--at-most", "6")
+    assert some == [line for line in every if line in {*some}]
+    all_of, some_of = (Counter(line.partition("[")[0] for line in lines) for lines in (every, some))
+    assert some_of == {test: min(cases, 6) for test, cases in all_of.items()} and max(all_of.values()) > 6
+    for value in ("float32", "float64", "float16", "bfloat16", "gelu", "relu", "None", "plain", "tensor", "tf32"):
+        assert any("::test_epilogue[" in line and value in line for line in some), value

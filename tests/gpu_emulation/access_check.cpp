@@ -9,7 +9,7 @@
 //   - addresses outside every array, in another thread's stack, or in the host's memory; misaligned ones;
 //   - global memory that the kernel's row of kernels.def does not let it touch (kernel_rows.h).
 // A byte remembers its last write and its last two readers, so a write after three unordered reads may go unseen when the
-// racing one was the oldest: the schedules run the same code in other orders.
+// racing one was the oldest: the cases of a test take turns with the schedules, which run its kernel in other orders.
 #if defined(EMULATOR_ACCESS_CHECK)
 #include "access_check.h"
 #include "hooks.h"
