@@ -154,10 +154,33 @@ def library(sources, flavour):
     return _link(list(sources), flavour, ".so", ["-shared"])
 
 
+def _is_optimised(flavour):
+    return flavour == "count"
+
+
 def program(source, flavour):
     """A program of one .cu file, which has a main function of its own and is run once or twice: compiling is what takes long. So its kernels are
     optimised only where their loads and stores are counted."""
-    return _link([source], flavour, "", [], optimised=flavour == "count")
+    return _link([source], flavour, "", [], optimised=_is_optimised(flavour))
+
+
+def _with_included(paths, seen):
+    """Those, and the files that they include, but kernels.def: no program looks at the rows of other kernels."""
+    for path in paths:
+        if path not in seen and path.suffix != ".def":
+            seen.add(path)
+            names = re.findall(r'^# *include "([^"]+)"', path.read_text(), flags=re.M)
+            places = [[place / name for place in (path.parent, HERE, KERNELS / "cuda")] for name in names]
+            _with_included([next(path for path in of_name if path.exists()).resolve() for of_name in places], seen)
+    return seen
+
+
+def behaviour(source, flavour):
+    """A hash of all that the behaviour of a program of one .cu file follows from, but the compiler: its text, the kernels' headers that it includes,
+    the emulator, and the flags."""
+    included = _with_included([source], set()) - {source}
+    flags = [flag for flag in COMMON if not flag.startswith("-I")], FLAVOURS[flavour], _is_optimised(flavour)
+    return _digest({*included, *HERE.glob("*.h"), *HERE.glob("*.cpp")}, source.read_text(), flags)
 
 
 def kernel_library(flavour):
