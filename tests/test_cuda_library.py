@@ -293,6 +293,25 @@ def test_each_target_has_code_of_its_own():
     assert len({*build_cuda.TARGETS}) == len(build_cuda.TARGETS)
 
 
+def test_only_compiling_says_what_nvcc_refuses(tmp_path, monkeypatch):
+    monkeypatch.setattr(build_cuda, "OBJECTS", tmp_path / "objects")
+    nvcc = tmp_path / "nvcc"
+    nvcc.write_text(
+        """#!/bin/sh
+[ "$1" = --version ] && { echo "release 13.0"; exit; }
+echo "$@" >>"$(dirname "$0")/calls"
+case "$*" in *loss.cu*) echo "loss.cu(7): error" >&2; exit 1;; esac
+"""
+    )
+    nvcc.chmod(0o755)
+    monkeypatch.setenv("NVCC", str(nvcc))
+    with pytest.raises(SystemExit, match=r"nvcc failed on loss\.cu:\nloss\.cu\(7\): error"):
+        build_cuda.only_compile(["sm_75"], 1)
+    calls = (tmp_path / "calls").read_text().splitlines()
+    assert calls and all("arch=compute_75,code=sm_75" in call and "-Ofc=max" in call for call in calls)
+    assert not (tmp_path / "objects").exists()
+
+
 def test_targets_that_name_nothing(tmp_path, monkeypatch):
     monkeypatch.setenv("NVCC", compiler(tmp_path, "13.0"))
     with pytest.raises(SystemExit, match="names no GPU"):
