@@ -100,7 +100,7 @@ UNSANITIZED := $(addprefix --ignore=tests/,gpu_emulation test_adding_an_op.py te
 	test_golden.py test_gpu_test.py test_instruction_counts.py test_macos.py test_notebooks.py test_package.py test_parallel.py test_plot.py \
 	test_readme.py test_reference.py test_reverse_run.py test_run_documents.py test_sass.py test_site.py test_sklearn.py test_structure.py \
 	test_tiles.py test_tutorial.py test_x86.py distributed/test_ddp.py distributed/test_memory.py distributed/test_overlap.py \
-	distributed/test_rank_faults.py distributed/test_values.py models/test_adding_an_architecture.py models/test_encoder_benchmark.py \
+	distributed/test_rank_faults.py distributed/test_values.py documents models/test_adding_an_architecture.py models/test_encoder_benchmark.py \
 	models/test_same_bits.py models/test_sentence_transformers.py models/test_transformers.py)
 sanitize: sanitize-build $(VENV)/.extra-test
 	LD_PRELOAD="$$($${CC:-gcc} -print-file-name=libasan.so) $$($${CC:-gcc} -print-file-name=libubsan.so)" \
