@@ -5,6 +5,7 @@
 
 The C files are compiled by Debian's cross compiler (apt install gcc-aarch64-linux-gnu) and run by QEMU (apt install qemu-user-static), in
 Debian's arm64 Python with NumPy's wheel for it. Those are downloaded once, into build/arm64; apt's state on this machine is not touched.
+TRANSFORMER_C_CFLAGS has more options for that compiler.
 The emulation computes every bit of the results and knows nothing of time. Exit status 77: something that this needs cannot be had here.
 """
 
@@ -127,7 +128,7 @@ def build() -> None:
     environment = {
         **os.environ,
         "CC": COMPILER,
-        "TRANSFORMER_C_CFLAGS": headers,
+        "TRANSFORMER_C_CFLAGS": f"{headers} {os.environ.get('TRANSFORMER_C_CFLAGS', '')}",
         "TRANSFORMER_C_OBJECTS": str(FOLDER / "objects"),
         "SETUPTOOLS_EXT_SUFFIX": ".so",
     }
