@@ -235,14 +235,16 @@ def test_names_of_torch_cuda_say_what_to_use(name):
 
 
 def compiler(folder, release):
-    """A program that answers as nvcc of this release does, and compiles to its own text; on the way to an object to those of two targets."""
+    """A program that answers as nvcc of this release does, and compiles to its own text; on the way to an object to those of sm_80 and, when asked, of
+    sm_75, by the names that nvcc gives them."""
     program = folder / f"nvcc-{release}"
     program.write_text(f"""#!/bin/sh
 [ "$1" = --version ] && {{ echo "Cuda compilation tools, release {release}, V{release}.1"; exit; }}
+case "$*" in *sm_75*) both=1 ;; *) both= ;; esac
 while [ "$1" != --keep-dir ]; do source=$name name=$1; shift; done
 name=$(basename "$source" .cu)
-echo sm_75 >"$2/$name.compute_75.cubin"
-echo sm_80 >"$2/$name.compute_80.sm_80.cubin"
+[ -z "$both" ] || echo sm_75 >"$2/$name.compute_75.cubin"
+echo sm_80 >"$2/$name.${{both:+compute_80.}}sm_80.cubin"
 while [ "$1" != -o ]; do shift; done
 echo {release} >"$2"
 """)
@@ -257,12 +259,13 @@ def test_objects_are_of_one_compiler(tmp_path, monkeypatch):
     assert made[0] == made[2] != made[1] and [path.read_text().strip() for path in made] == ["13.0", "13.1", "13.0"]
 
 
-def test_machine_code_of_an_object_is_not_compiled_again(tmp_path, monkeypatch):
+@pytest.mark.parametrize("targets", [["sm_80"], ["sm_75", "sm_80"]])
+def test_machine_code_of_an_object_is_not_compiled_again(tmp_path, monkeypatch, targets):
     monkeypatch.setattr(build_cuda, "OBJECTS", tmp_path / "objects")
     source, nvcc = build_cuda.sources()[0], compiler(tmp_path, "13.0")
-    build_cuda.compile_object(nvcc, source, ["sm_75", "sm_80"], b"")
-    made = [build_cuda.compile_object(nvcc, source, [target], b"", "-cubin") for target in ("sm_75", "sm_80", "sm_90")]
-    assert [path.read_text().strip() for path in made] == ["sm_75", "sm_80", "13.0"]
+    build_cuda.compile_object(nvcc, source, targets, b"")
+    made = [build_cuda.compile_object(nvcc, source, [target], b"", "-cubin") for target in (*targets, "sm_90")]
+    assert [path.read_text().strip() for path in made] == [*targets, "13.0"]
     assert {path.suffix for path in (tmp_path / "objects").iterdir()} == {".o", ".txt", ".lock"}, "what else was made on the way is removed"
 
 

@@ -143,8 +143,10 @@ def _compile(command: list[str], source: Path, target: Path, machine_code: dict[
         if done.returncode:
             raise SystemExit(f"nvcc failed on {source.name}:\n{done.stdout}{done.stderr}")
         for name, place in machine_code.items():
-            kept_names = f"{source.stem}.compute_{name[3:]}.*cubin"  # x.compute_75.cubin, or x.compute_80.sm_80.cubin beside PTX
-            for kept in Path(folder).glob(kept_names):
+            # x.compute_75.cubin, beside PTX x.compute_80.sm_80.cubin, or x.sm_80.cubin where no other target is
+            for kept in Path(folder).glob(f"{source.stem}.*cubin"):
+                if not {f"compute_{name[3:]}", name} & {*kept.name.split(".")}:
+                    continue
                 with _locked(place):
                     if not place.exists():
                         report_of(place).write_text(done.stdout + done.stderr)
