@@ -97,12 +97,15 @@ def turn(item):
 
 
 def pytest_collection_modifyitems(config, items):
-    most = config.getoption("--at-most")
-    if config.getoption("--by-turns") or most is not None:
-        chosen = one_by_turns(items) if config.getoption("--by-turns") else items
-        chosen = {id(item) for item in (some_of_each(chosen, most) if most is not None else chosen)}
-        config.hook.pytest_deselected(items=[item for item in items if id(item) not in chosen])
-        items[:] = [item for item in items if id(item) in chosen]
+    chosen, most = items, config.getoption("--at-most")
+    if config.getoption("--by-turns"):
+        chosen = one_by_turns(chosen)
+    if most is not None:
+        chosen = some_of_each(chosen, most)
+    if chosen is not items:
+        kept = {id(item) for item in chosen}
+        config.hook.pytest_deselected(items=[item for item in items if id(item) not in kept])
+        items[:] = [item for item in items if id(item) in kept]
     items.sort(key=turn)
     if not config.getoption("--slow"):
         for item in items:

@@ -134,14 +134,20 @@ def _locked(path: Path) -> Iterator[None]:
         yield
 
 
+def _run(command: list[str], source: Path) -> str:
+    """What nvcc says of the file. SystemExit when it refuses it."""
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode:
+        raise SystemExit(f"nvcc failed on {source.name}:\n{done.stdout}{done.stderr}")
+    return done.stdout + done.stderr
+
+
 def _compile(command: list[str], source: Path, target: Path, machine_code: dict[str, Path]) -> None:
     """Makes `target`, and the machine code for each GPU where it is not there yet: its kernels have other names in each compilation, and the
     report beside it has to be of the same one."""
     with tempfile.TemporaryDirectory(dir=OBJECTS) as folder:
         made = Path(folder) / "made.o"
-        done = subprocess.run([*command, "--keep", "--keep-dir", folder, "-o", str(made)], capture_output=True, text=True)
-        if done.returncode:
-            raise SystemExit(f"nvcc failed on {source.name}:\n{done.stdout}{done.stderr}")
+        report = _run([*command, "--keep", "--keep-dir", folder, "-o", str(made)], source)
         for name, place in machine_code.items():
             # x.compute_75.cubin, beside PTX x.compute_80.sm_80.cubin, or x.sm_80.cubin where no other target is
             for kept in Path(folder).glob(f"{source.stem}.*cubin"):
@@ -149,9 +155,9 @@ def _compile(command: list[str], source: Path, target: Path, machine_code: dict[
                     continue
                 with _locked(place):
                     if not place.exists():
-                        report_of(place).write_text(done.stdout + done.stderr)
+                        report_of(place).write_text(report)
                         kept.replace(place)
-        report_of(target).write_text(done.stdout + done.stderr)
+        report_of(target).write_text(report)
         made.replace(target)
 
 
@@ -184,9 +190,7 @@ def only_compile(targets: list[str], jobs: int) -> bool:
     def compile_one(source: Path) -> None:
         with tempfile.TemporaryDirectory() as folder:
             command, _ = command_of(nvcc, source, targets, b"", "-c")
-            done = subprocess.run([*command, "-Ofc=max", "-o", str(Path(folder) / "made.o")], capture_output=True, text=True)
-        if done.returncode:
-            raise SystemExit(f"nvcc failed on {source.name}:\n{done.stdout}{done.stderr}")
+            _run([*command, "-Ofc=max", "-o", str(Path(folder) / "made.o")], source)
 
     with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
         list(pool.map(compile_one, sources()))
