@@ -296,23 +296,32 @@ def test_each_target_has_code_of_its_own():
     assert len({*build_cuda.TARGETS}) == len(build_cuda.TARGETS)
 
 
-def test_only_compiling_says_what_nvcc_refuses(tmp_path, monkeypatch):
+def test_quick_objects_are_not_those_of_a_build(tmp_path, monkeypatch):
+    monkeypatch.setattr(build_cuda, "OBJECTS", tmp_path / "objects")
+    source, nvcc = build_cuda.sources()[0], compiler(tmp_path, "13.0")
+    commands = [build_cuda.command_of(nvcc, source, ["sm_80"], b"", "-c", quick=quick)[0] for quick in (False, True)]
+    assert [word for word in commands[1] if word not in commands[0]] == build_cuda.QUICK
+    made = [
+        build_cuda.compile_object(nvcc, source, ["sm_80"], b"", output, quick) for output in ("-c", "-cubin") for quick in (False, True)
+    ]
+    assert len({*made}) == 4 and [path.read_text().strip() for path in made] == ["13.0", "13.0", "sm_80", "sm_80"]
+
+
+def test_what_nvcc_refuses_is_shown(tmp_path, monkeypatch):
     monkeypatch.setattr(build_cuda, "OBJECTS", tmp_path / "objects")
     nvcc = tmp_path / "nvcc"
     nvcc.write_text(
         """#!/bin/sh
 [ "$1" = --version ] && { echo "release 13.0"; exit; }
-echo "$@" >>"$(dirname "$0")/calls"
 case "$*" in *loss.cu*) echo "loss.cu(7): error" >&2; exit 1;; esac
+for last; do :; done
+touch "$last"
 """
     )
     nvcc.chmod(0o755)
     monkeypatch.setenv("NVCC", str(nvcc))
     with pytest.raises(SystemExit, match=r"nvcc failed on loss\.cu:\nloss\.cu\(7\): error"):
-        build_cuda.only_compile(["sm_75"], 1)
-    calls = (tmp_path / "calls").read_text().splitlines()
-    assert calls and all("arch=compute_75,code=sm_75" in call and "-Ofc=max" in call for call in calls)
-    assert not (tmp_path / "objects").exists()
+        build_cuda.build(tmp_path, ["sm_75"], 1, quick=True)
 
 
 def test_targets_that_name_nothing(tmp_path, monkeypatch):

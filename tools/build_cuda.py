@@ -1,6 +1,6 @@
 """Builds libtransformer_c_cuda.so next to the extension module, with nvcc.
 
-    python tools/build_cuda.py [--output DIRECTORY] [--targets sm_80,sm_90] [--jobs N] [--only-compile]
+    python tools/build_cuda.py [--output DIRECTORY] [--targets sm_80,sm_90] [--jobs N] [--quick]
 
 TRANSFORMER_C_CUDA=auto (the default) builds where nvcc is found, 0 never, 1 always: without nvcc that is an error.
 NVCC names the compiler. Kernels that are the same as last time are not compiled again.
@@ -46,8 +46,11 @@ FLAGS = [
 FUSED = ("gemm", "attention", "encoder_block")
 
 
-def flags_of(source: Path) -> list[str]:
-    return FLAGS if source.stem.startswith(FUSED) else [*FLAGS, "-fmad=false"]
+QUICK = ["-Ofc=max"]  # compiles in a third of the time, to slow code
+
+
+def flags_of(source: Path, quick: bool = False) -> list[str]:
+    return [*FLAGS, *([] if source.stem.startswith(FUSED) else ["-fmad=false"]), *(QUICK if quick else [])]
 
 
 def find_nvcc() -> str | None:
@@ -102,19 +105,19 @@ def digest_of_all_headers() -> bytes:
     return (digest_of_headers() + _digest(KERNELS / "cuda", suffixes=(".h", ".cuh", ".def"))).encode()
 
 
-def command_of(nvcc: str, source: Path, targets: list[str], headers: bytes, output: str) -> tuple[list[str], Path]:
+def command_of(nvcc: str, source: Path, targets: list[str], headers: bytes, output: str, quick: bool = False) -> tuple[list[str], Path]:
     """How the file is compiled, but for where to, and the name of what is made, by all that it depends on."""
     code = code_flags(targets) if output == "-c" else [f"-arch={targets[0]}"]
     named = sources_options() if source.name == "table.cu" else []
-    command = [nvcc, *flags_of(source), *code, *named, output, str(source)]
+    command = [nvcc, *flags_of(source, quick), *code, *named, output, str(source)]
     key = hashlib.sha256(headers + source.read_bytes() + repr((version(nvcc), command[1:-1])).encode()).hexdigest()[:16]
     return command, OBJECTS / f"{source.stem}-{key}.o"
 
 
-def compile_object(nvcc: str, source: Path, targets: list[str], headers: bytes, output: str = "-c") -> Path:
+def compile_object(nvcc: str, source: Path, targets: list[str], headers: bytes, output: str = "-c", quick: bool = False) -> Path:
     """An object file, or with output="-cubin" the machine code alone, of one target. Of an object the machine code of each target is kept as
     well, which then need not be compiled once more."""
-    command, target = command_of(nvcc, source, targets, headers, output)
+    command, target = command_of(nvcc, source, targets, headers, output, quick)
     OBJECTS.mkdir(parents=True, exist_ok=True)
     with _locked(target):  # another process may be compiling it
         if not target.exists():
@@ -122,7 +125,7 @@ def compile_object(nvcc: str, source: Path, targets: list[str], headers: bytes, 
                 command,
                 source,
                 target,
-                {name: command_of(nvcc, source, [name], headers, "-cubin")[1] for name in targets if output == "-c"},
+                {name: command_of(nvcc, source, [name], headers, "-cubin", quick)[1] for name in targets if output == "-c"},
             )
     return target
 
@@ -181,30 +184,14 @@ def find_compiler() -> str | None:
     return nvcc
 
 
-def only_compile(targets: list[str], jobs: int) -> bool:
-    """Whether nvcc takes the kernels, in a third of the time of a build: little optimised, and nothing is kept. False without nvcc."""
-    nvcc = find_compiler()
-    if nvcc is None:
-        return False
-
-    def compile_one(source: Path) -> None:
-        with tempfile.TemporaryDirectory() as folder:
-            command, _ = command_of(nvcc, source, targets, b"", "-c")
-            _run([*command, "-Ofc=max", "-o", str(Path(folder) / "made.o")], source)
-
-    with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
-        list(pool.map(compile_one, sources()))
-    return True
-
-
-def build(output: Path, targets: list[str], jobs: int) -> Path | None:
+def build(output: Path, targets: list[str], jobs: int, quick: bool = False) -> Path | None:
     """The library's path, or None if nvcc is neither found nor required."""
     nvcc = find_compiler()
     if nvcc is None:
         return None
     headers = digest_of_all_headers()
     with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
-        objects = list(pool.map(lambda source: compile_object(nvcc, source, targets, headers), sources()))
+        objects = list(pool.map(lambda source: compile_object(nvcc, source, targets, headers, quick=quick), sources()))
     output.mkdir(parents=True, exist_ok=True)
     library = output / LIBRARY
     temporary = library.with_suffix(f".{os.getpid()}.so")
@@ -218,19 +205,17 @@ def build(output: Path, targets: list[str], jobs: int) -> Path | None:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--output", type=Path, default=ROOT / "python" / "transformer_c")
+    parser.add_argument("--output", type=Path, help="python/transformer_c unless it is given")
     parser.add_argument("--targets", default=",".join(TARGETS))
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     parser.add_argument(
-        "--only-compile", action="store_true", help="make no library: say whether nvcc takes the kernels, in a third of the time"
+        "--quick", action="store_true", help="in a third of the time, with slow code: to see that all compiles, links and opens"
     )
     options = parser.parse_args()
+    if options.quick and not options.output:
+        parser.error("--quick makes slow code: name another directory than the package's by --output")
     targets = options.targets.split(",")
-    if options.only_compile:
-        if only_compile(targets, options.jobs):
-            print(f"{len(sources())} files compile for {options.targets}")
-        return 0
-    library = build(options.output, targets, options.jobs)
+    library = build(options.output or ROOT / "python" / "transformer_c", targets, options.jobs, options.quick)
     if library:
         print(f"{library}: {library.stat().st_size / 2**20:.1f} MiB for {options.targets}")
     return 0
