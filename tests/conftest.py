@@ -9,6 +9,7 @@ Marks
   slow     takes more than a few seconds: skipped unless `--slow` is given
   alone    measures time: runs first, and with `-n` the other processes wait meanwhile
   minutes  takes minutes: runs next, so that with `-n` the other processes do the rest meanwhile
+  follows_from  runs when one of its files has changed since it passed (unchanged.py), and with `--slow`
 """
 
 import contextlib
@@ -32,6 +33,8 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # started in the backgrou
 
 sys.path.append(str(pathlib.Path(__file__).parents[1]))  # the benchmarks are a package of the repository, not installed
 
+pytest_plugins = ["unchanged"]
+
 
 def pytest_addoption(parser):
     parser.addoption("--seed", type=int, default=None, help="seed of the `rng` fixture, in place of one from the test's name")
@@ -47,7 +50,7 @@ def pytest_addoption(parser):
         metavar="N",
         help="at most N cases of each test, with as many values of its parameters as they can have",
     )
-    parser.addoption("--slow", action="store_true", help="run the tests marked slow as well")
+    parser.addoption("--slow", action="store_true", help="run the tests marked slow, and those marked follows_from, as well")
 
 
 def pytest_configure(config):

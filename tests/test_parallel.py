@@ -49,7 +49,8 @@ def overlaps(notes):
 
 def test_a_test_marked_alone_runs_alone(tmp_path, monkeypatch):
     folder = Path(__file__).parent
-    (tmp_path / "conftest.py").write_text((folder / "conftest.py").read_text())
+    for name in ("conftest.py", "unchanged.py"):
+        (tmp_path / name).write_text((folder / name).read_text())
     (tmp_path / "test_it.py").write_text(TESTS)
     (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers = alone\n")
     monkeypatch.setenv("NOTES", str(tmp_path / "notes"))

@@ -3,6 +3,7 @@ no division of integers. It needs nvcc and nvdisasm, no GPU; .ci/run installs nv
 
 import concurrent.futures
 import re
+import shlex
 import sys
 from pathlib import Path
 
@@ -175,6 +176,14 @@ def figures(kernel, threads):
     )
 
 
+def of_kernels(test):
+    """It takes minutes to compile them."""
+    programs = [shlex.quote(sass.build_cuda.find_nvcc() or "nvcc"), shlex.quote(str(sass.find_nvdisasm() or "nvdisasm"))]
+    tools = ("tools/build_cuda.py", "tools/sass.py", "benchmarks/cuda_resources.py")
+    mark = pytest.mark.follows_from("csrc/*.h", "csrc/kernels/*.*", "csrc/kernels/cuda/*.*", *tools, programs=programs)
+    return pytest.mark.minutes(mark(test))
+
+
 @pytest.fixture(scope="module")
 def measured(request):
     """The kernels of each file and target."""
@@ -187,7 +196,16 @@ def measured(request):
         return dict(zip(jobs, kernels, strict=True))
 
 
-@pytest.mark.minutes
+@of_kernels
+@pytest.mark.skipif(bool(sass.missing_tools()), reason=sass.missing_tools() or "nothing is missing")
+@pytest.mark.parametrize("target", ["sm_75", "sm_80"])
+def test_no_kernel_spills(target, monkeypatch, capsys):
+    """Of all kernels, for the oldest GPU and the oldest with tensor cores for all formats."""
+    monkeypatch.setattr(sys, "argv", ["cuda_resources.py", "--targets", target])
+    assert sass.cuda_resources.main() == 0, capsys.readouterr().out
+
+
+@of_kernels
 @pytest.mark.parametrize("file, name, target", on_targets(LIMITS))
 def test_machine_code(measured, file, name, target):
     kernels = [kernel for kernel in measured[file, target] if kernel.name.startswith(name)]
@@ -204,7 +222,7 @@ def test_machine_code(measured, file, name, target):
             assert not [one for one in kernel.code if sass.FLOAT64.match(one.code)], f"{kernel.name} computes in float64"
 
 
-@pytest.mark.minutes
+@of_kernels
 @pytest.mark.parametrize("file, tile, target", on_targets(PER_MMA))
 def test_few_instructions_go_with_each_operation_of_tensor_cores(measured, file, tile, target):
     kernels = [kernel for kernel in measured[file, target] if tile in kernel.name]
@@ -222,7 +240,7 @@ def test_few_instructions_go_with_each_operation_of_tensor_cores(measured, file,
 PER_MULTIPLY_ADD = {(128, 1, 1): 1.16, (128, 1, 0): 1.17, (128, 0, 0): 1.21, (128, 2, 2): 1.23, (64, 1, 1): 1.31, (64, 0, 0): 1.37}
 
 
-@pytest.mark.minutes
+@of_kernels
 @on_first
 @pytest.mark.parametrize("how", PER_MULTIPLY_ADD, ids=str)
 def test_few_instructions_go_with_each_multiply_add(measured, how, target):
@@ -257,7 +275,7 @@ PER_TF32 = {
 }
 
 
-@pytest.mark.minutes
+@of_kernels
 @on_both
 @pytest.mark.parametrize("how", PER_TF32)
 def test_few_instructions_go_with_each_operation_of_tf32(measured, how, target):
@@ -271,7 +289,7 @@ def test_few_instructions_go_with_each_operation_of_tf32(measured, how, target):
 HOT = {"64, 4, 2, 64": 5.1, "96, 4, 2, 32": 5.1, "128, 4, 2, 32": 4.5, "256, 8, 1, 32": 3.9}
 
 
-@pytest.mark.minutes
+@of_kernels
 @on_both
 @pytest.mark.parametrize("shape", HOT)
 def test_a_tile_of_keys_that_all_queries_see_takes_few_instructions(measured, shape, target):
@@ -286,7 +304,7 @@ def test_a_tile_of_keys_that_all_queries_see_takes_few_instructions(measured, sh
 HOT_GRADIENTS = {"true, 64": (48, 4.3), "false, 64": (64, 4.3), "true, 128": (96, 3.2), "false, 128": (128, 3.2)}
 
 
-@pytest.mark.minutes
+@of_kernels
 @on_both
 @pytest.mark.parametrize("shape", HOT_GRADIENTS)
 def test_a_tile_of_gradients_without_hidden_pairs_takes_few_instructions(measured, shape, target):
@@ -301,7 +319,7 @@ def test_a_tile_of_gradients_without_hidden_pairs_takes_few_instructions(measure
 HOT_HEADS = {32: (16.5, 12.8), 64: (9.8, 7.2), 128: (5.8, 4.2)}
 
 
-@pytest.mark.minutes
+@of_kernels
 @on_both
 @pytest.mark.parametrize("size", HOT_HEADS)
 def test_a_tile_of_whole_heads_takes_few_instructions(measured, size, target):
@@ -333,7 +351,7 @@ WIDE = {
 }
 
 
-@pytest.mark.minutes
+@of_kernels
 @pytest.mark.parametrize("file, name, target", on_targets(WIDE))
 def test_arrays_are_moved_by_16_bytes_at_a_time(measured, file, name, target):
     """A vector that the compiler stores one element at a time takes four times the transfers; no count of the emulation shows that."""
@@ -354,7 +372,7 @@ def test_arrays_are_moved_by_16_bytes_at_a_time(measured, file, name, target):
 PHILOX = re.compile("-0x2daee0ad|-0x326172a9")  # what its rounds multiply by, ten times each
 
 
-@pytest.mark.minutes
+@of_kernels
 @on_first
 def test_four_random_words_are_drawn_for_four_elements(measured, target):
     kernels = [kernel for kernel in measured["elementwise.cu", target] if kernel.name.startswith("dropout_kernel")]

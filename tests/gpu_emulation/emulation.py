@@ -83,6 +83,27 @@ def compiler():
     return os.environ.get("CXX", COUNTED_BY if shutil.which(COUNTED_BY) else "g++").split()
 
 
+# The files from which it follows what the tests of this folder make kernels do: their code, that of the host which starts them, and the cases.
+# The Python layer and the bindings are not among them: they choose which of these are started, and the flavour `plain` compares all that they
+# compute.
+BEHAVIOUR = (
+    "csrc/*.h",
+    "csrc/core/*.[ch]",
+    "csrc/ops/*.[ch]",
+    "csrc/ops/ops.def",
+    "csrc/kernels/*.*",
+    "csrc/kernels/cuda/*.*",
+    "tests/gpu_emulation/*.py",
+    "tests/gpu_emulation/*.cpp",
+    "tests/gpu_emulation/*.h",
+    "tests/conftest.py",
+    "tests/op_cases.py",
+    "tests/ops/test_*.py",
+)
+# What chooses the kernels of the cases in counts.py
+CHOICE = ("csrc/python/*.[ch]", *(f"python/transformer_c/{name}/**/*.py" for name in ("functional", "nn", "optim", "tensor_functions")))
+
+
 def _digest(paths, *more):
     digest = hashlib.sha256(repr(more).encode())
     for path in sorted(paths):

@@ -15,6 +15,9 @@ pytestmark = [
 ]
 
 
+@pytest.mark.follows_from(
+    *emulation.BEHAVIOUR, *emulation.CHOICE, "tests/gpu_emulation/counts.json", programs=[" ".join(emulation.compiler())]
+)
 def test_no_count_has_risen():
     compiler, before = counts.committed()
     if compiler != counts.compiler_version():
@@ -88,6 +91,7 @@ def names(*command):
     return set(re.findall(r" [A-Za-z] (\w+)", subprocess.run(command, capture_output=True, text=True, check=True).stdout))
 
 
+@pytest.mark.follows_from(*emulation.BEHAVIOUR, programs=[" ".join(emulation.compiler())])
 def test_every_mathematical_function_is_counted():
     """The kernels call no other than those of count.cpp and those that take no special instruction on a GPU."""
     kernels = [emulation.compile_object(source, "count") for source in sorted((emulation.KERNELS / "cuda").glob("*.cu"))]

@@ -61,5 +61,6 @@ def test_thread_sanitizer_sees_no_race():
 
 pytestmark = [
     pytest.mark.minutes,
+    pytest.mark.follows_from(*emulation.BEHAVIOUR, programs=[" ".join(emulation.compiler())]),
     pytest.mark.skipif(sys.platform != "linux", reason="fibers, preloading and /proc are Linux's here"),
 ]

@@ -1,0 +1,141 @@
+"""The plugin unchanged.py, in a folder of its own."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import unchanged
+
+TESTS = Path(__file__).parent
+EXAMPLE = """
+import pathlib
+import pytest
+
+follows = pytest.mark.follows_from("code/*", "more/*.h", programs=["tool"])
+
+@follows
+@pytest.mark.parametrize("case", [1, 2])
+def test_long(case):
+    assert "bug" not in pathlib.Path("code/a.c").read_text() or case == 1
+
+@follows
+def test_another():
+    pass
+
+def test_short():
+    pass
+"""
+
+
+@pytest.fixture
+def folder(tmp_path):
+    files = {
+        "pytest.ini": "[pytest]\nmarkers =\n    follows_from(files, programs): as in pyproject.toml\n    slow: slow\naddopts = --strict-markers",
+        "conftest.py": "def pytest_addoption(parser):\n    parser.addoption('--slow', action='store_true')",
+        "tests/test_example.py": EXAMPLE,
+        "code/a.c": "fine",
+        "more/b.h": "fine",
+        "more/b.txt": "not asked for",
+        "bin/tool": "#!/bin/sh\necho version 1",
+    }
+    for name, text in files.items():
+        path = tmp_path / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text + "\n")
+    (tmp_path / "bin" / "tool").chmod(0o755)
+    return tmp_path
+
+
+def run(folder, *options):
+    """The last line without its time, and the text."""
+    env = {
+        **os.environ,
+        "PYTHONPATH": str(TESTS),
+        "PATH": f"{folder / 'bin'}:{os.environ['PATH']}",
+        "PYTEST_ADDOPTS": "",
+        "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
+    }
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "unchanged", "-p", "no:cacheprovider", *options]
+    done = subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True)
+    return done.stdout.splitlines()[-1].partition(" in ")[0] if done.stdout else "", done.stdout + done.stderr
+
+
+def noted(folder):
+    path = folder / unchanged.WHERE
+    return [name.partition("::")[2] for name in json.loads(path.read_text())] if path.exists() else []
+
+
+def test_what_has_passed_is_skipped_until_something_changes(folder):
+    assert run(folder)[0] == "4 passed" and not noted(folder), "nothing is written unasked"
+    assert run(folder, "--note-unchanged")[0] == "4 passed" and noted(folder) == ["test_another", "test_long"]
+    said, text = run(folder, "-rs")
+    assert said == "1 passed, 3 skipped" and "has changed since it passed: run with --slow" in text
+    assert run(folder, "--slow")[0] == "4 passed"
+    (folder / "more" / "b.txt").write_text("changed")
+    assert run(folder)[0] == "1 passed, 3 skipped"
+
+
+@pytest.mark.parametrize("name", ["code/a.c", "code/new.c", "more/b.h", "tests/test_example.py", "bin/tool"])
+def test_what_a_test_follows_from(folder, name):
+    run(folder, "--note-unchanged")
+    with open(folder / name, "a") as file:
+        file.write("# changed\n" if name != "bin/tool" else "echo more\n")
+    assert run(folder)[0] == "4 passed"
+    assert run(folder, "--note-unchanged")[0] == "4 passed" and run(folder)[0] == "1 passed, 3 skipped"
+
+
+def test_a_moved_file(folder):
+    run(folder, "--note-unchanged")
+    (folder / "code" / "a.c").rename(folder / "code" / "b.c")
+    (folder / "code" / "a.c").write_text("")
+    assert run(folder)[0] == "4 passed"
+
+
+def test_a_part_of_the_cases_is_not_noted(folder):
+    run(folder, "--note-unchanged", "-k", "2 or another")
+    assert noted(folder) == ["test_another"]
+    one = "tests/test_example.py::test_long[1]"
+    assert f"needs all cases of a test; {one} is one of them" in run(folder, "--note-unchanged", one)[1]
+
+
+def test_a_failure_is_not_noted(folder):
+    (folder / "code" / "a.c").write_text("bug")
+    assert run(folder, "--note-unchanged")[0] == "1 failed, 3 passed" and noted(folder) == ["test_another"]
+    (folder / unchanged.WHERE).unlink()
+    run(folder, "--note-unchanged", "-x")
+    assert noted(folder) == []
+    assert run(folder)[0] == "1 failed, 3 passed"
+
+
+def test_a_hash_of_before_stays_where_another_test_is_noted(folder):
+    run(folder, "--note-unchanged")
+    run(folder, "--note-unchanged", "-k", "another")
+    assert noted(folder) == ["test_another", "test_long"] and run(folder)[0] == "1 passed, 3 skipped"
+
+
+@pytest.mark.parametrize("program", [None, "#!/bin/sh\nexit 3\n"], ids=["missing", "fails"])
+def test_without_a_program_nothing_is_known(folder, program):
+    (folder / "bin" / "tool").unlink()
+    if program:
+        (folder / "bin" / "tool").write_text(program)
+        (folder / "bin" / "tool").chmod(0o755)
+    assert run(folder, "--note-unchanged")[0] == "4 passed" and not noted(folder)
+
+
+def test_wrong_use(folder):
+    assert "--note-unchanged needs one process" in run(folder, "--note-unchanged", "-p", "xdist", "-n", "2")[1]
+    (folder / "code" / "a.c").unlink()
+    assert "follows_from: no file is 'code/*'" in run(folder)[1]
+
+
+def test_every_noted_test_is_there():
+    """Else: delete its line."""
+    root = TESTS.parent
+    names = [*unchanged.noted_before(root / unchanged.WHERE)]
+    files = sorted({name.partition("::")[0] for name in names})
+    command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-p", "no:cacheprovider", "-m", "follows_from", *files]
+    done = subprocess.run(command, cwd=root, capture_output=True, text=True, check=True)
+    assert names == sorted({unchanged.name_of(line) for line in done.stdout.splitlines() if "::" in line})
