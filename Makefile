@@ -9,7 +9,7 @@
 # make cuda       builds the CUDA library with nvcc, where it is found
 # make gpu-test   runs everything that needs a GPU, in parts: instructions, tests, benchmarks beside PyTorch, sanitizers; says what was not run
 # make arm-test   builds for 64-bit Arm and runs part of the op suite under an emulator; says what is missing where it cannot
-# make sanitize   builds with AddressSanitizer and UBSan and runs the tests
+# make sanitize   builds with AddressSanitizer and UBSan and runs the tests; SANITIZE_ARGS="--at-most 6" runs six cases of each, as CI does
 # make sanitize-build  only builds them
 # make format     formats Python and C files for `make lint`
 # make clean      removes .venv and what was built
@@ -99,7 +99,7 @@ UNSANITIZED := $(addprefix --ignore=tests/,gpu_emulation test_adding_an_op.py te
 	test_clang.py test_cli.py test_cli_documents.py test_cuda_library.py test_docs.py test_emulated_tiles.py test_export.py test_fixtures.py \
 	test_golden.py test_gpu_test.py test_instruction_counts.py test_macos.py test_notebooks.py test_package.py test_parallel.py test_plot.py \
 	test_readme.py test_reference.py test_reverse_run.py test_run_documents.py test_sass.py test_site.py test_sklearn.py test_structure.py \
-	test_tiles.py test_tutorial.py test_x86.py distributed/test_ddp.py distributed/test_memory.py distributed/test_overlap.py \
+	test_tiles.py test_tutorial.py test_unchanged.py test_x86.py distributed/test_ddp.py distributed/test_memory.py distributed/test_overlap.py \
 	distributed/test_rank_faults.py distributed/test_values.py documents models/test_adding_an_architecture.py models/test_encoder_benchmark.py \
 	models/test_same_bits.py models/test_sentence_transformers.py models/test_transformers.py)
 sanitize: sanitize-build $(VENV)/.extra-test
