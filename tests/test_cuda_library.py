@@ -314,6 +314,7 @@ def test_what_nvcc_refuses_is_shown(tmp_path, monkeypatch):
         """#!/bin/sh
 [ "$1" = --version ] && { echo "release 13.0"; exit; }
 case "$*" in *loss.cu*) echo "loss.cu(7): error" >&2; exit 1;; esac
+echo "$@" >>"$(dirname "$0")/calls"
 for last; do :; done
 touch "$last"
 """
@@ -322,6 +323,15 @@ touch "$last"
     monkeypatch.setenv("NVCC", str(nvcc))
     with pytest.raises(SystemExit, match=r"nvcc failed on loss\.cu:\nloss\.cu\(7\): error"):
         build_cuda.build(tmp_path, ["sm_75"], 1, quick=True)
+    calls = (tmp_path / "calls").read_text().splitlines()
+    assert calls and all("arch=compute_75,code=sm_75" in call and "-Ofc=max" in call for call in calls)
+
+
+def test_slow_code_does_not_replace_the_packages(monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["build_cuda.py", "--quick"])
+    with pytest.raises(SystemExit):
+        build_cuda.main()
+    assert "--quick makes slow code: name another directory than the package's by --output" in capsys.readouterr().err
 
 
 def test_targets_that_name_nothing(tmp_path, monkeypatch):
