@@ -18,9 +18,9 @@ import numpy as np
 ROOT = Path(__file__).resolve().parent.parent
 # One variant of the kernels: the widest vectors, the precision most used.
 KERNEL_FLAGS = ["-DTC_ISA=avx512", "-DTC_PRECISION=32", "-mavx512f", "-mavx512dq", "-mavx512bw", "-mavx512vl", "-mfma", "-mf16c"]
+TILES_FLAGS = [*KERNEL_FLAGS[1:], "-DTC_ISA=amx", "-DTC_TILES_BESIDE=avx512"]
 # The analyzer ends a function after so many states. clang's own limit, --deep, takes four times as long.
 STATES = ["-Xclang", "-analyzer-config", "-Xclang", "max-nodes=50000"]
-TILES_FLAGS = [*KERNEL_FLAGS[1:], "-DTC_ISA=amx", "-DTC_TILES_BESIDE=avx512"]
 
 
 def headers() -> str:
