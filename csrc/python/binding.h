@@ -290,6 +290,10 @@ PyObject *tcpy_is_traced(PyObject *module, PyObject *unused);
 /* tensor_number.c */
 PyObject *tcpy_compute_into(PyObject *module, PyObject *const *args, Py_ssize_t count);
 
+/* one_kind.c */
+PyObject *tcpy_gradients_of_one_kind(PyObject *module, PyObject *parameters);
+PyObject *tcpy_step_of_one_kind(PyObject *module, PyObject *args);
+
 /* switches.c */
 int tcpy_add_switches(PyObject *module);
 PyObject *tcpy_autocast_state(PyObject *module, PyObject *unused);

@@ -217,6 +217,14 @@ static PyMethodDef methods[] = {
     {"encoder_block_takes", encoder_block_takes, METH_VARARGS,
      "encoder_block_takes(x, hidden, /)\n--\n\nWhether encoder_block takes a Tensor and a hidden layer of these sizes where it is: "
      "on a CPU those with which it was measured to be faster than the parts, on a GPU those that its kernel has room for."},
+    {"gradients_of_one_kind", tcpy_gradients_of_one_kind, METH_O,
+     "gradients_of_one_kind(parameters, /)\n--\n\nA list of the gradients of those that have one, if they are contiguous, of one dtype and "
+     "on "
+     "one device; otherwise None."},
+    {"step_of_one_kind", tcpy_step_of_one_kind, METH_VARARGS,
+     "step_of_one_kind(parameters, state, names, counts_from, /)\n--\n\n(parameters, gradients, states, values, steps): those with a "
+     "gradient, their dicts in `state`, a list of their Tensors for each name, and the steps taken, if `counts_from` is in the dicts. None "
+     "if they are not all contiguous, in float32 or float64, on one device and as far, with all of these in their dicts."},
     {"set_device_type", tcpy_set_device_type, METH_O,
      "set_device_type(type, /)\n--\n\nFrom now on t.device is a `type`, a subclass of str."},
     {"compute_into", (PyCFunction)(void (*)(void))tcpy_compute_into, METH_FASTCALL,

@@ -33,8 +33,11 @@ def _gradients(parameters) -> list[list[Tensor]]:
     if not isinstance(parameters, (Tensor, Iterable)):
         what = f"{parameters!r} ({type(parameters).__name__}){uncalled(parameters)}"
         raise TypeError(f"parameters must be an iterable of parameters, or one, got {what}")
+    parameters = [parameters] if isinstance(parameters, Tensor) else list(parameters)
+    if (gradients := _core.gradients_of_one_kind(parameters)) is not None:
+        return [gradients]
     kinds: dict[tuple[np.dtype, str], list[Tensor]] = {}
-    for p in [parameters] if isinstance(parameters, Tensor) else parameters:
+    for p in parameters:
         if not isinstance(p, Tensor):
             raise TypeError(f"parameters must be Tensors, got {p!r} ({type(p).__name__})")
         if (grad := p.grad) is not None:
@@ -51,6 +54,8 @@ def _gradients(parameters) -> list[list[Tensor]]:
 def _in_place(function: Callable[..., Any], gradients: list[Tensor], *options: float | Tensor) -> Any:
     """The result of a function that writes to the gradients; strided ones go through a copy."""
     with no_grad():
+        if all(map(Tensor.is_contiguous, gradients)):
+            return function(gradients, *options)
         ready = [g if g.is_contiguous() else for_kernel(g, _wide(g)) for g in gradients]
         result = function(ready, *options)
         for gradient, written in zip(gradients, ready, strict=True):

@@ -287,6 +287,8 @@ class Optimizer(Explaining):
     def _step_groups(self) -> None:
         with no_grad():
             for group in self.param_groups:
+                if self._stepped_at_once(group):
+                    continue
                 for params, grads, steps in self._batches(group):
                     try:
                         self._update(group, params, grads, steps)
@@ -295,6 +297,18 @@ class Optimizer(Explaining):
                         if not self._cast_states(params):
                             raise
                     self._update(group, params, grads, steps)
+
+    def _stepped_at_once(self, group: dict[str, Any]) -> bool:
+        """Steps the parameters of a group that are all of one kind and have a state already. False: nothing is done, and they are looked at one by one."""
+        names = self._states_of(group)
+        batch = _core.step_of_one_kind(group["params"], self.state, names, self._counts_from)
+        if batch is None:
+            return False
+        params, gradients, states, values, steps = batch
+        self._step_group(group, params, gradients, dict(zip(names, values, strict=True)), steps + 1, None)
+        for state in states:  # only after everything that can fail
+            state["step"] += 1
+        return True
 
     def _batches(self, group: dict[str, Any]) -> Iterable[tuple[list[Tensor], list[Tensor], int]]:
         """Parameters with a gradient, the gradients and the number of steps taken, grouped by dtype, device and that number: one kernel call per
