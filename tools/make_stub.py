@@ -198,7 +198,7 @@ def class_stub(cls):
 
 def core_stub():
     parts = [OP]
-    for name in ("Tensor", "Generator", "recording", "autocasting", "switched", "restored", "replaced"):
+    for name in ("Tensor", "Generator", "recording", "autocasting", "switched", "restored", "replaced", "registered"):
         parts.append(class_stub(getattr(_core, name)))
     functions = []
     for name, value in sorted(vars(_core).items()):

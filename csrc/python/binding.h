@@ -297,6 +297,7 @@ PyObject *tcpy_step_of_one_kind(PyObject *module, PyObject *args);
 /* switches.c */
 int tcpy_add_switches(PyObject *module);
 PyObject *tcpy_autocast_state(PyObject *module, PyObject *unused);
+bool tcpy_casts_parameters(void); /* Is this thread in a call under autocast, in which parameters are their casts? */
 PyObject *tcpy_call_depth(PyObject *module, PyObject *unused);
 PyObject *tcpy_call_nested(PyObject *module, PyObject *const *args, Py_ssize_t count);
 

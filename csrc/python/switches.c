@@ -49,13 +49,14 @@ static long set_autocast(long state)
     return before;
 }
 
+bool tcpy_casts_parameters(void) { return autocast.half == IN_A_CALL || autocast.half == OFF_IN_A_CALL; }
+
 /* A call whose parameters are cast already stays what it is, but for being off. */
 static long enter_autocast(long half)
 {
-    const bool is_cast = autocast.half == IN_A_CALL || autocast.half == OFF_IN_A_CALL;
     if (half == UNCAST)
         half = AS_GIVEN;
-    else if (is_cast)
+    else if (tcpy_casts_parameters())
         half = half == AS_GIVEN ? OFF_IN_A_CALL : IN_A_CALL;
     return set_autocast(half | depth << STATE_BITS);
 }
@@ -223,11 +224,8 @@ int tcpy_add_switches(PyObject *module)
     static const struct {
         const char *name;
         PyType_Spec *spec;
-    } types[] = {{"recording", &recording_spec},
-                 {"autocasting", &autocasting_spec},
-                 {"switched", &tcpy_switched_spec},
-                 {"restored", &tcpy_restored_spec},
-                 {"replaced", &tcpy_replaced_spec}};
+    } types[] = {{"recording", &recording_spec},    {"autocasting", &autocasting_spec}, {"switched", &tcpy_switched_spec},
+                 {"restored", &tcpy_restored_spec}, {"replaced", &tcpy_replaced_spec},  {"registered", &tcpy_registered_spec}};
     for (size_t i = 0; i < sizeof types / sizeof types[0]; i++) {
         PyObject *type = PyType_FromModuleAndSpec(module, types[i].spec, NULL);
         const int result = type ? PyModule_AddObjectRef(module, types[i].name, type) : -1;

@@ -28,5 +28,6 @@ void tcpy_finalize_and_free(PyObject *object);
 
 extern PyType_Spec tcpy_switched_spec, tcpy_restored_spec; /* restoring.c */
 extern PyType_Spec tcpy_replaced_spec;                     /* replaced.c */
+extern PyType_Spec tcpy_registered_spec;                   /* registered.c */
 
 #endif

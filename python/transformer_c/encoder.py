@@ -19,6 +19,7 @@ from .nn.attention import join_heads, own_length
 from .nn.cache import KeyValueCache, one_a_layer, restored_on_error
 from .nn.fusion import activated, add_norm, add_product, applied_by_a_product, probability_of
 from .nn.layers import of_sequences
+from .nn.parameter import registered
 from .random import as_generator
 
 
@@ -132,6 +133,8 @@ class MultiheadAttention(nn.Module):
     ((4, 5, 8), (4, 2, 5, 5))
     """
 
+    qkv_proj: nn.Linear = registered("_modules")
+    o_proj: nn.Linear = registered("_modules")
     _attention_map: ClassVar = {"return_attention": True}
 
     def __init__(self, input_dim: int, embed_dim: int, num_heads: int) -> None:
@@ -226,6 +229,12 @@ class EncoderBlock(nn.Module):
     >>> block(np.zeros((4, 5, 8), np.float32)).shape
     (4, 5, 8)
     """
+
+    self_attn: MultiheadAttention = registered("_modules")
+    linear_net: nn.Sequential = registered("_modules")
+    norm1: nn.LayerNorm = registered("_modules")
+    norm2: nn.LayerNorm = registered("_modules")
+    dropout: nn.Dropout = registered("_modules")
 
     def __init__(
         self,
@@ -384,6 +393,8 @@ class TransformerEncoder(_MakesItsLayers):
     [(4, 2, 5, 5), (4, 2, 5, 5)]
     """
 
+    layers: nn.ModuleList = registered("_modules")
+
     def __init__(self, num_layers: int, **block_args) -> None:
         super().__init__()
         if block_args and num_layers == 0:
@@ -452,6 +463,8 @@ class PositionalEncoding(nn.Module):
     >>> tc.PositionalEncoding(d_model=4, max_len=3).pe[0, 1]
     tensor([0.8415, 0.5403, 0.0100, 0.9999])
     """
+
+    pe: Tensor = registered("_buffers")
 
     def __init__(self, d_model: int, max_len: int = 5000) -> None:
         super().__init__()

@@ -23,7 +23,7 @@ from . import init
 from .cache import KeyValueCache, restored_on_error
 from .layers import Linear, of_sequences
 from .module import Module
-from .parameter import Parameter, uninitialised
+from .parameter import Parameter, registered, uninitialised
 
 
 def join_heads(values: Tensor, batch_first: bool = True) -> Tensor:
@@ -104,6 +104,10 @@ class MultiheadAttention(Module):
     [1.0, 0.0, 0.0, 0.0, 0.0]
     """
 
+    in_proj_weight: Any = registered("_parameters")
+    in_proj_bias: Any = registered("_parameters")
+    bias_k: Any = registered("_parameters")
+    out_proj: Linear = registered("_modules")
     _attention_map: ClassVar = {"need_weights": True, "average_attn_weights": False}
 
     @staticmethod

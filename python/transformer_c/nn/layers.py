@@ -19,7 +19,7 @@ from ..functional.lookup import refuse_rescaling
 from . import init
 from .module import Module
 from .module_hooks import Hooked
-from .parameter import Parameter, uninitialised
+from .parameter import Parameter, registered, uninitialised
 
 __all__ = [
     "CosineSimilarity",
@@ -58,6 +58,9 @@ class Linear(Module):
     (2, 5)
     """
 
+    weight: Parameter = registered("_parameters")
+    bias: Any = registered("_parameters")
+
     @explained({"activation": "a layer of its own, such as nn.ReLU()", "units": "out_features"})
     def __init__(self, in_features: int, out_features: int, bias: bool = True, device=None, dtype=None) -> None:
         super().__init__()
@@ -79,7 +82,7 @@ class Linear(Module):
 
     def forward(self, input: Tensor, *, sequence_lengths: Any = None) -> Tensor:
         """Maps input (..., in_features) to (..., out_features); `sequence_lengths` as for ``functional.linear``."""
-        weight = self.weight  # a look-up in the module's parameters, each time
+        weight = self.weight
         return F.linear(cast_input(input, weight, "Linear"), weight, self.bias, sequence_lengths=sequence_lengths)
 
     def extra_repr(self) -> str:
@@ -95,6 +98,8 @@ def of_sequences(layer: Module, x: Tensor, lengths: Any) -> Tensor:
 
 class _Norm(Module):
     """A layer that normalises the last axes, and may scale them by a weight."""
+
+    weight: Any = registered("_parameters")
 
     def __init__(
         self,
@@ -139,6 +144,7 @@ class LayerNorm(_Norm):
         Whether to have a weight and a bias of that shape.
     """
 
+    bias: Any = registered("_parameters")
     eps: float
 
     @explained({"epsilon": "eps="})
@@ -296,6 +302,8 @@ class Embedding(Module):
     weight : Parameter, shape (num_embeddings, embedding_dim)
         Initially N(0, 1).
     """
+
+    weight: Parameter = registered("_parameters")
 
     @explained({"input_dim": "num_embeddings=", "output_dim": "embedding_dim=", "mask_zero": "padding_idx=0"})
     def __init__(

@@ -21,7 +21,7 @@ from .._tensor import tensor
 from .call import MAY_HOLD_ARRAYS, accept_array, as_call_argument, gpu_of, to_array, unknown_arguments, with_list_as_array
 from .html import html_tree
 from .module_hooks import Hooked, RemovableHandle, register
-from .parameter import Parameter
+from .parameter import Parameter, registered
 from .state import LOADING, IncompatibleKeys, Loading, fitting_values, taken_over
 
 M = TypeVar("M", bound="Module")
@@ -77,6 +77,13 @@ class Module:
 
     training: bool
     _arguments_elsewhere: ClassVar[Mapping[str, str]] = {}  # names of arguments of forward() in other layers: what it is here
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if "__getattr__" in vars(cls):  # it is asked for what is registered, too
+            for name in [name for base in cls.__mro__ for name, own in vars(base).items() if isinstance(own, _core.registered)]:
+                if name not in vars(cls):
+                    setattr(cls, name, registered(""))
 
     def __init__(self) -> None:
         object.__setattr__(self, "training", True)
@@ -268,34 +275,35 @@ class Module:
                 kwargs = {k: as_call_argument(a) for k, a in kwargs.items()}
             for value in (*args, *kwargs.values()) if kwargs else args:
                 if isinstance(value, MAY_HOLD_ARRAYS):
-                    break
-            else:
-                return self.forward(*args, **kwargs) if depth else _core.call_nested(self.forward, args, kwargs)
-            has_arrays = holds(np.ndarray, args) or holds(np.ndarray, kwargs)
-            if not has_arrays:
-                return _core.call_nested(self.forward, args, kwargs)
-            outermost_arrays = depth == 0 and not (holds(Tensor, args) or holds(Tensor, kwargs))
-            dtype, device = self._dtype_and_device()
-            if device == "cpu" and not outermost_arrays:
-                device = gpu_of((args, kwargs)) or device
-            taken: dict[int, Any] = {}  # an array given twice becomes one Tensor, which lets self-attention save products
-
-            def convert(value: Any) -> Any:
-                if id(value) not in taken:
-                    taken[id(value)] = accept_array(value, dtype, device)
-                return taken[id(value)]
-
-            args, kwargs = map_nested(convert, args), map_nested(convert, kwargs)
-            if not outermost_arrays:
-                return _core.call_nested(self.forward, args, kwargs)
-            with no_grad():
-                return map_nested(to_array, _core.call_nested(self.forward, args, kwargs))
+                    return self._call_with_arrays(args, kwargs, depth)
+            return self.forward(*args, **kwargs) if depth else _core.call_nested(self.forward, args, kwargs)
         except TypeError as error:
             own = f"{getattr(self.forward, '__qualname__', None)}() got an unexpected keyword argument"
             unknown = unknown_arguments(self, kwargs) if str(error).startswith(own) else ""
             if unknown:
                 raise TypeError(unknown) from None
             raise
+
+    def _call_with_arrays(self, args: tuple, kwargs: dict[str, Any], depth: int) -> Any:
+        """Calls ``forward`` with arguments among which may be ndarrays; the results are ndarrays if the outermost call has no Tensors."""
+        if not (holds(np.ndarray, args) or holds(np.ndarray, kwargs)):
+            return _core.call_nested(self.forward, args, kwargs)
+        outermost_arrays = depth == 0 and not (holds(Tensor, args) or holds(Tensor, kwargs))
+        dtype, device = self._dtype_and_device()
+        if device == "cpu" and not outermost_arrays:
+            device = gpu_of((args, kwargs)) or device
+        taken: dict[int, Any] = {}  # an array given twice becomes one Tensor, which lets self-attention save products
+
+        def convert(value: Any) -> Any:
+            if id(value) not in taken:
+                taken[id(value)] = accept_array(value, dtype, device)
+            return taken[id(value)]
+
+        args, kwargs = map_nested(convert, args), map_nested(convert, kwargs)
+        if not outermost_arrays:
+            return _core.call_nested(self.forward, args, kwargs)
+        with no_grad():
+            return map_nested(to_array, _core.call_nested(self.forward, args, kwargs))
 
     def register_forward_pre_hook(self, hook: Callable[..., Any], *, prepend: bool = False, with_kwargs: bool = False) -> RemovableHandle:
         """Calls ``hook(module, args)`` before ``forward``; what it returns, unless None, takes the place of the arguments.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextvars import ContextVar
 from typing import Any
 
-from .. import _tensor_copying
+from .. import _core, _tensor_copying
 from .._core import Tensor
 from .._tensor import empty
 
@@ -45,3 +45,11 @@ class Parameter(Tensor):
 def uninitialised(*lengths: int, dtype: Any = None, device: Any = None) -> Parameter:
     """A Parameter whose values are written next: without a copy of memory that has none yet."""
     return Parameter._over(empty(*lengths, dtype=dtype, device=device), True)
+
+
+def registered(registry: str) -> Any:
+    """An attribute of a class for what its modules have registered under that name, in their dict `registry`.
+
+    They have it without that as well, by ``Module.__getattr__``, which Python asks after it has failed to find it: up to Python 3.11 six times as slow.
+    """
+    return _core.registered(registry)

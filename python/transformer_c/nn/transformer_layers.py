@@ -16,6 +16,7 @@ from .fusion import activated, add_norm, add_product
 from .layers import Dropout, LayerNorm, Linear, of_sequences
 from .module import Module
 from .packing import Packing, without_padding
+from .parameter import registered
 
 _ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"relu": F.relu, "gelu": F.gelu}
 
@@ -37,6 +38,14 @@ PADDING_ELSEWHERE = "src_key_padding_mask=mask == 0, (B, T), True = ignore"
 class _Layer(Module):
     """The common part of encoder and decoder layers: attentions, a network of two layers, and a norm and dropout for each of them."""
 
+    self_attn: MultiheadAttention = registered("_modules")
+    linear1: Linear = registered("_modules")
+    linear2: Linear = registered("_modules")
+    dropout: Dropout = registered("_modules")
+    norm1: LayerNorm = registered("_modules")
+    norm2: LayerNorm = registered("_modules")
+    dropout1: Dropout = registered("_modules")
+    dropout2: Dropout = registered("_modules")
     _attentions: tuple[str, ...] = ("self_attn",)
 
     @explained({"dim_ff": "dim_feedforward=", "num_heads": "nhead="})

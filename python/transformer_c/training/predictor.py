@@ -8,6 +8,7 @@ from .. import nn
 from .. import optim as _optim
 from .._recording import no_grad
 from ..encoder import PositionalEncoding, TransformerEncoder
+from ..nn.parameter import registered
 from .module import TrainingModule
 
 
@@ -37,6 +38,11 @@ class TransformerPredictor(TrainingModule):
     >>> sum(p.numel() for p in model.parameters())
     10346
     """
+
+    input_net: nn.Sequential = registered("_modules")
+    positional_encoding: PositionalEncoding = registered("_modules")
+    transformer: TransformerEncoder = registered("_modules")
+    output_net: nn.Sequential = registered("_modules")
 
     def __init__(
         self,
