@@ -24,9 +24,11 @@ typedef struct tc_convolution_problem {
     int64_t kernel[TC_CONVOLUTION_AXES], stride[TC_CONVOLUTION_AXES];         /* windows */
     int64_t padding[TC_CONVOLUTION_AXES], dilation[TC_CONVOLUTION_AXES];      /* of each side */
     int64_t padded[2 + TC_CONVOLUTION_AXES], result[2 + TC_CONVOLUTION_AXES]; /* shapes of the padded x, and of y */
-    int64_t K, row, N;                     /* of the product: its sum; windows of an index of the first spatial axis, and of a sample */
-    int64_t samples, rows;                 /* in the columns at most: samples, and indices of the first spatial axis */
-    bool is_padded, overlaps, unit_stride; /* unit_stride: along each axis */
+    int64_t K, row, N;     /* of the product: its sum; windows of an index of the first spatial axis, and of a sample */
+    int64_t samples, rows; /* in the columns at most: samples, and indices of the first spatial axis */
+    bool is_padded, overlaps;
+    double apart;                      /* the product of the strides */
+    int64_t ones[TC_CONVOLUTION_AXES]; /* strides of neighbours */
 } tc_convolution_problem;
 
 /* The lengths of everything, after all checks. Nothing is allocated. */
@@ -40,12 +42,14 @@ static inline void tc_share_scope(tc_scope *s, const tc_scope *op)
     s->widens = op->widens;
 }
 
-/* Some samples at a time of x, with zeros around each spatial axis. */
+/* Some samples at a time of x, with zeros around each spatial axis, and apart - 1 zeros after each element. */
 typedef struct tc_surrounded {
-    tc_tensor *x, *room; /* room: x itself where there are no zeros */
-    int64_t first;       /* element of the room where the first of a sample's belongs */
+    tc_tensor *x, *room;                      /* room: x itself where there are no zeros */
+    int64_t first;                            /* element of the room where the first of a sample's belongs */
+    int64_t strides[2 + TC_CONVOLUTION_AXES]; /* between the elements of x there */
 } tc_surrounded;
-TC_CHECKED tc_status tc_surround(tc_scope *s, tc_surrounded *out, tc_tensor *x, const int64_t *padding, int64_t samples);
+TC_CHECKED tc_status tc_surround(tc_scope *s, tc_surrounded *out, tc_tensor *x, const int64_t *padding, const int64_t *apart,
+                                 int64_t samples);
 /* Brings samples into the room. *offset: where the first of them begins there. */
 TC_CHECKED tc_status tc_bring_samples(const tc_surrounded *r, int64_t sample, int64_t count, int64_t *offset, tc_error *err);
 
@@ -54,9 +58,13 @@ TC_CHECKED tc_status tc_bring_samples(const tc_surrounded *r, int64_t sample, in
 /* y, contiguous. */
 TC_CHECKED tc_status tc_convolve_windows(tc_scope *op, const tc_convolution_problem *p, tc_tensor *y, tc_tensor *x, const tc_tensor *weight,
                                          tc_tensor *bias);
-/* Is dx computed by windows of dy? They need strides of 1, and take less time than adding up columns unless y has far more channels than x.
- */
-static inline bool tc_has_windows_of_dy(const tc_convolution_problem *p) { return p->unit_stride && p->O <= 2 * p->C; }
+/* Is dx computed by windows of dy? They take less time than adding up columns unless y has far more channels than x; with zeros between the
+ * elements of dy, unless a window has many terms, which are mostly zeros, or columns are not added up. */
+static inline bool tc_has_windows_of_dy(const tc_convolution_problem *p)
+{
+    if (p->apart == 1) return p->O <= 2 * p->C;
+    return p->overlaps && p->apart * (double)p->O / (double)p->G <= 64;
+}
 /* dx, contiguous, where tc_has_windows_of_dy(). */
 TC_CHECKED tc_status tc_window_gradient_of_x(const tc_scope *op, const tc_convolution_problem *p, tc_tensor *dx, tc_tensor *dy,
                                              tc_tensor *weight);

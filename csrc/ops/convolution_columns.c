@@ -133,7 +133,7 @@ tc_status tc_convolve_columns(tc_scope *s, const problem *p, tc_tensor *y, tc_te
     tc_tensor *columns, *result;
     tc_surrounded padded;
     int64_t offset;
-    TC_TRY(tc_surround(s, &padded, x, p->padding, p->B));
+    TC_TRY(tc_surround(s, &padded, x, p->padding, p->ones, p->B));
     TC_TRY(tc_bring_samples(&padded, 0, p->B, &offset, s->err));
     TC_TRY(make_room(s, &columns, &result, p));
     for (part at = {0}; next_part(p, &at);) TC_TRY(compute_part(s, p, &at, y, padded.room, weight, columns, result));
@@ -246,7 +246,7 @@ tc_status tc_column_gradients(tc_scope *s, const problem *p, tc_tensor **dx, tc_
     if (dweight) {
         tc_surrounded padded;
         int64_t offset;
-        TC_TRY(tc_surround(s, &padded, x, p->padding, p->B));
+        TC_TRY(tc_surround(s, &padded, x, p->padding, p->ones, p->B));
         TC_TRY(tc_bring_samples(&padded, 0, p->B, &offset, s->err));
         of.xp = padded.room;
     }

@@ -69,14 +69,15 @@ tc_status tc_understand_convolution(problem *p, tc_scope *s, const tc_tensor *x,
     p->padded[0] = p->B, p->padded[1] = p->C;
     p->result[0] = p->B, p->result[1] = p->O;
     p->K = p->C / p->G, p->row = 1;
-    p->unit_stride = true;
+    p->apart = 1;
     int64_t columns[1 + 2 * TC_CONVOLUTION_AXES] = {p->C};
     for (int i = 0; i < p->axes; i++) {
         p->kernel[i] = weight->shape[2 + i];
         p->stride[i] = at->stride[i], p->padding[i] = at->padding[i], p->dilation[i] = at->dilation[i];
         TC_TRY(measure_axis(p, i, x, weight, s->err));
         p->K *= p->kernel[i];
-        p->unit_stride = p->unit_stride && p->stride[i] == 1;
+        p->apart *= (double)p->stride[i];
+        p->ones[i] = 1;
         if (i > 0) p->row *= p->result[2 + i];
         columns[1 + 2 * i] = p->kernel[i], columns[2 + 2 * i] = p->result[2 + i];
     }
@@ -96,14 +97,15 @@ tc_status tc_understand_convolution(problem *p, tc_scope *s, const tc_tensor *x,
 
 /* ---- padding --------------------------------------------------------------------------------------------------------------- */
 
-tc_status tc_surround(tc_scope *s, tc_surrounded *out, tc_tensor *x, const int64_t *padding, int64_t samples)
+tc_status tc_surround(tc_scope *s, tc_surrounded *out, tc_tensor *x, const int64_t *padding, const int64_t *apart, int64_t samples)
 {
     int64_t shape[2 + TC_CONVOLUTION_AXES] = {samples < x->shape[0] ? samples : x->shape[0], x->shape[1]}, all = 0;
-    for (int i = 2; i < x->ndim; i++) shape[i] = x->shape[i] + 2 * padding[i - 2], all += padding[i - 2];
-    *out = (tc_surrounded){x, x, 0};
+    for (int i = 2; i < x->ndim; i++) shape[i] = apart[i - 2] * x->shape[i] + 2 * padding[i - 2], all += padding[i - 2] + apart[i - 2] - 1;
+    *out = (tc_surrounded){.x = x, .room = x};
     if (!all) return TC_OK;
     TC_TRY(tc_tensor_zeros(&out->room, x->ndim, shape, s->compute, s->device, s->err));
     TC_TRY(tc_own(s, out->room));
+    for (int i = 0; i < x->ndim; i++) out->strides[i] = out->room->strides[i] * (i < 2 ? 1 : apart[i - 2]);
     for (int i = 2; i < x->ndim; i++) out->first += padding[i - 2] * out->room->strides[i];
     return TC_OK;
 }
@@ -115,7 +117,7 @@ tc_status tc_bring_samples(const tc_surrounded *r, int64_t sample, int64_t count
     *offset = r->room == r->x ? sample * r->x->strides[0] : 0;
     if (r->room == r->x) return TC_OK;
     for (int i = 1; i < r->x->ndim; i++) shape[i] = r->x->shape[i];
-    TC_TRY(tc_tensor_alias(&inner, r->room, r->x->ndim, shape, r->room->strides, r->first, err));
+    TC_TRY(tc_tensor_alias(&inner, r->room, r->x->ndim, shape, r->strides, r->first, err));
     TC_TRY(tc_tensor_alias(&from, r->x, r->x->ndim, shape, r->x->strides, sample * r->x->strides[0], err));
     return tc_tensor_copy(inner, from, err);
 }

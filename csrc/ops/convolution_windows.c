@@ -1,8 +1,8 @@
 /* convolution_windows.c: products that read windows where they are, on CPUs.
  *
  * Element k of window n is at in_window[k] + of_window[n]: the product packs its panels by these offsets (tc_gemm_args.b_rows), so that no
- * columns are made. All samples are a batch of one product. The gradient of x, where strides are 1, is the convolution of dy, with zeros
- * around it, by weight with its channels exchanged and its positions reversed; that of weight sums over the windows:
+ * columns are made. All samples are a batch of one product. The gradient of x is the convolution of dy, with zeros around it, and between
+ * its elements where x has strides, by weight with its channels exchanged and its positions reversed; that of weight sums over the windows:
  *
  *     y = weight (O/G,K) windows (K,n)      dweight = sum over samples of dy (O/G,n) windows^T (n,K) */
 #include "../kernels/sum_partials.h"
@@ -74,14 +74,15 @@ static int64_t samples_for(const problem *p, int64_t n, int64_t least)
     return n >= least || n == 0 ? 1 : least_of(p->B > 0 ? p->B : 1, tc_divide_up(least, n));
 }
 
-/* Makes room for samples of x with zeros around them: for so many matrices of windows at least. */
-static tc_status surround(tc_scope *s, windows *w, const problem *p, tc_tensor *x, const int64_t *padding, int64_t least)
+/* Makes room for samples of x with zeros around and between its elements: for so many matrices of windows at least. */
+static tc_status surround(tc_scope *s, windows *w, const problem *p, tc_tensor *x, const int64_t *padding, const int64_t *apart,
+                          int64_t least)
 {
     double bytes = (double)tc_dtype_size(s->compute) * (double)x->shape[1] * (double)w->together;
-    for (int i = 2; i < x->ndim; i++) bytes *= (double)(x->shape[i] + 2 * padding[i - 2]);
+    for (int i = 0; i < p->axes; i++) bytes *= (double)(apart[i] * x->shape[2 + i] + 2 * padding[i]);
     const double fit = bytes > 0 ? ROOM / bytes : (double)p->B;
     w->most = fit < (double)least ? least : fit < (double)p->B ? (int64_t)fit : p->B;
-    TC_TRY(tc_surround(s, &w->of, x, padding, w->most * w->together));
+    TC_TRY(tc_surround(s, &w->of, x, padding, apart, w->most * w->together));
     if (w->of.room == x) w->most = p->B;
     return TC_OK;
 }
@@ -126,7 +127,7 @@ tc_status tc_convolve_windows(tc_scope *op, const problem *p, tc_tensor *y, tc_t
     TC_SCOPE(s, op->err);
     windows w = {.channels = p->C / p->G, .together = samples_for(p, p->N, LEAST_COLUMNS)};
     tc_share_scope(&s, op);
-    TC_TRY(surround(&s, &w, p, x, p->padding, 1));
+    TC_TRY(surround(&s, &w, p, x, p->padding, p->ones, 1));
     TC_TRY(find_windows(&s, &w, p, p->dilation, p->result + 2, p->stride));
     return convolve(&s, p, y, &w, p->O / p->G, weight, bias);
 }
@@ -144,7 +145,6 @@ static tc_status exchange_channels(tc_scope *s, tc_tensor **out, const problem *
 tc_status tc_window_gradient_of_x(const tc_scope *op, const problem *p, tc_tensor *dx, tc_tensor *dy, tc_tensor *weight)
 {
     TC_SCOPE(s, op->err);
-    static const int64_t ones[TC_CONVOLUTION_AXES] = {1, 1, 1};
     int64_t around[TC_CONVOLUTION_AXES], back[TC_CONVOLUTION_AXES];
     tc_tensor *exchanged;
     if (dx->numel == 0) return TC_OK;
@@ -156,9 +156,9 @@ tc_status tc_window_gradient_of_x(const tc_scope *op, const problem *p, tc_tenso
     }
     TC_TRY(exchange_channels(&s, &exchanged, p, weight));
     windows w = {.channels = p->O / p->G, .together = samples_for(p, dx->numel / p->B / p->C, LEAST_COLUMNS)};
-    TC_TRY(surround(&s, &w, p, dy, around, 1));
+    TC_TRY(surround(&s, &w, p, dy, around, p->stride, 1));
     for (int i = 0; i < p->axes; i++) w.first += (around[i] + p->padding[i]) * w.of.room->strides[2 + i];
-    TC_TRY(find_windows(&s, &w, p, back, dx->shape + 2, ones));
+    TC_TRY(find_windows(&s, &w, p, back, dx->shape + 2, p->ones));
     return convolve(&s, p, dx, &w, p->C / p->G, exchanged, NULL);
 }
 
@@ -201,7 +201,7 @@ tc_status tc_window_gradient_of_weight(const tc_scope *op, const problem *p, tc_
         return tc_tensor_copy(dweight, zeros, s.err);
     }
     windows w = {.channels = p->C / p->G, .together = samples_for(p, p->N, LEAST_TERMS)};
-    TC_TRY(surround(&s, &w, p, x, p->padding, LEAST_PARTIALS));
+    TC_TRY(surround(&s, &w, p, x, p->padding, p->ones, LEAST_PARTIALS));
     TC_TRY(find_windows(&s, &w, p, p->dilation, p->result + 2, p->stride));
     const bool in_place = w.together == 1 && is_one_axis(dy, &along);
     for (int64_t sample = 0, samples, count; sample < p->B; sample += samples * count) {
