@@ -63,6 +63,10 @@ __all__ = [
     "gelu_tanh_forward",
     "global_max_pool1d_backward",
     "global_max_pool1d_forward",
+    "hardsigmoid_backward",
+    "hardsigmoid_forward",
+    "hardswish_backward",
+    "hardswish_forward",
     "kl_div_backward",
     "kl_div_forward",
     "layer_norm_backward",
@@ -111,6 +115,8 @@ __all__ = [
     "qkv_projection_forward",
     "reciprocal_backward",
     "reciprocal_forward",
+    "relu6_backward",
+    "relu6_forward",
     "relu_backward",
     "relu_forward",
     "remainder_backward",
@@ -311,6 +317,18 @@ def global_max_pool1d_backward(dy: Any, x: Any, y: Any) -> Any:
 def global_max_pool1d_forward(x: ArrayLike | Tensor) -> Any:
     """The largest over T of x (B, T, C); the first of equal maxima gets the gradient."""
 
+def hardsigmoid_backward(dy: ArrayLike | Tensor, x: ArrayLike | Tensor) -> Any:
+    """dx of hardsigmoid, from dy and what it saved."""
+
+def hardsigmoid_forward(x: ArrayLike | Tensor) -> Any:
+    """hardsigmoid of x, element by element."""
+
+def hardswish_backward(dy: ArrayLike | Tensor, x: ArrayLike | Tensor) -> Any:
+    """dx of hardswish, from dy and what it saved."""
+
+def hardswish_forward(x: ArrayLike | Tensor) -> Any:
+    """hardswish of x, element by element."""
+
 def kl_div_backward(dloss: ArrayLike | Tensor, input: ArrayLike | Tensor, target: ArrayLike | Tensor, reduction: str = 'mean', log_target: _bool = False) -> tuple[Any, Any]:
     """dinput and dtarget of kl_div."""
 
@@ -454,6 +472,12 @@ def reciprocal_backward(dy: ArrayLike | Tensor, y: ArrayLike | Tensor) -> Any:
 
 def reciprocal_forward(x: ArrayLike | Tensor) -> Any:
     """reciprocal of x, element by element."""
+
+def relu6_backward(dy: ArrayLike | Tensor, y: ArrayLike | Tensor) -> Any:
+    """dx of relu6, from dy and what it saved."""
+
+def relu6_forward(x: ArrayLike | Tensor) -> Any:
+    """relu6 of x, element by element."""
 
 def relu_backward(dy: ArrayLike | Tensor, y: ArrayLike | Tensor) -> Any:
     """dx of relu, from dy and what it saved."""

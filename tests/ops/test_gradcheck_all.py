@@ -296,7 +296,7 @@ def indexed(f):
 # op: a function of a Draw that gives f, its inputs, and options of gradcheck; or several
 CASES = {
     **{n: unary(n, anywhere) for n in ("neg", "square", "exp", "sin", "cos", "tanh", "sigmoid", "erf", "gelu", "gelu_tanh", "silu")},
-    **{n: unary(n, apart) for n in ("abs", "sign", "relu", "floor", "ceil", "round", "trunc")},
+    **{n: unary(n, apart) for n in ("abs", "sign", "relu", "floor", "ceil", "round", "trunc", "relu6", "hardsigmoid", "hardswish")},
     **{n: [with_parameter(n), binary(n, positive)] for n in ("leaky_relu", "elu")},
     **{n: unary(n, positive) for n in ("reciprocal", "sqrt", "rsqrt", "log", "log2", "log10", "log1p")},
     **{n: binary(n, anywhere) for n in ("add", "sub", "mul", "swiglu", "geglu")},

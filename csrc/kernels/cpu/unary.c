@@ -6,6 +6,13 @@ typedef real element;
 #include "activation.h"
 #include "run_elementwise.h"
 
+/* relu6(x + 3) / 6: a sigmoid made of straight lines */
+TC_INLINE vreal v_hardsigmoid(vreal x)
+{
+    const vreal six = v_set1(R(6.0));
+    return v_minimum(v_maximum(x + v_set1(R(3.0)), v_zero()), six) / six;
+}
+
 TC_INLINE vreal lanes_of(const real *p, int step, int64_t i, int lanes) { return step ? v_load_some(p + i, lanes) : v_set1(p[0]); }
 
 #define TC_UNARY(name, saved, value, gradient)                                                                                             \

@@ -159,6 +159,8 @@ TC_FUNCTION Real v_softplus_slope_sharpness(Real a, Real b) { return a * b > 20 
 // NaN when either is, and a where they are equal: of 0 and -0, that is.
 TC_FUNCTION Real v_maximum(Real a, Real b) { return a != a || a >= b ? a : b; }
 TC_FUNCTION Real v_minimum(Real a, Real b) { return a != a || a <= b ? a : b; }
+// relu6(x + 3) / 6: a sigmoid made of straight lines
+TC_FUNCTION Real v_hardsigmoid(Real x) { return v_minimum(v_maximum(x + 3, Real(0)), Real(6)) / 6; }
 TC_FUNCTION Real v_pow(Real a, Real b) { return b == 3 ? a * a * a : real_pow(a, b); } // cubes have the CPU's bits
 // g b a^(b - 1), and 0 for b = 0; of cubes with the CPU's bits
 TC_FUNCTION Real v_pow_slope_base(Real g, Real a, Real b) { return b == 0 ? Real(0) : b == 3 ? a * a * g * 3 : g * b * real_pow(a, b - 1); }

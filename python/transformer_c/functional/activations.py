@@ -222,25 +222,18 @@ def hardtanh(input, min_val: float = -1.0, max_val: float = 1.0, inplace: bool =
 
 
 def relu6(input, inplace: bool = False):
-    """x clipped to [0, 6]."""
-    return hardtanh(input, 0.0, 6.0)
+    """x clipped to [0, 6]; at the bounds the gradient is 0."""
+    return _core.relu6(input)
 
 
-@rounds_once
 def hardsigmoid(input, inplace: bool = False):
     """relu6(x + 3) / 6: a sigmoid made of straight lines."""
-    y = _core.add(input, 3.0)
-    if _core.compute_into(y, "clamp", y, 0.0, 6.0) is None:
-        return _core.div(relu6(y), 6.0)
-    return y.div_(6.0)  # nothing is recorded
+    return _core.hardsigmoid(input)
 
 
-@rounds_once
 def hardswish(input, inplace: bool = False):
     """x relu6(x + 3) / 6: ``silu`` with straight lines (Howard et al. 2019)."""
-    y = hardsigmoid(input)
-    is_recorded = _core.is_traced() or any(getattr(x, "requires_grad", True) for x in (input, y))  # or arrays
-    return _core.mul(input, y) if is_recorded else y.mul_(input)
+    return _core.hardswish(input)
 
 
 @rounds_once

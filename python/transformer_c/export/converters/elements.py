@@ -29,6 +29,14 @@ def _silu(g: Builder, x: str) -> str:
     return g.op("Mul", x, g.op("Sigmoid", x))
 
 
+def _relu6(g: Builder, x: str, dtype: Any) -> str:
+    return g.op("Min", g.op("Max", x, g.number(0, dtype)), g.number(6, dtype))
+
+
+def _hardsigmoid(g: Builder, x: str, dtype: Any) -> str:
+    return g.op("Div", _relu6(g, g.op("Add", x, g.number(3, dtype)), dtype), g.number(6, dtype))
+
+
 def _node(kind: str) -> Callable[[Builder, str, Any], str]:
     return lambda g, x, dtype: g.op(kind, x)
 
@@ -59,6 +67,9 @@ UNARY: dict[str, Callable[[Builder, str, Any], str]] = {
     "gelu": gelu,
     "gelu_tanh": gelu_tanh,
     "silu": lambda g, x, dtype: _silu(g, x),
+    "relu6": _relu6,
+    "hardsigmoid": _hardsigmoid,
+    "hardswish": lambda g, x, dtype: g.op("Mul", x, _hardsigmoid(g, x, dtype)),
 }
 
 
