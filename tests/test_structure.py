@@ -272,8 +272,8 @@ def included(path):
         ("kernels/kernels.def", 22, ALLOWED),  # a new kernel
         ("ops/ops.def", 5, ALLOWED),  # a new op
         # A new function: its number is part of transformer_c.h, which all files above the kernels include, but most kernels need nothing of that.
-        ("kernels/unary.def", 24, ["kernels/cpu"]),
-        ("kernels/binary.def", 24, ["kernels/cpu"]),
+        ("kernels/unary.def", 30, ["kernels/cpu"]),
+        ("kernels/binary.def", 30, ["kernels/cpu"]),
     ],
 )
 def test_a_new_row_compiles_few_objects_again(table, most, layers):

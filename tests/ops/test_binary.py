@@ -247,6 +247,28 @@ def test_integers_are_exact(rng):
     np.testing.assert_array_equal(_core.where(np.array([True]), big, 0), big)
 
 
+def test_every_pair_of_bytes(isa, rng):
+    """Dense ones, alone and beside a number, in lengths around those of a block; the result may replace an argument."""
+    pairs = np.arange(65536, dtype=np.uint16)
+    for n in (1, 2047, 2048, 2049, 65536):
+        x, y = (v[:n].copy() for v in rng.permutation(np.stack([pairs >> 8, pairs & 255]).astype(np.uint8), axis=1))
+        for p, q in ((x, y), (x, 0), (x, 255), (7, y)):
+            with np.errstate(all="ignore"):
+                for name in ("add", "sub", "mul", "maximum", "minimum", "clamp_min", "clamp_max", "floor_divide", "remainder", *BITS):
+                    expected = (VALUES.get(name) or BITS[name])(*(np.asarray(v).astype(np.int64) for v in (p, q))).astype(np.uint8)
+                    np.testing.assert_array_equal(getattr(_core, name)(p, q), expected, err_msg=name, strict=True)
+            for name, function in TRUTHS.items():
+                np.testing.assert_array_equal(getattr(_core, name)(p, q), function(p, q), err_msg=name, strict=True)
+        np.testing.assert_array_equal(_core.lt(x, 256), np.ones(n, bool))
+        np.testing.assert_array_equal(_core.pow(x, y % 9), x ** (y % 9), strict=True)
+        condition = (x % 3).view(bool)  # any nonzero byte is true
+        np.testing.assert_array_equal(_core.where(condition, x, y), np.where(x % 3, x, y), strict=True)
+        np.testing.assert_array_equal(_core.where(condition, x, 9), np.where(x % 3, x, 9), strict=True)
+        t = Tensor(x.copy())
+        t += Tensor(y)
+        np.testing.assert_array_equal(t, x + y)
+
+
 # Of 8, 32 and 64 bits: the ends of a dtype beside each other, in every combination with numbers and rows of one value.
 @pytest.mark.parametrize("second", ["uint8", "int32", "int64"])
 @pytest.mark.parametrize("first", ["uint8", "int32", "int64"])

@@ -1,5 +1,6 @@
-/* integer.c: exact arithmetic on integers and bools, which wraps around: the rows of integer.def and `where`, in 32 bits where no operand
- * has more, and reductions in int64. The work does not depend on the precision, so the float64 table shares float32's functions. */
+/* integer.c: exact arithmetic on integers and bools, which wraps around: the rows of integer.def and `where`, in 8 bits where operands are
+ * dense uint8 (integer_bytes.c), in 32 where none has more, and reductions in int64. The work does not depend on the precision, so the
+ * float64 table shares float32's functions. */
 #include "../function_ids.h"
 #include "../kernels.h"
 #include "../sort.h"
@@ -37,6 +38,7 @@ static bool is_narrow(const tc_elementwise_args *a)
 
 TC_INLINE void elements(const tc_elementwise_args *a, int64_t begin, int64_t end)
 {
+    if (a->inputs > 1 && integer_bytes(a, begin, end)) return;
     (is_narrow(a) ? integer_elements_32 : integer_elements_64)(a, begin, end);
 }
 

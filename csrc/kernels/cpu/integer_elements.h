@@ -4,6 +4,7 @@
 #define TC_INTEGER_ELEMENTS_H
 
 #include "../function_ids.h"
+#include "integer_bytes.h"
 #include "simd.h"
 
 #if INTEGER_BITS == 32
@@ -19,13 +20,6 @@ typedef uint64_t unsigned_element;
 #include "run_elementwise.h"
 
 #define WRAP(a, operator, b) ((element)((unsigned_element)(a) operator(unsigned_element)(b)))
-
-/* No element of a loop depends on one before: an operand is the result itself, or apart from it. Saves a check and a second loop. */
-#ifdef __clang__
-#define SIDE_BY_SIDE /* where clang makes no vectors it would warn */
-#else
-#define SIDE_BY_SIDE TC_PRAGMA(GCC ivdep)
-#endif
 
 /* Towards minus infinity; the quotient of the smallest integer and -1 wraps around. */
 TC_INLINE element integer_floor_divide(element a, element b)
