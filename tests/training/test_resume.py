@@ -110,6 +110,25 @@ def test_ctrl_c_after_the_last_batch(tmp_path, whole, epoch):
     assert run(tmp_path)[0] == whole
 
 
+@pytest.mark.parametrize("times", [1, 2])
+def test_ctrl_c_in_the_validation_after_should_stop(tmp_path, times):
+    """The rest of the epoch is not trained, and the run ends with it."""
+
+    class Ending(Small):
+        def on_train_batch_end(self, outputs, batch, batch_idx):
+            if self.current_epoch == 1 and batch_idx == 3:
+                self.trainer.should_stop = True
+
+    expected, trainer = run(tmp_path / "whole", model_class=Ending)
+    assert trainer.should_stop and trainer.history["step"] == [6, 10]
+    for again in range(times):
+        stopped = stopping(1 if again else 3, lambda: signal.raise_signal(signal.SIGINT), "validation")
+        with pytest.raises(KeyboardInterrupt, match="interrupted in epoch 2 after batch 4;"):
+            run(tmp_path / "parts", model_class=type("Stopped", (stopped, Ending), {}))
+    found, trainer = run(tmp_path / "parts", model_class=Ending)
+    assert found == expected and trainer.should_stop and trainer.history["step"] == [6, 10]
+
+
 def test_a_second_ctrl_c_does_not_wait(tmp_path, whole):
     def twice():
         signal.raise_signal(signal.SIGINT)

@@ -137,7 +137,7 @@ class FitLoop:
 
     def _run_remaining(self) -> None:
         run, most = self.run, self.options.max_epochs
-        while not self._is_stopped() and (run.batch or not (run.epoch >= most != -1 or run.step >= self.last_step)):
+        while run.is_cut or (not self._is_stopped() and (run.batch or not (run.epoch >= most != -1 or run.step >= self.last_step))):
             try:
                 self._run_epoch(run.batch)
                 self._check_interrupt(together=True)
@@ -183,7 +183,7 @@ class FitLoop:
         name_epoch(self.train, run.epoch)
         with closing(loaders.batches(self.train, run.batches)) as iterator, self.captured or nullcontext():
             remaining = self._remaining(skip, iterator)
-            for batch, share, is_first, is_last in () if skip and run.step >= self.last_step else remaining:
+            for batch, share, is_first, is_last in () if skip and (run.is_cut or run.step >= self.last_step) else remaining:
                 train = self._train_batch if run.manual is None else self._train_batch_by_hand
                 if share or self.ranks.size == 1:
                     train(batch, share, is_first, is_last)
@@ -195,7 +195,8 @@ class FitLoop:
                     continue
                 if bar.due():
                     bar.show(run.bar_values())
-                if run.step >= self.last_step or (run.should_stop if self.ranks.size == 1 else self.is_to_stop):
+                run.is_cut = run.should_stop if self.ranks.size == 1 else self.is_to_stop
+                if run.is_cut or run.step >= self.last_step:
                     break
                 self._check_interrupt()
                 if every and run.has_passed(every):

@@ -40,6 +40,7 @@ class Run:
     is_in_batch: bool = False  # while the work on a batch is half done, so that no run could resume from there
     batches: int | None = 0  # per epoch; None if not known in advance
     should_stop: bool = False
+    is_cut: bool = False  # should_stop has ended the batches of the epoch
     history: dict[str, list] = field(default_factory=dict)
     step_history: dict[str, list[tuple[int, float]]] = field(default_factory=dict)
     metrics: dict[str, float] = field(default_factory=dict)
@@ -271,7 +272,7 @@ class Run:
         self.latest = dict(values)
         self.averages.reset_metrics()
         append_row(self.history, {"epoch": self.epoch + 1, "step": self.step, **values})
-        self.epoch, self.batch, self.before_validation = self.epoch + 1, 0, None
+        self.epoch, self.batch, self.before_validation, self.is_cut = self.epoch + 1, 0, None, False
 
     # ---- checkpoints -----------------------------------------------------------------------------------------------------------
 
@@ -284,6 +285,7 @@ class Run:
             "batches": self.batches,
             "part": self.part,
             "batches_of_step": self.batches_of_step,
+            "is_cut": self.is_cut,
             "global_step": self.step,
             "history": {name: np.array(values) for name, values in self.history.items()},
             "step_history": {name: np.array(values, np.float64) for name, values in self.step_history.items()},
@@ -322,6 +324,7 @@ class Run:
                 f"not {self.monitor!r} and {self.best.mode!r}"
             )
         self.epoch, self.batch, self.part = int(state["epoch"]), int(state["batch"]), None if part is None else int(part)
+        self.is_cut = self.should_stop = bool(state.get("is_cut", False))
         if self.ranks.is_writer:  # they are sums over all ranks
             self.averages.load_state_dict(state["averages"])
         self.losses.load_state_dict(state["running"])
