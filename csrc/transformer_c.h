@@ -221,7 +221,12 @@ int tc_exchange_suspended(int count); /* 0 for code of the host's in between; gi
  * when root has one element. Saved values are freed as they are used, unless `retain_graph`. On failure no grad has changed. */
 TC_CHECKED tc_status tc_backward(tc_tensor *root, tc_tensor *gradient, bool retain_graph, tc_error *err);
 
-/* The same, and tells of leaves while it goes on. */
+/* Instead of a backward: the gradients of the sum of roots[i] times gradients[i] with respect to `inputs`, leaves or results, in out[]
+ * (owned; NULL where no root depends on the input). An entry of `gradients` may be NULL where the root has one element. No grad changes. */
+TC_CHECKED tc_status tc_gradients(tc_tensor **out, int64_t count, tc_tensor *const *inputs, int64_t root_count, tc_tensor *const *roots,
+                                  tc_tensor *const *gradients, bool retain_graph, tc_error *err);
+
+/* The same as tc_backward, and tells of leaves while it goes on. */
 typedef struct tc_watch {
     int64_t count;
     tc_tensor *const *leaves; /* each once */

@@ -673,6 +673,7 @@ WITHOUT = {
     "encoder_block": "a traced block runs part by part",
     "from_dlpack_capsule": "another library's memory",
     "gradient_hook": "gradients",
+    "gradients": "gradients",
     "gradient_clip": "gradients",
     "gradient_norm": "gradients",
     "gradient_scale": "gradients",

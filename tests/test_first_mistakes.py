@@ -391,7 +391,12 @@ MISTAKES = {
     "one beta": (lambda: tc.optim.Adam(_LINEAR.parameters(), betas=0.9), TypeError, r"betas must be two numbers, .* got 0\.9"),
     "three betas": (lambda: tc.optim.AdamW(_LINEAR.parameters(), betas=(0.9, 0.9, 0.9)), TypeError, "betas must be two numbers"),
     "a count of parameters": (lambda: _LINEAR.num_parameters(), AttributeError, r"use sum\(p\.numel\(\) for p in model\.parameters\(\)\)"),
-    "a gradient as in PyTorch": (lambda: tc.autograd, AttributeError, r"use loss\.backward\(\) and t\.grad; tc\.custom_op"),
+    "a function with a backward as in PyTorch": (lambda: tc.autograd.Function, AttributeError, r"use tc\.custom_op"),
+    "gradients of gradients": (
+        lambda: tc.autograd.grad(_LINEAR.weight.sum(), _LINEAR.weight, create_graph=True),
+        ValueError,
+        "there are no gradients of gradients",
+    ),
     "a longer name of NumPy's": (lambda: tc.multiply, AttributeError, r"use tc\.mul$"),
     "a method by its longer name": (lambda: tc.ones(2).true_divide, AttributeError, r"use t\.div$"),
     "a default dtype": (lambda: tc.set_default_dtype("float64"), AttributeError, r"use dtype= .* and model\.double\(\)"),

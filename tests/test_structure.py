@@ -73,7 +73,7 @@ MODULES = {
 # group: its modules and folders. A new one is entered here.
 PARTS = {
     "basis": "_core _version _arguments _array_loss _best _bfloat16 _evaluating _fork_lock _frames _names _nested backends dtypes",
-    "tensors": "_tensor _joining _recording _graph _tensor_copying _tensor_numpy _tensor_repr _pytorch_names _autocast _promotion random cuda config custom ops distributed",
+    "tensors": "_tensor _joining _recording _graph _tensor_copying _tensor_numpy _tensor_repr _pytorch_names _autocast _promotion autograd random cuda config custom ops distributed",
     "functions": "tensor_functions functional",
     "modules": "nn optim encoder amp",
     "values": "checkpoint data datasets utils metrics testing plot",

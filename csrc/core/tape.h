@@ -68,7 +68,7 @@ TC_CHECKED tc_status tc_tape_record(const tc_record *record, tc_error *err);
 bool tc_tape_wants(int count, tc_tensor *const *inputs); /* would recording these inputs make a node, or an error? */
 
 /* Inside a backward: */
-static inline bool tc_node_needs(const tc_node *node, int input) { return node->edges[input].node || node->edges[input].leaf; }
+bool tc_node_needs(const tc_node *node, int input); /* does this walk ask for its gradient? */
 static inline tc_tensor *tc_node_saved(const tc_node *node, int i) { return node->saved[i].tensor; } /* borrowed */
 /* For a backward that adds its gradient of an input to those that arrived before: their sum, if it is contiguous and of `dtype`, moved out
  * of the walk to the caller (owned; others may have it too, so it is not written to). NULL: there is none, or the walk adds what is given

@@ -9,6 +9,7 @@
 #include "own.h"
 #include "tape_final.h"
 #include "tape_node.h"
+#include "tape_path.h"
 
 /* The leaves reached, with the gradient accumulated for each: committed only when the whole walk has succeeded. */
 typedef struct leaf_entry {
@@ -24,6 +25,7 @@ typedef struct walk {
     bool retain_graph;
     const tc_watch *watch; /* or NULL */
     tc_finals finals;      /* of its leaves */
+    const tc_path *path;   /* to those whose gradients are asked for; NULL: all leaves */
 } walk;
 
 static _Thread_local uint64_t walks; /* that this thread has begun */
@@ -99,13 +101,21 @@ static void leave_node(tc_node *node)
     tc_node_release(node);
 }
 
+bool tc_node_needs(const tc_node *node, int input)
+{
+    const walk *w = atomic_load_explicit(&node->walker, memory_order_relaxed);
+    const tc_edge *edge = &node->edges[input];
+    return (edge->node || edge->leaf) && (!w || !w->path || tc_path_has(w->path, edge));
+}
+
 /* Sends `gradient` (stolen) where the edge points. */
 static tc_status follow_edge(walk *w, const tc_edge *edge, tc_tensor *gradient, tc_error *err)
 {
     tc_status status;
     tc_tensor **sum = NULL;
     TC_ASSERT(!edge->leaf != !edge->node);
-    if (edge->leaf && !edge->leaf->requires_grad) { /* frozen since it was recorded */
+    const bool is_frozen = edge->leaf && !edge->leaf->requires_grad; /* since it was recorded */
+    if (is_frozen || (w->path && !tc_path_has(w->path, edge))) {
         tc_tensor_release(gradient);
         return TC_OK;
     }
@@ -215,14 +225,17 @@ static tc_status visit(walk *w, tc_node *node, tc_error *err)
 {
     tc_tensor *stack[TC_STACK_EDGES] = {0}, **inputs = stack;
     const size_t bytes = sizeof(tc_tensor *) * (size_t)node->input_count;
-    TC_TRY(check_saved(node, err));
+    const bool goes_on = !w->path || tc_path_goes_on(w->path, node);
+    if (goes_on) TC_TRY(check_saved(node, err));
+    TC_TRY(call_hooks(node, err));
+    if (w->path) tc_path_keep(w->path, node);
+    if (!goes_on) return TC_OK;
     if (node->input_count > TC_STACK_EDGES) {
         inputs = tc_allocate(bytes);
         if (!inputs) return tc_fail(err, TC_ERROR_MEMORY, "out of memory: the backward of %s", node->op->name);
         memset(inputs, 0, bytes);
     }
-    tc_status status = call_hooks(node, err);
-    if (status == TC_OK) status = node->op->backward(node, node->gradients, inputs, err);
+    tc_status status = node->op->backward(node, node->gradients, inputs, err);
     for (int i = 0; i < node->input_count; i++) {
         if (!inputs[i]) continue;
         const bool wanted = tc_node_needs(node, i);
@@ -235,6 +248,23 @@ static tc_status visit(walk *w, tc_node *node, tc_error *err)
     if (inputs != stack) tc_free(inputs, bytes);
     if (status == TC_OK && !w->retain_graph) tc_node_free_saved(node);
     return status;
+}
+
+/* Makes *gradient a tensor that nobody shares: not another leaf, nor the caller. */
+static tc_status make_own(tc_tensor **gradient, tc_dtype dtype, tc_error *err)
+{
+    TC_OWNED tc_tensor *result = NULL;
+    if ((*gradient)->dtype != dtype) {
+        TC_TRY(tc_tensor_as(&result, *gradient, dtype, err));
+    } else if (!tc_tensor_alone(*gradient)) {
+        TC_TRY(tc_tensor_like(&result, *gradient, err));
+        TC_TRY(tc_tensor_copy(result, *gradient, err));
+    } else {
+        return TC_OK;
+    }
+    tc_tensor_release(*gradient);
+    *gradient = tc_take(&result);
+    return TC_OK;
 }
 
 /* Everything that can fail is done first: computes the future grad of each leaf. */
@@ -257,13 +287,8 @@ static tc_status prepare_leaf(leaf_entry *entry, tc_error *err)
         if (entry->gradient->data != slot->data) TC_TRY(tc_tensor_copy(slot, entry->gradient, err));
         atomic_fetch_add_explicit(&slot->storage->version, 1, memory_order_acq_rel); /* a graph may have saved the gradient before */
         result = tc_tensor_retain(slot->of);
-    } else if (entry->gradient->dtype != now->dtype) {
-        TC_TRY(tc_tensor_as(&result, entry->gradient, now->dtype, err));
-    } else if (!tc_tensor_alone(entry->gradient)) { /* shared with another leaf or the caller: the grad needs its own memory */
-        TC_TRY(tc_tensor_like(&result, entry->gradient, err));
-        TC_TRY(tc_tensor_copy(result, entry->gradient, err));
     } else {
-        return TC_OK;
+        return make_own(&entry->gradient, now->dtype, err);
     }
     tc_tensor_release(entry->gradient);
     entry->gradient = tc_take(&result);
@@ -323,46 +348,104 @@ tc_status tc_backward(tc_tensor *root, tc_tensor *gradient, bool retain_graph, t
     return tc_backward_watched(root, gradient, retain_graph, NULL, err);
 }
 
-tc_status tc_backward_watched(tc_tensor *root, tc_tensor *gradient, bool retain_graph, tc_watch *watch, tc_error *err)
+static tc_status check_recorded(const tc_tensor *root, tc_error *err)
 {
-    walk w = {.retain_graph = retain_graph, .watch = watch};
-    const uint64_t number = ++walks;
+    if (tc_tensor_requires_grad(root)) return TC_OK;
+    return tc_fail(err, TC_ERROR_STATE,
+                   "this tensor recorded nothing to go back through: none of its inputs requires a gradient, or it was computed under "
+                   "no_grad() or detached, or it is a result of tc.cuda.graph, in whose function backward() belongs");
+}
+
+/* Enters the graph at `root`. */
+static tc_status start(walk *w, tc_tensor *root, tc_tensor *gradient, tc_error *err)
+{
     tc_tensor *seed = NULL;
-    if (!tc_tensor_requires_grad(root))
-        return tc_fail(err, TC_ERROR_STATE,
-                       "this tensor recorded nothing to go back through: none of its inputs requires a gradient, or it was computed under "
-                       "no_grad() or detached, or it is a result of tc.cuda.graph, in whose function backward() belongs");
+    const tc_edge edge = {.node = root->node, .leaf = root->node ? NULL : tc_tensor_itself(root), .output = root->output};
     TC_TRY(seed_gradient(&seed, root, gradient, err));
-    tc_suspend_recording();
-    tc_status status = tc_check_history(root, "backward", err);
-    const tc_edge start = {.node = root->node, .leaf = root->node ? NULL : tc_tensor_itself(root), .output = root->output};
-    if (status == TC_OK && watch) status = tc_finals_find(&w.finals, root->node, watch->count, watch->leaves, err);
-    if (status == TC_OK)
-        status = follow_edge(&w, &start, seed, err);
-    else
-        tc_tensor_release(seed);
-    if (status == TC_OK) status = tell_finals(&w, err);
-    while (status == TC_OK && w.waiting.count > 0) {
-        tc_node *node = tc_heap_pop(&w.waiting);
-        status = visit(&w, node, err);
+    return follow_edge(w, &edge, seed, err);
+}
+
+static tc_status visit_all(walk *w, tc_error *err)
+{
+    TC_TRY(tell_finals(w, err));
+    while (w->waiting.count > 0) {
+        tc_node *node = tc_heap_pop(&w->waiting);
+        const tc_status status = visit(w, node, err);
         leave_node(node);
-        if (status == TC_OK) status = tell_finals(&w, err);
+        TC_TRY(status);
+        TC_TRY(tell_finals(w, err));
     }
-    if (status == TC_OK) status = call_leaf_hooks(&w, err);
-    if (status == TC_OK) status = tell_rest(&w, err);
-    if (status == TC_OK) status = commit(&w, err);
-    if (watch) watch->was_alone = number == walks;
-    while (w.waiting.count > 0) leave_node(tc_heap_pop(&w.waiting));
-    for (leaf_entry *entry = w.leaves; entry < w.leaves + w.leaf_capacity; entry++) {
+    return call_leaf_hooks(w, err);
+}
+
+static void end_walk(walk *w)
+{
+    while (w->waiting.count > 0) leave_node(tc_heap_pop(&w->waiting));
+    for (leaf_entry *entry = w->leaves; entry < w->leaves + w->leaf_capacity; entry++) {
         if (!entry->leaf) continue;
         tc_tensor_release(entry->leaf);
         tc_tensor_release(entry->gradient);
         tc_tensor_release(entry->now.grad);
         tc_tensor_release(entry->now.slot);
     }
-    tc_heap_free(&w.waiting);
-    tc_finals_free(&w.finals);
-    if (w.leaves) tc_free(w.leaves, (size_t)w.leaf_capacity * sizeof *w.leaves);
+    tc_heap_free(&w->waiting);
+    tc_finals_free(&w->finals);
+    if (w->leaves) tc_free(w->leaves, (size_t)w->leaf_capacity * sizeof *w->leaves);
+}
+
+tc_status tc_backward_watched(tc_tensor *root, tc_tensor *gradient, bool retain_graph, tc_watch *watch, tc_error *err)
+{
+    walk w = {.retain_graph = retain_graph, .watch = watch};
+    const uint64_t number = ++walks;
+    TC_TRY(check_recorded(root, err));
+    tc_suspend_recording();
+    tc_status status = tc_check_history(root, "backward", err);
+    if (status == TC_OK && watch) status = tc_finals_find(&w.finals, root->node, watch->count, watch->leaves, err);
+    if (status == TC_OK) status = start(&w, root, gradient, err);
+    if (status == TC_OK) status = visit_all(&w, err);
+    if (status == TC_OK) status = tell_rest(&w, err);
+    if (status == TC_OK) status = commit(&w, err);
+    if (watch) watch->was_alone = number == walks;
+    end_walk(&w);
+    tc_resume_recording();
+    return status;
+}
+
+/* Moves the gradients of the path's tensors to `out`. */
+static tc_status take_gradients(walk *w, const tc_path *path, tc_tensor **out, tc_error *err)
+{
+    for (int64_t i = 0; i < path->count; i++) {
+        const leaf_entry *entry = !path->inputs[i]->node && w->leaves ? find_leaf(w, tc_tensor_itself(path->inputs[i])) : NULL;
+        if (path->inputs[i]->node)
+            out[i] = tc_take(&path->gradients[i]);
+        else if (entry && entry->gradient)
+            out[i] = tc_tensor_retain(entry->gradient);
+    }
+    for (leaf_entry *entry = w->leaves; entry < w->leaves + w->leaf_capacity; entry++) tc_tensor_release(tc_take(&entry->gradient));
+    for (int64_t i = 0; i < path->count; i++)
+        if (out[i]) TC_TRY(make_own(&out[i], path->inputs[i]->dtype, err));
+    return TC_OK;
+}
+
+tc_status tc_gradients(tc_tensor **out, int64_t count, tc_tensor *const *inputs, int64_t root_count, tc_tensor *const *roots,
+                       tc_tensor *const *gradients, bool retain_graph, tc_error *err)
+{
+    tc_path path = {0};
+    walk w = {.retain_graph = retain_graph, .path = &path};
+    tc_status status = TC_OK;
+    walks++;
+    for (int64_t i = 0; i < count; i++) out[i] = NULL;
+    for (int64_t i = 0; i < root_count; i++) TC_TRY(check_recorded(roots[i], err));
+    tc_suspend_recording();
+    for (int64_t i = 0; i < root_count && status == TC_OK; i++) status = tc_check_history(roots[i], "grad", err);
+    for (int64_t i = 0; i < count && status == TC_OK; i++) status = tc_check_history(inputs[i], "grad", err);
+    if (status == TC_OK) status = tc_path_find(&path, count, inputs, root_count, roots, err);
+    for (int64_t i = 0; i < root_count && status == TC_OK; i++) status = start(&w, roots[i], gradients[i], err);
+    if (status == TC_OK) status = visit_all(&w, err);
+    if (status == TC_OK) status = take_gradients(&w, &path, out, err);
+    for (int64_t i = 0; i < count && status != TC_OK; i++) tc_tensor_release(tc_take(&out[i]));
+    end_walk(&w);
+    tc_path_free(&path);
     tc_resume_recording();
     return status;
 }

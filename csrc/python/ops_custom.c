@@ -232,6 +232,49 @@ static PyObject *run_backward_watched(tcpy_call *call)
     return PyBool_FromLong(watch.was_alone);
 }
 
+/* ---- the gradients of some tensors alone ---------------------------------------------------------------------------------- */
+
+static int hold_list(tcpy_call *call, const tcpy_value *value)
+{
+    for (int64_t i = 0; i < value->list.count; i++)
+        if (tcpy_hold(call, (tc_tensor **)&value->list.items[i]) < 0) return -1;
+    return 0;
+}
+
+/* A tuple of Tensors, with None for NULL. */
+static PyObject *tuple_of(int64_t count, tc_tensor **gradients)
+{
+    PyObject *tuple = PyTuple_New(count);
+    for (int64_t i = 0; i < count; i++) {
+        PyObject *item = !tuple ? NULL : gradients[i] ? tcpy_wrap(tc_tensor_retain(gradients[i])) : Py_NewRef(Py_None);
+        if (item)
+            PyTuple_SET_ITEM(tuple, i, item);
+        else
+            Py_CLEAR(tuple);
+    }
+    return tuple;
+}
+
+static PyObject *run_gradients(tcpy_call *call)
+{
+    const tcpy_value *roots = &call->v[0], *inputs = &call->v[1], *seeds = &call->v[2];
+    const int64_t count = inputs->list.count;
+    tc_error err;
+    tc_status status;
+    call->keep_gil = false;
+    if (roots->list.count != seeds->list.count) return PyErr_Format(PyExc_ValueError, "outputs and grad_outputs are not equally many");
+    if (hold_list(call, roots) < 0 || hold_list(call, inputs) < 0 || hold_list(call, seeds) < 0) return NULL;
+    tc_tensor **out = PyMem_Calloc((size_t)count + 1, sizeof(tc_tensor *));
+    if (!out) return PyErr_NoMemory();
+    TCPY_COMPUTE(call, status,
+                 tc_gradients(out, count, inputs->list.items, roots->list.count, roots->list.items, seeds->list.items, call->v[3].b, &err));
+    tcpy_drain_releases();
+    PyObject *tuple = status == TC_OK ? tuple_of(count, out) : tcpy_raise(&err);
+    for (int64_t i = 0; i < count; i++) tc_tensor_release(out[i]);
+    PyMem_Free(out);
+    return tuple;
+}
+
 /* ---- memory ---------------------------------------------------------------------------------------------------------------- */
 
 static PyObject *run_set_data(tcpy_call *call)
@@ -318,6 +361,8 @@ const tcpy_op tcpy_ops_custom[] = {
      "loss.backward(), which calls function(place, gradient) as soon as it has no more gradient for leaves[place]; None: it has none. "
      "False where another backward ran meanwhile, so that gradients may be others than those told.",
      0},
+    {"gradients", "outputs:T inputs:T grad_outputs:T retain_graph:b=False", run_gradients,
+     "The gradients of the sum of outputs[i] times grad_outputs[i] with respect to each of `inputs`; None: no output depends on it.", 0},
     {"set_data", "tensor:t source:t alone:b=False", run_set_data,
      "Makes a leaf Tensor take on other memory; `alone`: which nobody else has, so that what is derived from it may be kept.", 0},
     {"set_all_data", "targets:T sources:T", run_set_all_data, "Makes leaf Tensors take on other memory: all of them or, on failure, none.",

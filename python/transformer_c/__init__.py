@@ -32,6 +32,7 @@ from .random import *  # noqa: F403
 from .tensor_functions import *  # noqa: F403
 
 if TYPE_CHECKING:  # the names of _LATER, for type checkers
+    from . import autograd as autograd
     from . import backends as backends
     from . import callbacks as callbacks
     from . import convert as convert
@@ -76,6 +77,7 @@ _LATER = {
     "TrainingModule": "training",
     "TransformerPredictor": "training",
     "amp": "",
+    "autograd": "",
     "backends": "",
     "bfloat16": "_bfloat16",
     "callbacks": "",

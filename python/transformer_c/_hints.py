@@ -112,7 +112,6 @@ _PACKAGE = {
     "linalg": "tc.norm, or NumPy: np.linalg of t.numpy()",
     "compile": "the module itself: there is nothing to compile",
     "device_count": "tc.cuda.device_count()",
-    "autograd": "loss.backward() and t.grad; tc.custom_op for a function with a backward of its own, tc.testing.gradcheck to test it; a Variable is a Tensor",
     "jit": "the module itself: there is nothing to compile",
     "onnx": "tc.export_onnx(model, example, path)",
     "fft": "NumPy: np.fft of t.numpy(), without a gradient",

@@ -1,0 +1,290 @@
+"""tc.autograd.grad: gradients with respect to some Tensors alone, which go into no .grad."""
+
+import threading
+
+import numpy as np
+import pytest
+import transformer_c as tc
+from transformer_c import _core
+
+grad = tc.autograd.grad
+
+
+def leaf(*values, dtype="float32"):
+    return tc.tensor(values, dtype=dtype, requires_grad=True)
+
+
+def lists(gradients):
+    return [None if g is None else g.tolist() for g in gradients]
+
+
+def test_leaves_and_results_and_the_output():
+    a, b = leaf(2.0, 3.0), leaf(5.0, 7.0)
+    h = a * b
+    y = (h * h).sum()
+    assert lists(grad(y, [a, h, y, b, a])) == [[100.0, 294.0], [20.0, 42.0], 1.0, [40.0, 126.0], [100.0, 294.0]]
+    assert a.grad is None and b.grad is None
+
+
+def test_as_in_pytorch():
+    torch = pytest.importorskip("torch")
+
+    def results(library):
+        x, w, unused = (library.tensor(v, requires_grad=True) for v in ([[0.5, -1.0], [2.0, 1.5]], [[1.0, 3.0], [-2.0, 0.25]], [1.0]))
+        h = library.tanh(x @ w)
+        row = h[0]
+        out = [(h * h).sum(), row * 2, h.exp().mean()]
+        factors = [None, library.tensor([0.5, -3.0]), library.tensor(2.0)]
+        autograd = library.autograd
+        yield autograd.grad(out, (x, row, h, w), factors, retain_graph=True)
+        yield autograd.grad(out[0], [x, unused], allow_unused=True, retain_graph=True)
+        yield autograd.grad(out[2], iter([unused, w]), materialize_grads=True)
+        a = library.tensor(3.0, requires_grad=True)
+        yield autograd.grad(a, a)
+        yield autograd.grad(a * a, [a], grad_outputs=library.tensor(0.5))
+
+    for found, expected in zip(results(tc), results(torch), strict=True):
+        assert type(found) is tuple and len(found) == len(expected)
+        for f, e in zip(found, expected, strict=True):
+            assert (f is None) == (e is None)
+            if f is not None:
+                np.testing.assert_allclose(f.numpy(), e.numpy(), rtol=1e-5)
+                assert not f.requires_grad and f.grad_fn is None
+
+
+def test_the_bits_of_backward(rng):
+    model = tc.TransformerEncoder(2, input_dim=16, num_heads=2, dim_feedforward=32)
+    x = tc.tensor(rng.standard_normal((2, 5, 16)).astype(np.float32), requires_grad=True)
+    parameters = list(model.parameters())
+    loss = model(x).square().mean()
+    found = grad(loss, [x, *parameters], retain_graph=True)
+    alone = grad(loss, x, retain_graph=True)[0]
+    assert x.grad is None and all(p.grad is None for p in parameters)
+    loss.backward()
+    for tensor, gradient in zip([x, *parameters], found, strict=True):
+        assert np.array_equal(tensor.grad.numpy(), gradient.numpy())
+    assert np.array_equal(alone.numpy(), found[0].numpy())
+
+
+def test_grads_that_there_are_stay():
+    a = leaf(2.0)
+    (a * 3).sum().backward()
+    before = a.grad
+    assert lists(grad((a * 5).sum(), a)) == [[5.0]] and a.grad is before and a.grad.tolist() == [3.0]
+
+
+def test_buffers_of_optimizers_are_left_alone():
+    a = tc.nn.Parameter(tc.tensor([2.0, 1.0]))
+    (buffer,) = tc.optim.SGD([a], lr=0.1).flat_gradients()
+    (a * 3).sum().backward()
+    (found,) = grad((a * 5).sum(), a)
+    assert found.tolist() == [5.0, 5.0] and a.grad.tolist() == [3.0, 3.0] == buffer.tolist()
+
+
+def test_memory_of_their_own():
+    """Neither of each other, nor of what was passed, nor a broadcast axis."""
+    a, b, factor = leaf(1.0, 2.0), leaf(3.0, 4.0), tc.ones(2)
+    first, second, again, direct = grad([a + b, a], [a, b, a, a], [factor, factor])
+    for gradient in (first, second, again, direct):
+        assert gradient.is_contiguous()
+        gradient.mul_(10)
+    assert first.tolist() == [20.0, 20.0] and second.tolist() == [10.0, 10.0] and factor.tolist() == [1.0, 1.0]
+    (row,) = grad(a.sum(), a)
+    row[0] = 7
+    assert row.tolist() == [7.0, 1.0]
+
+
+def test_nothing_else_is_computed_called_or_freed():
+    calls = []
+
+    def named(name):
+        def backward(dy, x):
+            calls.append(name)
+            return dy
+
+        return tc.custom_op(lambda x: x * 1.0, backward)
+
+    x, w = leaf(2.0), leaf(3.0)
+    w.register_hook(lambda g: calls.append("hook of w"))
+    below, weight = named("below")(x), named("weight")(w)
+    weight.register_hook(lambda g: calls.append("hook of weight"))
+    y = named("above")(below * weight)
+    assert lists(grad(y, below)) == [[3.0]] and calls == ["above"]
+    with pytest.raises(RuntimeError, match="a second time"):
+        grad(y, x)
+    assert lists(grad(below, x)) == [[1.0]] and calls == ["above", "below"]
+
+
+def test_no_gradient_of_an_input_is_computed_for_nobody():
+    asked = []
+    multiply = tc.custom_op(lambda x, w: x * w, lambda dy, x, w: asked.append(1) or (dy * w, np.ones(7)))
+    x, w = leaf(2.0), leaf(3.0)
+    assert lists(grad(multiply(x, w), x)) == [[3.0]], "a gradient of a wrong shape that nobody asks for is not looked at"
+    with pytest.raises(ValueError, match="gave a gradient of shape"):
+        grad(multiply(x, w), w)
+
+
+def test_hooks_on_the_way():
+    x = leaf(2.0)
+    h = x * 3
+    h.retain_grad()
+    h.register_hook(lambda g: g * 10)
+    x.register_hook(lambda g: g + 1)
+    y = h * 2
+    assert lists(grad(y, [x, h], retain_graph=True)) == [[61.0], [20.0]] and x.grad is None and h.grad.tolist() == [20.0]
+    assert lists(grad(y, [h])) == [[20.0]]
+
+
+def test_writes_and_views():
+    x = leaf(1.0, 2.0, 3.0)
+    y = x * 2
+    part = y[:2]
+    part.mul_(5)
+    y[2] = part[0]
+    z = (y * y).sum()
+    dy, dpart, dx = grad(z, [y, part, x], allow_unused=True, retain_graph=True)
+    assert dy.tolist() == [20.0, 40.0, 20.0] and dx.tolist() == [400.0, 400.0, 0.0]
+    assert dpart is None, "as in PyTorch: z was computed from y"
+    z.backward()
+    assert x.grad.tolist() == dx.tolist()
+    big = tc.ones(200, 200).requires_grad_()
+    h = big * 1.0
+    view = h[:100]
+    h.mul_(2)
+    of_view, of_big = grad((view * 3).sum(), [view, big])
+    assert of_view.numpy().mean() == 3 and of_big.numpy().mean() == 3
+
+
+def test_halves_and_other_dtypes():
+    a = tc.ones(3, dtype="bfloat16").requires_grad_()
+    (found,) = grad((a * 2).float().sum(), a)
+    assert found.dtype == tc.bfloat16 and found.tolist() == [2.0] * 3
+    b = leaf(1.0, dtype="float64")
+    assert grad((b * 2).sum(), b, np.float32(3))[0].tolist() == [6.0]
+
+
+def test_a_penalty_of_gradients_that_is_not_trained():
+    """A WGAN's, logged; and an input that is made better step by step."""
+    tc.manual_seed(0)
+    critic = tc.nn.Sequential(tc.nn.Linear(4, 8), tc.nn.ReLU(), tc.nn.Linear(8, 1))
+    x = tc.randn(5, 4).requires_grad_()
+    norms = grad(critic(x), x, grad_outputs=tc.ones(5, 1))[0].norm(dim=1)
+    assert norms.shape == (5,) and float(((norms - 1) ** 2).mean()) > 0
+    before = critic(x).mean().item()
+    for _ in range(5):
+        (g,) = grad(critic(x).mean(), x)
+        x = (x + g).detach().requires_grad_()
+    assert critic(x).mean().item() > before
+
+
+def test_what_is_refused():
+    a, b, fixed = leaf(2.0), leaf(3.0, 4.0), tc.ones(1)
+    for error, match, call in (
+        (RuntimeError, r"no output depends on inputs\[1\], of shape \(2,\); allow_unused=True", lambda: grad(a * 2, [a, b])),
+        (RuntimeError, r"inputs\[1\], of shape \(1,\), does not require a gradient", lambda: grad(a * 2, [a, fixed])),
+        (RuntimeError, "recorded nothing to go back through", lambda: grad(fixed * 2, a)),
+        (RuntimeError, r"outputs\[0\] has shape \(2,\); grad\(\) starts from tensors of one element", lambda: grad(b * 2, b)),
+        (ValueError, "gradient has shape", lambda: grad(b * 2, b, tc.ones(3))),
+        (ValueError, "grad_outputs has 1 gradients for 2 outputs", lambda: grad([a, a], a, tc.ones(1))),
+        (ValueError, "there are no gradients of gradients", lambda: grad(a * 2, a, create_graph=True)),
+        (ValueError, "is_grads_batched must be False", lambda: grad(a * 2, a, is_grads_batched=True)),
+        (ValueError, "only_inputs must be True", lambda: grad(a * 2, a, only_inputs=False)),
+        (ValueError, "which allow_unused=False refuses", lambda: grad(a * 2, a, allow_unused=False, materialize_grads=True)),
+        (ValueError, "inputs is empty", lambda: grad(a * 2, [])),
+        (TypeError, r"inputs\[1\] is of type ndarray", lambda: grad(a * 2, [a, np.ones(1)])),
+        (TypeError, "outputs is of type float", lambda: grad(2.0, a)),
+    ):
+        with pytest.raises(error, match=match):
+            call()
+    assert a.grad is None and b.grad is None
+    y = (a * a).sum()
+    a.data.mul_(2)
+    with pytest.raises(RuntimeError, match="written in place after it was saved"):
+        grad(y, a)
+
+
+def test_an_error_on_the_way_leaves_the_graph_usable():
+    a, fails = leaf(2.0), [True]
+    broken = tc.custom_op(lambda x: x * 1.0, lambda dy, x: 1 / 0 if fails else dy)
+    h = a * a
+    y = broken(h) * 3
+    with pytest.raises(ZeroDivisionError):
+        grad(y, a, retain_graph=True)
+    fails.clear()
+    assert lists(grad(y, a)) == [[12.0]]
+
+
+def test_a_backward_inside_of_a_hook():
+    a, b = leaf(2.0), leaf(3.0)
+    y, other = a * 3, (b * b).sum()
+    y.register_hook(lambda g: g * grad(other, b)[0])
+    assert lists(grad(y * 2, a)) == [[36.0]] and b.grad is None
+
+
+def test_threads():
+    """Each has its own graph of shared leaves."""
+    w = tc.tensor(np.linspace(-1, 1, 40000, dtype=np.float32), requires_grad=True)
+    expected = (w.detach() * 3 * 2).numpy()
+    wrong = []
+
+    def work():
+        for _ in range(20):
+            (found,) = grad((w * w * 3).sum(), w)
+            if not np.allclose(found.numpy(), expected):
+                wrong.append(found)
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong and w.grad is None
+
+
+def test_two_backwards_through_one_graph_at_once():
+    """The second is refused, and both can be done afterwards."""
+    a, inside, seen = leaf(2.0), threading.Event(), []
+    go_on = threading.Event()
+
+    def wait(dy, x):
+        inside.set()
+        assert go_on.wait(60)
+        return dy
+
+    y = tc.custom_op(lambda x: x * 1.0, wait)(a * a) * 3
+    thread = threading.Thread(target=lambda: seen.append(grad(y, a, retain_graph=True)[0].tolist()))
+    thread.start()
+    assert inside.wait(60)
+    for call in (lambda: grad(y, a, retain_graph=True), lambda: y.backward(retain_graph=True)):
+        with pytest.raises(RuntimeError, match="another thread is running backward through this graph; run one after the other"):
+            call()
+    go_on.set()
+    thread.join()
+    assert seen == [[12.0]] and a.grad is None
+    assert lists(grad(y, a, retain_graph=True)) == [[12.0]]
+    y.backward()
+    assert a.grad.tolist() == [12.0]
+
+
+def test_out_of_memory_at_every_allocation():
+    a, b = leaf(2.0), leaf(3.0)
+    for n in range(1, 200):
+        h = a * b
+        y, one = (h + a).sum(), tc.tensor(1.0)
+        _core.memory_fail_after(n)
+        try:
+            found = _core.gradients([y], [a, h], [one])
+        except MemoryError:
+            continue
+        finally:
+            _core.memory_fail_after(0)
+        break
+    assert n > 5 and lists(found) == [[4.0], [1.0]] and a.grad is None
+
+
+def test_long_chains_are_no_recursion():
+    a = leaf(1.0)
+    y = middle = a * 1.0
+    for _ in range(100_000):
+        y = y * 1.0
+    assert lists(grad(y.sum(), [a, middle])) == [[1.0], [1.0]]
