@@ -727,7 +727,7 @@ IMPORTS = {
     "import transformer_c.distributions": r"no attribute 'distributions'; use tc\.multinomial",
     "import transformer_c.fft as fft": "no attribute 'fft'; use NumPy: np.fft",
     "from transformer_c.autograd import Variable": "a Variable is a Tensor",
-    "from transformer_c import nn, cumprod": r"no attribute 'cumprod'; use NumPy: np\.cumprod",
+    "from transformer_c import nn, median": r"no attribute 'median'; use NumPy: np\.median",
     "from transformer_c.nn import LSTM": "no attribute 'LSTM'; use .*there are no recurrent layers",
     "from transformer_c.nn.modules import LSTM": "there are no recurrent layers",
     "from transformer_c.nn import ModuleLst": "did you mean 'ModuleList'",

@@ -37,9 +37,12 @@ CASES = {
     "norm -infinity": (lambda x: tc.norm(x, -INF, 0), lambda x: abs(x).min(0)),
     "norm 0": (lambda x: tc.norm(x, 0), lambda x: np.float64((x != 0).sum())),
     "cumsum": (lambda x: tc.cumsum(x, 1), lambda x: x.cumsum(1)),
+    "cumprod": (lambda x: tc.cumprod(x, 1), lambda x: x.cumprod(1)),
+    "cumprod of rows": (lambda x: tc.cumprod(x, axis=0), lambda x: x.cumprod(0)),
     "prod": (tc.prod, np.prod),
     "prod of columns": (lambda x: tc.prod(x, 0), lambda x: x.prod(0)),
     "logsumexp": (lambda x: tc.logsumexp(x, -1), lambda x: logsumexp(x, -1)),
+    "logsumexp of each": (lambda x: tc.logsumexp(x, axis=()), lambda x: x),
     "logsumexp of all": (lambda x: tc.logsumexp(x, (0, 1)), lambda x: np.log(np.exp(x).sum())),
     "amax": (lambda x: tc.amax(x, 1), lambda x: x.max(1)),
     "amin": (lambda x: tc.amin(x, (0, 1), keepdim=True), lambda x: x.min((0, 1), keepdims=True)),
@@ -194,6 +197,41 @@ def test_no_axes():
     assert x.std(correction=0).item() == 0 and x.norm(dim=0).item() == 2 and x.logsumexp(0).item() == 2 and x.amax(-1).item() == 2
     assert x.repeat(3).tolist() == [2, 2, 2] and x.repeat_interleave(2).tolist() == [2, 2] and x.roll(1).item() == 2
     assert x.gather(0, tc.tensor(0)).item() == 2 and x.masked_select(tc.tensor(True)).tolist() == [2]
+
+
+def test_running_products():
+    for length in (0, 1, 2, 5, 8, 33):
+        x = np.linspace(-2, 2, 3 * length).reshape(length, 3)
+        np.testing.assert_allclose(tc.cumprod(x, 0), x.cumprod(0), rtol=1e-13)
+        np.testing.assert_allclose(tc.cumprod(x.T, 1), x.T.cumprod(1), rtol=1e-13)
+    # y = a, a b, a b c; of their sum da = 1 + b + b c, db = a + a c, dc = a b
+    for (a, b, c), expected in (((2.0, 0.0, 3.0), [1, 8, 0]), ((0.0, 0.0, 3.0), [1, 0, 0]), ((0.0, 2.0, 3.0), [9, 0, 0])):
+        np.testing.assert_array_equal(gradient(lambda x: tc.cumprod(x, 0), np.array([a, b, c])), expected)
+    whole = tc.cumprod(tc.tensor([3, 2, 5]), 0)
+    assert whole.tolist() == [3, 6, 30] and whole.dtype == tc.cumprod(tc.tensor([True, False]), 0).dtype == "int64"
+    assert tc.cumprod(tc.tensor([1.5, 2.0]), 0, dtype="float64").dtype == "float64"
+    half = tc.cumprod(tc.full((40,), 1.5, dtype="bfloat16"), 0)
+    assert half.dtype == tc.bfloat16 and half[-1].item() == tc.tensor(1.5**40).to(tc.bfloat16).item(), "rounded once"
+    one = tc.tensor([2.0])
+    one.cumprod(0).mul_(3)
+    assert one.item() == 2 and tc.tensor(2.0).cumprod(0).item() == 2
+    with pytest.raises(TypeError, match="cumprod\\(\\) needs one axis"):
+        tc.cumprod(one)
+
+
+def test_the_sum_of_bools_is_a_bool():
+    """With alpha, too, as in PyTorch."""
+    x, y = tc.tensor([True, False, False]), tc.tensor([True, True, False])
+    assert tc.add(x, y, alpha=2).tolist() == [True, True, False] and tc.add(x, y, alpha=0).tolist() == x.tolist()
+    assert tc.add(x.numpy(), y.numpy(), alpha=2).dtype == bool and x.add(True, alpha=3).tolist() == [True] * 3
+    assert x.clone().add_(y, alpha=2).tolist() == [True, True, False]
+    assert tc.add(x, 1, alpha=2).tolist() == [3, 2, 2] and tc.add(tc.tensor([1]), y[:1], alpha=2).tolist() == [3]
+
+
+@pytest.mark.parametrize("empty", [(), []])
+@pytest.mark.parametrize("p", [2, 1, 3, INF])
+def test_a_vector_of_all_axes(empty, p):
+    np.testing.assert_allclose(tc.functional.normalize(X, p, dim=empty), X / np.linalg.norm(X.ravel(), p), rtol=1e-12)
 
 
 @pytest.mark.parametrize("empty", [(), []])
@@ -495,6 +533,8 @@ def test_index_put(rng):
         (lambda: tc.norm(X, "nuc"), ValueError, "a number or 'fro'"),
         (lambda: tc.norm(np.arange(3)), TypeError, "argument of norm is int64"),
         (lambda: tc.logsumexp(np.arange(3), 0), TypeError, "argument of logsumexp is int64"),
+        (lambda: tc.sort(X, ()), TypeError, "dim must be an int, not tuple"),
+        (lambda: tc.topk(X, 1, [0, 1]), TypeError, "dim must be an int, not list"),
         (lambda: tc.logsumexp(X, (0, 0)), ValueError, "names an axis twice"),
         (lambda: tc.norm(X, dim=5), IndexError, "dim 5 is out of range for a tensor of 2 axes"),
         (lambda: tc.std(X, dim=0, axis=1), TypeError, "dim"),

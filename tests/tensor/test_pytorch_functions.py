@@ -174,6 +174,7 @@ IN_PLACE = {
     "addcdiv": (tc.tensor(X[::-1].copy()), 2 + tc.tensor(X).abs()),
     "addcmul": (tc.tensor(X[::-1].copy()), tc.tensor(X)),
     "clip": (-0.5, 0.5),
+    "cumprod": (1,),
     "cumsum": (1,),
     "lerp": (tc.tensor(X[::-1].copy()), 0.75),
     "pow": (3,),

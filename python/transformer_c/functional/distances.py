@@ -14,7 +14,8 @@ __all__ = ["cosine_similarity", "normalize", "pairwise_distance"]
 
 
 def _length(x, p: float, dim, eps: float = 0.0, keepdim: bool = True):
-    """The p-norm along an axis; at least eps, and with gradient 0 below it and at 0."""
+    """The p-norm along an axis; at least eps, and with gradient 0 below it and at 0. No axes are all of them, as in PyTorch."""
+    dim = None if isinstance(dim, (tuple, list)) and not dim else dim
     if p == 2 and eps >= 1e-18:  # whose square is a float32; the root's slope at 0 is not needed
         return _core.sqrt(_core.clamp_min(sum_of_squares(x, dim, keepdim), eps * eps))
     if p == 2 and eps == 0 and not getattr(x, "requires_grad", False):

@@ -220,6 +220,12 @@ def scaled(other: Any, alpha: Any) -> Any:
     return other * alpha if isinstance(other, (int, float)) and isinstance(alpha, (int, float)) else _core.mul(other, alpha)
 
 
+def of_bools(alpha: Any, *terms: Any) -> Any:
+    """``alpha``; a bool where all terms are bools, whose sum is one, too."""
+    are_bools = isinstance(alpha, int) and all(isinstance(x, bool) or getattr(x, "dtype", None) == np.bool_ for x in terms)
+    return bool(alpha) if are_bools else alpha
+
+
 def opposite(alpha: Any) -> Any:
     """``-alpha``; None of what is no number, and of the integer 0, which has no opposite zero."""
     return -alpha if isinstance(alpha, float) or (isinstance(alpha, int) and alpha) else None
@@ -236,6 +242,7 @@ def add(input: Any, other: Any, *, alpha: float = ONE) -> Any:
     """
     if alpha is ONE:
         return _core.add(input, other)
+    alpha = of_bools(alpha, input, other)
     sum = _core.compute_into(None, "add_product", input, other, alpha)
     return together(lambda x, y: _core.add(x, scaled(y, alpha)), input, other) if sum is None else sum
 

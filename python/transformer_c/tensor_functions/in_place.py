@@ -10,11 +10,12 @@ from .._core import Tensor
 from .._promotion import beside, is_floating
 from .._recording import is_grad_enabled
 from ._calls import METHODS
-from .elements import ONE, div, nearer, opposite, plus_scaled, scaled
+from .elements import ONE, div, nearer, of_bools, opposite, plus_scaled, scaled
 
 
 def add_(self: Tensor, other: Any, *, alpha: float = ONE) -> Tensor:
     """``add`` in place: the same as ``t += alpha * other``."""
+    alpha = alpha if alpha is ONE else of_bools(alpha, self, other)
     if alpha is not ONE and _core.compute_into(self, "add_product", self, other, alpha) is not None:
         return self
     return operator.iadd(self, other if alpha is ONE else scaled(beside(other, self), alpha))
@@ -69,7 +70,23 @@ def _in_place(name: str) -> Any:
 
 
 _IN_PLACE = (
-    *("abs", "ceil", "cos", "cumsum", "erf", "exp", "floor", "log", "log1p", "nan_to_num", "neg", "reciprocal", "relu", "remainder"),
+    *(
+        "abs",
+        "ceil",
+        "cos",
+        "cumprod",
+        "cumsum",
+        "erf",
+        "exp",
+        "floor",
+        "log",
+        "log1p",
+        "nan_to_num",
+        "neg",
+        "reciprocal",
+        "relu",
+        "remainder",
+    ),
     *("round", "rsqrt", "sigmoid", "sign", "sin", "sqrt", "square", "tanh", "tril", "triu", "trunc"),
 )
 

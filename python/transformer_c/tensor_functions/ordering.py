@@ -9,7 +9,7 @@ import numpy as np
 from .. import _core
 from .._arguments import integer, one_axis
 from .._promotion import widened
-from ._calls import axes_of, axis_of, takes_arrays, to_arrays
+from ._calls import axis_of, takes_arrays, to_arrays
 from .reductions import ValuesAndIndices
 
 
@@ -38,7 +38,7 @@ def sort(input: Any, dim: int | None = None, descending: bool = False, stable: b
     >>> values, indices
     (array([1., 2., 3.]), array([1, 2, 0]))
     """
-    (along,) = axes_of("dim", input.ndim, dim, axis) or (axis_of("dim", input.ndim, -1),)
+    along = axis_of("dim", input.ndim, one_axis(axis, dim, -1))
     indices = _core.argsort(input.detach(), along if input.ndim else -1, bool(descending))
     return ValuesAndIndices(_core.gather(input, along if input.ndim else -1, indices), indices)
 
@@ -69,7 +69,7 @@ def topk(input: Any, k: int, dim: int | None = None, largest: bool = True, sorte
     >>> tc.topk(np.array([3.0, 1.0, 2.0]), 2).values
     array([3., 2.])
     """
-    (along,) = axes_of("dim", input.ndim, dim, axis) or (axis_of("dim", input.ndim, -1),)
+    along = axis_of("dim", input.ndim, one_axis(axis, dim, -1))
     k = integer("k", k)
     length = input.shape[along] if input.ndim else 1
     if not 0 <= k <= length:

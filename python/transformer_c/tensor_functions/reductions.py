@@ -359,10 +359,10 @@ def logsumexp(input: Any, dim: Any = None, keepdim: bool = False, *, axis: Any =
     >>> tc.logsumexp(np.array([[1000.0, 1000.0]]), 1)
     array([1000.69314718])
     """
-    axes, keep = axes_of("dim", input.ndim, dim, axis), kept(keepdim, keepdims)
+    axes, keep = _reduced(input, dim, axis), kept(keepdim, keepdims)
     if not is_floating(input):
         raise TypeError(f"the argument of logsumexp is {input._dtype_name}; a floating dtype is needed: convert it with .float()")
-    axes = tuple(range(input.ndim)) if axes is None or axes == () else axes[: input.ndim]
+    axes = tuple(range(input.ndim)) if axes is None else axes[: input.ndim]
     if any(input.shape[a] == 0 for a in axes):
         return _core.log(_core.sum(input, axis=axes, keepdims=keep))
     x, input = input, widened(input)
@@ -470,17 +470,56 @@ def cumsum(input: Any, dim: int | None = None, dtype: Any = None, *, axis: int |
     >>> tc.cumsum(np.array([1, 2, 3]), 0)
     array([1, 3, 6])
     """
-    along = axes_of("dim", input.ndim, dim, axis)
-    if along is None or len(along) != 1:
-        raise TypeError("cumsum() needs one axis: cumsum(dim)")
-    result = _core.cumsum(cast(input, dtype), along[0])
+    along = _one_axis("cumsum", input, dim, axis)
+    result = _core.cumsum(cast(input, dtype), along)
     return result if dtype is None else result.to(dtype=dtype)
+
+
+def _one_axis(name: str, input: Tensor, dim: Any, axis: Any) -> int:
+    axes = axes_of("dim", input.ndim, dim, axis)
+    if axes is None or len(axes) != 1:
+        raise TypeError(f"{name}() needs one axis: {name}(dim)")
+    return axes[0]
+
+
+@takes_arrays("input")
+def cumprod(input: Any, dim: int | None = None, dtype: Any = None, *, axis: int | None = None) -> Any:
+    """Running products along an axis, with their gradients at zeros as well.
+
+    Parameters
+    ----------
+    input : array_like
+    dim, axis : int
+        Two names of one argument, which must be given.
+    dtype : dtype, optional
+        The dtype to convert to first.
+
+    Returns
+    -------
+    Tensor or ndarray
+        Of the shape of `input`; integers and bools become int64.
+
+    Examples
+    --------
+    >>> import numpy as np, transformer_c as tc
+    >>> tc.cumprod(np.array([1.0, 2.0, 3.0]), 0)
+    array([1., 2., 6.])
+    """
+    along, given = _one_axis("cumprod", input, dim, axis), cast(input, dtype)
+    x = widened(given) if is_floating(given) else given.long()
+    length, done = x.shape[along] if x.ndim else 1, 1  # each element is the product of as many before it and itself
+    while done < length:
+        longer = _core.mul(x.narrow(along, done, length - done), x.narrow(along, 0, length - done))
+        x, done = _core.cat([x.narrow(along, 0, done), longer], along), 2 * done
+    x = narrowed(x, given) if is_floating(given) else x
+    return x.clone() if x is input else x if dtype is None else x.to(dtype=dtype)
 
 
 __all__ = [
     "amax",
     "amin",
     "count_nonzero",
+    "cumprod",
     "cumsum",
     "logsumexp",
     "max",
