@@ -14,6 +14,8 @@ from golden import load
 from transformer_c._nested import map_nested
 from transformer_c.data import DataLoader, Dataset, TensorDataset, default_collate, random_split
 from transformer_c.random import default_generator, drawing_from
+from transformer_c.trainer.shares import SharedLoader
+from transformer_c.trainer.streams import find_streams
 
 SHUFFLES = load("shuffles")
 
@@ -320,8 +322,61 @@ def test_what_is_no_dataset_is_refused_when_the_loader_is_made(dataset, message)
 
 def test_a_dataset_without_a_length_takes_a_sampler():
     assert [b.tolist() for b in DataLoader(Unsized(), 2, sampler=[4, 2, 7])] == [[4, 2], [7]]
-    with pytest.raises(TypeError, match="batch_size must be an int, got None; .* iterate over the dataset itself"):
-        DataLoader([1, 2], batch_size=None)
+
+
+@pytest.mark.parametrize("options", [{}, {"shuffle": True}, {"shuffle": True, "generator": 5}, {"sampler": [4, 0, 4]}])
+def test_samples_without_batches(options):
+    """In PyTorch's order, epoch after epoch."""
+    torch = pytest.importorskip("torch")
+
+    def epochs(library, loader, make):
+        library.manual_seed(3)
+        given = {k: make(v) if k == "generator" else v for k, v in options.items()}
+        samples = loader([np.full(2, i, np.float32) for i in range(5)], batch_size=None, **given)
+        return len(samples), [[sample.tolist() for sample in samples] for _ in range(3)], library.rand(1).item()
+
+    expected = epochs(torch, torch.utils.data.DataLoader, torch.Generator().manual_seed)
+    assert epochs(tc, DataLoader, int) == expected
+    prefetched = DataLoader(range(5), None, prefetch=2, collate_fn=lambda sample: -sample)
+    assert list(prefetched) == list(range(0, -5, -1)) and len(prefetched) == 5
+
+
+def test_samples_without_batches_are_converted():
+    class Rows(tc.data.IterableDataset):
+        def __iter__(self):
+            yield {"x": np.ones((2, 3)), "n": np.int64(4), "names": ["a", "b"], "pair": (1, np.array(True))}
+
+    (found,) = DataLoader(Rows(), batch_size=None)
+    assert found["x"].dtype == "float64" and found["x"].shape == (2, 3) and found["n"].item() == 4 and isinstance(found["n"], tc.Tensor)
+    assert found["names"] == ["a", "b"] and found["pair"][0] == 1 and found["pair"][1].dtype == "bool"
+    dataset = TensorDataset(np.arange(4))
+    assert [row[0].item() for row in DataLoader(dataset, None)] == [0, 1, 2, 3]
+    assert tc.data.default_convert("a") == "a" and tc.data.default_convert(np.float32(2)).dtype == "float32"
+    with pytest.raises(ValueError, match="a DataLoader with batch_size=None has none: give it a batch_size"):
+        SharedLoader(DataLoader(dataset, None), 0, 2)
+    with pytest.raises(ValueError, match="with batch_size=None there are no batches"):
+        DataLoader(dataset, None, drop_last=True)
+
+
+def test_the_sampler_of_a_loader():
+    """As in PyTorch; it has no stream of a checkpoint but that of a sampler that was given."""
+    data, generator = list(range(4)), tc.Generator(3)
+    plain, shuffled = DataLoader(data, 2), DataLoader(data, 2, shuffle=True, generator=generator)
+    assert type(plain.sampler) is tc.data.SequentialSampler and list(plain.sampler) == data and len(plain.sampler) == 4
+    assert type(shuffled.sampler) is tc.data.RandomSampler and shuffled.sampler.generator is shuffled.generator
+    assert sorted(shuffled.sampler) == data
+    given = tc.data.SubsetRandomSampler([1, 2], generator=4)
+    loader = DataLoader(data, 2, sampler=given)
+    assert loader.sampler is given
+    streams = find_streams({"train": loader, "val": shuffled})
+    assert {"train.sampler.generator", "val.generator"} <= set(streams) and not any("val.sampler" in name for name in streams)
+    loader.sampler = [3]
+    assert loader.sampler == [3] and [batch.tolist() for batch in loader] == [[3]]
+
+    class Rows(tc.data.IterableDataset):
+        pass
+
+    assert DataLoader(Rows(), 2).sampler is None
 
 
 @pytest.mark.parametrize(

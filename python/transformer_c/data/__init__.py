@@ -4,13 +4,13 @@ datasets  Dataset, IterableDataset, TensorDataset, Subset, ConcatDataset, ChainD
 samplers  the order of the samples: Sampler, SequentialSampler, RandomSampler, SubsetRandomSampler, WeightedRandomSampler, BatchSampler
 distributed  DistributedSampler: one rank's share of the samples
 loader    DataLoader: batches; prefetching: those that a thread prepares ahead
-collate   default_collate: a batch from samples
+collate   default_collate: a batch from samples; default_convert: Tensors in one sample
 """
 
 from typing import TYPE_CHECKING
 
 from .._names import hooks
-from .collate import default_collate
+from .collate import default_collate, default_convert
 from .datasets import ChainDataset, ConcatDataset, Dataset, IterableDataset, StackDataset, Subset, TensorDataset, random_split
 from .distributed import DistributedSampler
 from .loader import DataLoader
@@ -38,6 +38,7 @@ __all__ = [
     "TensorDataset",
     "WeightedRandomSampler",
     "default_collate",
+    "default_convert",
     "get_worker_info",
     "random_split",
 ]

@@ -11,6 +11,7 @@ import numpy as np
 from .._core import Tensor
 from .._frames import is_array, numbers_of
 from .._joining import stack
+from .._nested import map_nested
 from .._tensor import as_tensor, tensor
 
 
@@ -42,6 +43,18 @@ def default_collate(samples: Sequence[Any]) -> Any:
     if is_array(first):
         return default_collate([numbers_of(sample, "a sample") for sample in samples])
     raise TypeError(f"samples of type {type(first).__name__} cannot be stacked into a batch; pass collate_fn=")
+
+
+def default_convert(sample: Any) -> Any:
+    """Makes Tensors of the arrays and numbers of NumPy in a sample, through tuples, lists and dicts; all else stays what it is.
+
+    Examples
+    --------
+    >>> import numpy as np, transformer_c as tc
+    >>> tc.data.default_convert({"x": np.array([1.0]), "name": "first"})
+    {'x': tensor([1.], dtype=float64), 'name': 'first'}
+    """
+    return map_nested(lambda value: as_tensor(value) if getattr(getattr(value, "dtype", None), "kind", "O") in "biuf" else value, sample)
 
 
 def _like(mapping: Mapping, items: dict) -> Mapping:
@@ -89,4 +102,4 @@ def _numbers(samples: Sequence[Any]) -> np.ndarray:
         raise OverflowError(f"{largest} is too large for a batch of {'float64' if 'f' in kinds else 'int64'}; pass collate_fn=") from None
 
 
-__all__ = ["default_collate"]
+__all__ = ["default_collate", "default_convert"]

@@ -11,10 +11,10 @@ import numpy as np
 from .._arguments import all_of, count, switch
 from .._names import explained
 from ..random import as_generator, one_source
-from .collate import default_collate
+from .collate import default_collate, default_convert
 from .datasets import IterableDataset, batches_of
 from .prefetching import ahead
-from .samplers import BatchSampler, RandomSampler
+from .samplers import BatchSampler, RandomSampler, SequentialSampler
 
 
 class DataLoader:
@@ -24,7 +24,8 @@ class DataLoader:
     ----------
     dataset : Dataset
         Any object with ``__getitem__`` and ``__len__``.
-    batch_size : int, default 1
+    batch_size : int or None, default 1
+        None: the samples themselves, one by one, where a dataset gives whole batches. Their arrays become Tensors.
     shuffle : bool, default False
         Draw a new order for every epoch. From the same seed, it is PyTorch's order.
     drop_last : bool, default False
@@ -36,9 +37,10 @@ class DataLoader:
         draws from it, a seed gives the same batches in every run, but other ones than without a thread. Generators of Python, NumPy and the
         dataset are shared with the loop.
     collate_fn : callable, optional
-        Makes a batch from a list of samples.
+        Makes a batch from a list of samples; with ``batch_size=None`` it gets one sample.
     sampler : iterable of int, optional
-        The order of the samples, instead of `shuffle`: a Sampler, or any collection of indices.
+        The order of the samples, instead of `shuffle`: a Sampler, or any collection of indices. The attribute of this name is a Sampler where
+        none was given.
     batch_sampler : iterable of lists of int, optional
         The batches, instead of `batch_size`, `shuffle`, `sampler` and `drop_last`.
     num_workers, pin_memory, persistent_workers, timeout, worker_init_fn, multiprocessing_context, prefetch_factor
@@ -56,7 +58,7 @@ class DataLoader:
     def __init__(
         self,
         dataset: Any,
-        batch_size: int = 1,
+        batch_size: int | None = 1,
         shuffle: bool = False,
         drop_last: bool = False,
         rng=None,
@@ -74,24 +76,40 @@ class DataLoader:
         multiprocessing_context: Any = None,
         prefetch_factor: int | None = None,
     ) -> None:
-        if batch_size is None:
-            raise TypeError("batch_size must be an int, got None; to get samples that are no batches, iterate over the dataset itself")
-        batch_size, prefetch, num_workers, *_ = all_of(
-            (count, "batch_size", batch_size),
+        size, prefetch, num_workers, *_ = all_of(
+            (self._check_size, batch_size, drop_last),
             (count, "prefetch", prefetch, 0),
             (count, "num_workers", num_workers, 0),
             (switch, "shuffle", shuffle),
             (switch, "drop_last", drop_last),
             (self._check_order, dataset, batch_size, shuffle, drop_last, sampler, batch_sampler),
             (self._check_dataset, dataset, sampler, batch_sampler),
-            *([(self._check_samples, dataset)] if collate_fn is None else []),
+            *([(self._check_samples, dataset)] if collate_fn is None and batch_size is not None else []),
         )
         source = one_source(rng, generator)
-        self.dataset, self.batch_size, self.shuffle, self.drop_last = dataset, int(batch_size), bool(shuffle), bool(drop_last)
+        self.dataset, self.batch_size, self.shuffle, self.drop_last = dataset, size, bool(shuffle), bool(drop_last)
         self.prefetch, self.collate_fn = int(prefetch), collate_fn
         self.sampler, self.batch_sampler = sampler, batch_sampler
         self.num_workers, self.pin_memory = num_workers, pin_memory
         self.generator = None if source is None else as_generator(source)
+
+    @property
+    def sampler(self) -> Any:
+        """The order of the samples: what was given, or a Sampler that gives the loader's; None of an IterableDataset."""
+        given = vars(self)["sampler"]  # under this name, which the states of random streams in checkpoints have
+        if given is not None or isinstance(self.dataset, IterableDataset):
+            return given
+        return RandomSampler(self.dataset, generator=self.generator) if self.shuffle else SequentialSampler(self.dataset)
+
+    @sampler.setter
+    def sampler(self, sampler: Any) -> None:
+        vars(self)["sampler"] = sampler
+
+    @staticmethod
+    def _check_size(batch_size: int | None, drop_last: bool) -> int | None:
+        if batch_size is None and drop_last:
+            raise ValueError("drop_last=True drops a batch that is not full; with batch_size=None there are no batches")
+        return None if batch_size is None else int(count("batch_size", batch_size))
 
     @staticmethod
     def _check_dataset(dataset: Any, sampler: Any, batch_sampler: Any) -> None:
@@ -116,7 +134,7 @@ class DataLoader:
                 raise TypeError(f"dataset is a {type(dataset).__name__} of arrays of one length; write TensorDataset(X, y)")
 
     @staticmethod
-    def _check_order(dataset: Any, batch_size: int, shuffle: bool, drop_last: bool, sampler: Any, batch_sampler: Any) -> None:
+    def _check_order(dataset: Any, batch_size: int | None, shuffle: bool, drop_last: bool, sampler: Any, batch_sampler: Any) -> None:
         """Raises if the order is given twice."""
         if isinstance(dataset, IterableDataset) and (shuffle or sampler is not None or batch_sampler is not None):
             raise ValueError("an IterableDataset has an order of its own: it takes no shuffle, sampler or batch_sampler")
@@ -138,11 +156,13 @@ class DataLoader:
             return len(self.batch_sampler)  # type: ignore[arg-type]
         if isinstance(self.dataset, IterableDataset) and not hasattr(self.dataset, "__len__"):
             raise TypeError(f"the length of a {type(self.dataset).__name__} is not known")
-        samples: Any = self.dataset if self.sampler is None else self.sampler
-        full, rest = divmod(len(samples), self.batch_size)
+        samples: Any = self.dataset if vars(self)["sampler"] is None else self.sampler
+        full, rest = divmod(len(samples), self.batch_size or 1)
         return full + (rest > 0 and not self.drop_last)
 
     def _batch(self, indices: Any) -> Any:
+        if self.batch_size is None:
+            return (self.collate_fn or default_convert)(indices if isinstance(self.dataset, IterableDataset) else self._sample(indices))
         if isinstance(self.dataset, IterableDataset):
             return (self.collate_fn or default_collate)(indices)
         if self.collate_fn is None and (make := batches_of(self.dataset)):
@@ -150,8 +170,10 @@ class DataLoader:
             if isinstance(batch, list):
                 return default_collate(batch)
             return list(batch) if isinstance(batch, tuple) and not hasattr(batch, "_fields") else batch
-        samples = [self.dataset[i.__index__() if hasattr(i, "__index__") else i] for i in indices]
-        return (self.collate_fn or default_collate)(samples)
+        return (self.collate_fn or default_collate)([self._sample(index) for index in indices])
+
+    def _sample(self, index: Any) -> Any:
+        return self.dataset[index.__index__() if hasattr(index, "__index__") else index]
 
     def _parts(self) -> Iterable[Any]:
         """The indices of each batch; for an IterableDataset, its samples."""
@@ -159,11 +181,11 @@ class DataLoader:
             return self._cut(self.dataset)
         if self.batch_sampler is not None:
             return self._deal(self.batch_sampler)
-        return self._cut(self.sampler if self.sampler is not None else ())
+        return self._cut(self.sampler)
 
     def _cut(self, order: Iterable[Any]) -> Iterable[Any]:
         """The indices of each batch, from those of all samples."""
-        return BatchSampler(order, self.batch_size, self.drop_last)
+        return order if self.batch_size is None else BatchSampler(order, self.batch_size, self.drop_last)
 
     def _deal(self, batches: Iterable[Any]) -> Iterable[Any]:
         """Of the batches of a batch_sampler, those that are made: all."""
@@ -171,7 +193,7 @@ class DataLoader:
 
     def __iter__(self) -> Iterator[Any]:
         seed = as_generator(self.generator).seed64()  # as PyTorch draws one for its workers; here it is for the thread
-        if self.sampler is not None or self.batch_sampler is not None or isinstance(self.dataset, IterableDataset):
+        if vars(self)["sampler"] is not None or self.batch_sampler is not None or isinstance(self.dataset, IterableDataset):
             return self._batches(self._parts(), seed)
         orders = RandomSampler(self.dataset, generator=self.generator).orders() if self.shuffle else iter([np.arange(len(self.dataset))])
         order = next(orders, np.arange(0))
@@ -180,6 +202,8 @@ class DataLoader:
 
     def _slices(self, order: np.ndarray) -> Iterable[Any]:
         """As ``_cut``, of an array."""
+        if self.batch_size is None:
+            return order
         return (order[i * self.batch_size : (i + 1) * self.batch_size] for i in range(len(self)))
 
     def _batches(self, parts: Iterable[Any], seed: int) -> Iterator[Any]:

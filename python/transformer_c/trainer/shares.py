@@ -43,6 +43,8 @@ class SharedLoader(DataLoader):
     """
 
     def __init__(self, loader: DataLoader, rank: int, size: int) -> None:
+        if loader.batch_size is None:
+            raise ValueError("ranks share the rows of batches, and a DataLoader with batch_size=None has none: give it a batch_size")
         vars(self).update(vars(loader))
         self.read = Read()
         self._rank, self._size = rank, size
