@@ -213,6 +213,10 @@ static int convert_ints(tcpy_call *call, tcpy_value *value, PyObject *object, co
         ints->count = 1;
         return convert_int(&ints->values[0], object, name);
     }
+    if (PyArray_DescrCheck(object)) {
+        PyErr_Format(PyExc_TypeError, "%s must be an int or a sequence of ints, not a dtype, %S; %s", name, object, TCPY_BYTES_AS_DTYPE);
+        return -1;
+    }
     PyObject *items = tcpy_items(object, "%s must be an int or a sequence of ints, not %s", name, Py_TYPE(object)->tp_name);
     if (!items) return -1;
     const int result = convert_int_items(ints, PySequence_Fast_ITEMS(items), PyTuple_GET_SIZE(items), name);

@@ -60,6 +60,8 @@ static __attribute__((noinline, cold)) void refuse_name(const tcpy_op_object *se
 {
     if (PyUnicode_CompareWithASCIIString(name, "out") == 0)
         PyErr_Format(PyExc_TypeError, "%U() has no argument 'out'; use its result, or out.copy_(%U(...))", self->name, self->name);
+    else if (PyUnicode_CompareWithASCIIString(name, "dtype") == 0 && PyUnicode_CompareWithASCIIString(self->name, "view") == 0)
+        PyErr_Format(PyExc_TypeError, "view() has no argument 'dtype'; %s", TCPY_BYTES_AS_DTYPE);
     else if (PyUnicode_CompareWithASCIIString(name, "dtype") == 0)
         PyErr_Format(PyExc_TypeError, "%U() has no argument 'dtype'; convert what it takes, or its result, by .to(dtype)", self->name);
     else

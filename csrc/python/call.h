@@ -4,6 +4,9 @@
 
 #include "binding.h"
 
+/* Advice where a dtype is given for a shape. */
+#define TCPY_BYTES_AS_DTYPE "t.to(dtype) converts values; tc.as_tensor(t.numpy().view(dtype)) reads the same bytes in another dtype"
+
 /* The values of an argument of kind c, found by the name of the argument: a word is passed as its index in `words`, None as the first. */
 typedef struct tcpy_choice {
     const char *argument, *words[5], *error;

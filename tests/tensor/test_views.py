@@ -175,6 +175,15 @@ def test_a_split_into_any_number_of_pieces():
     assert tc.zeros(0).split([]) == () and len(tc.zeros(6).split(np.array([2, 4]))) == 2
 
 
+def test_a_view_of_another_dtype_says_what_to_write():
+    x = tc.tensor([1.0, -2.0])
+    advice = r"t\.to\(dtype\) converts values; tc\.as_tensor\(t\.numpy\(\)\.view\(dtype\)\) reads the same bytes"
+    for call in (lambda: x.view(tc.int32), lambda: x.view(dtype=tc.int32), lambda: x.view(tc.bfloat16)):
+        with pytest.raises(TypeError, match=advice):
+            call()
+    assert tc.as_tensor(x.numpy().view(tc.int32)).tolist() == np.float32([1, -2]).view(np.int32).tolist()
+
+
 @pytest.mark.parametrize(
     ("sizes", "error", "message"),
     [
