@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import transformer_c as tc
 from folders import CONFIG
+from transformer_c.models.architectures import ARCHITECTURES
 from transformer_c.models.tokenizing import Tokenizer
 
 pytest.importorskip("tokenizers")
@@ -94,6 +95,30 @@ def test_tokenizer_config_is_more_than_tokenizer_json(tmp_path):
         assert (tmp_path / kind / "tokenizer.json").exists()
         assert after == ids(str(tmp_path / "vocabulary"), [text]) != before
         assert ids(write(tmp_path / kind, kind, tokenizer_class="PreTrainedTokenizerFast", **values), [text]) == before
+
+
+def test_the_defaults_of_a_class_are_more_than_tokenizer_json(tmp_path):
+    """As in transformers: BertTokenizer makes texts lower-case unless tokenizer_config.json says otherwise."""
+    cases = {
+        "bert": ({"do_lower_case": False}, "Hello"),
+        "mpnet": ({"strip_accents": False}, "café"),
+        "roberta": ({"add_prefix_space": True}, "wow"),
+    }
+    for kind, (values, text) in cases.items():
+        folder, name = write(tmp_path / kind, kind), f"{ARCHITECTURES[kind].table.name}Tokenizer"
+        default = ids(folder, [text])
+        write(tmp_path / kind, kind, **values)
+        Tokenizer(folder, 40).save(folder)
+        for said in ({}, {"tokenizer_class": name}, {"tokenizer_class": f"{name}Fast"}):
+            write(tmp_path / kind, kind, **said)
+            assert ids(folder, [text]) == default
+        (tmp_path / kind / "tokenizer_config.json").unlink()
+        assert ids(folder, [text]) == default
+        for said in ("PreTrainedTokenizerFast", "TokenizersBackend", "HerbertTokenizerFast"):
+            assert ids(write(tmp_path / kind, kind, tokenizer_class=said), [text]) != default
+        write(tmp_path / kind, kind)
+        (tmp_path / kind / "config.json").write_text(json.dumps({"model_type": kind, "tokenizer_class": "PreTrainedTokenizerFast"}))
+        assert ids(folder, [text]) != default
 
 
 def test_an_encoder(tmp_path):

@@ -13,7 +13,7 @@ from ..checkpoint import CheckpointError
 from ..checkpoint.files import write_atomically
 from .architectures import ARCHITECTURES
 from .folder import contents, has, mapping, write_json
-from .vocabularies import configure, tokenizer_of
+from .vocabularies import configure, tokenizer_class, tokenizer_of
 
 _AS_IN_ITS_FILE = (
     "PreTrainedTokenizerFast",
@@ -153,7 +153,7 @@ def _read(folder: str) -> Any:
     data = contents(path, MAX_TOKENIZER)
     with _refusing(f"{path!r} is not a tokenizer that can be read"):
         made = tokenizers.Tokenizer.from_buffer(data)
-    if mapping(os.path.join(folder, "tokenizer_config.json")).get("tokenizer_class") not in _AS_IN_ITS_FILE:
+    if tokenizer_class(folder) not in _AS_IN_ITS_FILE:
         configure(made, folder)
     return made
 

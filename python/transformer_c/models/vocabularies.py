@@ -12,7 +12,7 @@ from .folder import contents, has, mapping, read_json
 
 MAX_VOCABULARY = 1 << 26  # bytes of a file of words; those of multilingual models have 5 MB
 
-# Options of tokenizer_config.json, by the class of what they are set of: its own word for each, and what is allowed besides true and false.
+# Options of tokenizer_config.json, by the class of what they are set of: its own word for each, and the default in transformers.
 _OPTIONS: dict[str, dict[str, tuple[str, Any]]] = {
     "BertNormalizer": {
         "do_lower_case": ("lowercase", True),
@@ -21,6 +21,7 @@ _OPTIONS: dict[str, dict[str, tuple[str, Any]]] = {
     },
     "ByteLevel": {"add_prefix_space": ("add_prefix_space", False)},
 }
+_PARTS = {1: "BertNormalizer", 2: "ByteLevel"}  # what options are set of, by the number of a vocabulary's files
 _NEEDED = ("unk_token", "cls_token", "sep_token")
 
 
@@ -60,16 +61,30 @@ def tokenizer_of(folder: str, tokenizers: Any) -> Any:
     return made
 
 
+def tokenizer_class(folder: str) -> str:
+    """transformers' class of a folder's tokenizer: what the files say, or that of the architecture; "" where nobody knows."""
+    config = mapping(os.path.join(folder, "config.json"))
+    said = mapping(os.path.join(folder, "tokenizer_config.json")).get("tokenizer_class") or config.get("tokenizer_class")
+    kind = config.get("model_type")
+    if said is None and isinstance(kind, str) and kind in ARCHITECTURES:
+        return f"{ARCHITECTURES[kind].table.name}Tokenizer"
+    return said if isinstance(said, str) else ""
+
+
 def configure(tokenizer: Any, folder: str) -> None:
-    """Sets what a folder's tokenizer_config.json says of a tokenizer's parts: as in transformers, other files are less."""
+    """Sets what a folder's tokenizer_config.json says of a tokenizer's parts, and the defaults of transformers' class where it says nothing:
+    as in transformers, other files are less."""
     path = os.path.join(folder, "tokenizer_config.json")
-    values = mapping(path)
+    values, name = mapping(path), tokenizer_class(folder).removesuffix("Fast")
+    tables = [kind.table for kind in ARCHITECTURES.values()]
+    own_part = next((_PARTS[len(t.vocabulary.files)] for t in tables if t.vocabulary and name == f"{t.name}Tokenizer"), None)
     for part in (tokenizer.normalizer, tokenizer.pre_tokenizer):
-        for name, (own, also) in _OPTIONS.get(type(part).__name__, {}).items():
-            value = values.get(name, also)
-            if value is not also and type(value) is not bool:
-                raise CheckpointError(f"{path!r} has {name} = {value!r:.80}; expected true or false")
-            if name in values:
+        kind = type(part).__name__
+        for option, (own, default) in _OPTIONS.get(kind, {}).items():
+            value = values.get(option, default)
+            if value is not default and type(value) is not bool:
+                raise CheckpointError(f"{path!r} has {option} = {value!r:.80}; expected true or false")
+            if option in values or kind == own_part:
                 setattr(part, own, value)
 
 
