@@ -164,6 +164,15 @@ def test_old_names_and_leftovers():
     assert np.array_equal(tc.convert.from_hf({f"bert.{k}" if k[:3] != "cls" else k: v for k, v in old.items()}, BERT)(IDS), expected)
 
 
+def test_arrays_of_masked_image_modelling():
+    """The token in the place of masked patches, and the layer that paints them."""
+    config, arrays = CASES["vit"][:2]
+    model = tc.convert.from_hf({key[6:]: value for key, value in arrays.items() if key.startswith("state.")}, config["config"])
+    state = {f"vit.{key}": value for key, value in tc.convert.to_hf(model).items()}
+    state |= {"vit.embeddings.mask_token": np.ones((1, 1, 16), "f4"), "decoder.0.weight": np.ones((48, 16, 1, 1), "f4")}
+    assert np.array_equal(tc.convert.from_hf(state, model.config)(arrays["pixels"]), model(arrays["pixels"]))
+
+
 def test_a_head_that_the_file_has_not_is_new():
     tc.manual_seed(0)
     with pytest.warns(RuntimeWarning, match=r"no weights for 'token-classification' \(out\)"):

@@ -52,6 +52,7 @@ TABLE = Table(
         (r"\.mlp\.fc2\.", ".output.dense."),
     ),
     heads={"image-classification": {"out": "classifier"}},
+    buffers=("embeddings.mask_token", "decoder.0.weight", "decoder.0.bias"),  # of masked image modelling
 )
 
 
