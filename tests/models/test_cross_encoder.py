@@ -91,7 +91,12 @@ def test_folders_that_are_refused(folder):
             "processing_kwargs = .* only {} is supported",
         ),
         ("config", {**config, "sbert_ce_default_activation_function": 3}, "sbert_ce_default_activation_function = 3"),
-        ("modules", [{"type": "a.Transformer", "path": ""}, {"type": "a.Pooling", "path": "p"}], "SentenceEncoder reads them"),
+        ("sentence_bert_config", {"processor_kwargs": {"truncation_side": "left"}}, "processor_kwargs with 'truncation_side'"),
+        (
+            "modules",
+            [{"type": f"sentence_transformers.models.{kind}"} for kind in ("Transformer", "Pooling")],
+            "SentenceEncoder reads them",
+        ),
         ("config", {**config, "model_type": "t5"}, "expected one of"),
     ):
         path = folder / f"{name}.json"

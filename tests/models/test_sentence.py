@@ -314,7 +314,11 @@ def test_other_folders(tmp_path):
     files = {
         "modules": [{"idx": i, "path": ["", "1_Pooling"][i], "type": kind} for i, kind in enumerate(new)],
         "1_Pooling/config": {"embedding_dimension": 16, "pooling_mode": ["cls", "max"], "include_prompt": False},
-        "sentence_bert_config": {"transformer_task": "feature-extraction", "do_lower_case": True},
+        "sentence_bert_config": {
+            "transformer_task": "feature-extraction",
+            "do_lower_case": True,
+            "model_kwargs": {"add_pooling_layer": False},
+        },
         "tokenizer_config": {"model_max_length": 16},
         "config_sentence_transformers": {"prompts": {"document": "", "query": "q:"}, "default_prompt_name": "query"},
     }
@@ -369,15 +373,23 @@ def test_folders_with_dense_layers(tmp_path, model):
         read(tmp_path / "saved")
 
 
+KIND = "sentence_transformers.models."
 WRONG = {
     "modules": [
         ({"0": 1}, "list of modules"),
-        ([{"type": "a.WordWeights", "path": ""}], r"module 'a\.WordWeights'; supported are Transformer, Pooling, Dense, Normalize"),
-        ([{"type": "a.Transformer"}, {"type": "Dense", "path": "2_Dense"}], "in this order"),
-        ([{"type": "a.Transformer"}, {"type": "Pooling"}, {"type": "Pooling"}], "in this order"),
-        ([{"type": "Pooling", "path": ""}], "in this order"),
-        ([{"type": "Transformer", "path": "../../etc"}], "expected a folder inside"),
-        ([{"type": "Transformer", "path": "/etc"}], "expected a folder inside"),
+        (
+            [{"type": KIND + "WordWeights", "path": ""}],
+            r"module 'sentence_transformers\.models\.WordWeights'; supported are Transformer, Pooling, Dense, Normalize",
+        ),
+        ([{"type": KIND + "Transformer"}, {"type": KIND + "Dense", "path": "2_Dense"}], "in this order"),
+        ([{"type": KIND + "Transformer"}, {"type": KIND + "Pooling"}, {"type": KIND + "Pooling"}], "in this order"),
+        ([{"type": KIND + "Pooling", "path": ""}], "in this order"),
+        ([{"type": KIND + "Transformer", "path": "../../etc"}], "expected a folder inside"),
+        ([{"type": KIND + "Transformer", "path": "/etc"}], "expected a folder inside"),
+        (
+            [{"type": "custom.Transformer", "path": ""}],
+            r"module 'custom\.Transformer'; supported are Transformer, .* of sentence_transformers",
+        ),
     ],
     "1_Pooling/config": [
         ({"pooling_mode": "attention"}, "has the pooling"),
@@ -392,6 +404,10 @@ WRONG = {
         ({"max_seq_length": "9"}, "number of tokens"),
         ({"do_lower_case": 1}, "true or false"),
         ({"query_length": 8}, "query_length = 8; only None is supported"),
+        ({"tokenizer_args": {"truncation_side": "left"}}, "tokenizer_args with 'truncation_side', .*; tokenizer_config.json may say it"),
+        ({"processor_kwargs": {"padding_side": "left", "do_lower_case": False}}, "processor_kwargs with 'do_lower_case'"),
+        ({"config_kwargs": {"hidden_act": "relu"}}, "config_kwargs with 'hidden_act', .*; config.json may say it"),
+        ({"model_args": [1]}, r"model_args with \[1\]"),
     ],
     "config_sentence_transformers": [
         ({"prompts": ["a"]}, "prompts"),

@@ -10,12 +10,12 @@ import numpy as np
 from .._arguments import count, one_of
 from .._names import Explaining
 from ..checkpoint import CheckpointError
-from .folder import find, mapping, naming, only, read_config, read_weights
+from .folder import find, mapping, naming, read_config, read_weights
 from .heads import TextClassification
 from .loading import assemble, check
 from .modules import read_modules
 from .texts import as_others_compute, as_others_read, attributes, checked, finite, listed, made_of, pair, scores, sigmoid, tokens_of
-from .tokenizing import Tokenizer, longest, sentence_config
+from .tokenizing import Tokenizer, check_sentence_config, longest
 
 _TASK = "text-classification"
 _OF_ENCODERS: dict[str, Any] = {"transformer_task": "sequence-classification", "processing_kwargs": {}}  # of sentence_bert_config.json
@@ -115,7 +115,7 @@ class CrossEncoder(Explaining):
             raise CheckpointError(
                 f"{path!r} has default_prompt_name = {options['default_prompt_name']!r:.80}; prompts of pairs are not supported"
             )
-        only(sentence_config(inner), mapping(sentence_config(inner)), _OF_ENCODERS)
+        check_sentence_config(inner, _OF_ENCODERS)
         config = read_config(inner)
         with naming(inner):
             check(config, _TASK)

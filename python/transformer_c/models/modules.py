@@ -105,8 +105,10 @@ def read_modules(folder: str) -> list[tuple[str, str]]:
     found: list[tuple[str, str]] = []
     for module in modules:
         kind, place = module["type"].rpartition(".")[2], module.get("path", "")
-        if kind not in _PARTS:
-            raise CheckpointError(f"{path!r} has a module {module['type']!r:.80}; supported are {', '.join(_PARTS)}")
+        if kind not in _PARTS or not module["type"].startswith("sentence_transformers."):  # code in the folder may be named like a part
+            raise CheckpointError(
+                f"{path!r} has a module {module['type']!r:.80}; supported are {', '.join(_PARTS)} of sentence_transformers"
+            )
         if not isinstance(place, str) or os.path.isabs(place) or ".." in place.split("/") or "\0" in place or "\\" in place:
             raise CheckpointError(f"{path!r} has the path {place!r:.80}; expected a folder inside")
         found.append((kind, os.path.join(folder, place) if place else folder))

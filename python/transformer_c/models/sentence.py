@@ -14,7 +14,7 @@ from .._names import Explaining, explained
 from ..checkpoint import CheckpointError
 from . import contrastive
 from .fitting import OTHER_NAMES, Options
-from .folder import find, flag, mapping, only, write_arrays, write_json
+from .folder import find, flag, mapping, write_arrays, write_json
 from .layers import TextEncoder
 from .loading import load, save
 from .modules import Dense, read_dense, read_modules
@@ -33,7 +33,7 @@ from .texts import (
     parts,
     tokens_of,
 )
-from .tokenizing import Tokenizer, longest, sentence_config
+from .tokenizing import Tokenizer, check_sentence_config, longest, sentence_config
 
 # Of sentence_bert_config.json, besides the greatest length: the only values with which the states of all tokens are pooled, and no others.
 _OF_ENCODERS: dict[str, Any] = {
@@ -200,7 +200,7 @@ class SentenceEncoder(Explaining):
         limit = None if max_length is None else count("max_length", max_length)
         tokenizer, options = Tokenizer(inner, longest(inner, limit, model.longest)), sentence_config(inner)
         if "Pooling" in places:
-            only(options, mapping(options), _OF_ENCODERS)
+            check_sentence_config(inner, _OF_ENCODERS)
         try:
             return cls(
                 model,

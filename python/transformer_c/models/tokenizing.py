@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,13 +12,25 @@ import numpy as np
 from ..checkpoint import CheckpointError
 from ..checkpoint.files import write_atomically
 from .architectures import ARCHITECTURES
-from .folder import contents, has, mapping, write_json
+from .folder import contents, has, mapping, only, write_json
 from .vocabularies import configure, tokenizer_class, tokenizer_of
 
 _AS_IN_ITS_FILE = (
     "PreTrainedTokenizerFast",
     "TokenizersBackend",
 )  # transformers' classes of tokenizers that tokenizer.json alone says all of
+# Arguments for transformers in sentence_bert_config.json: their names from version 6 of sentence-transformers on and before, those that change
+# no result, and where the others belong.
+_LOADING = ("trust_remote_code", "revision", "cache_dir", "local_files_only", "token")
+_ARGUMENTS = (
+    (("processor_kwargs", "tokenizer_args"), ("padding_side", "use_fast", *_LOADING), "tokenizer_config.json"),
+    (
+        ("model_kwargs", "model_args"),
+        ("add_pooling_layer", "attn_implementation", "dtype", "torch_dtype", "low_cpu_mem_usage", "use_safetensors", *_LOADING),
+        "config.json",
+    ),
+    (("config_kwargs", "config_args"), ("use_cache", *_LOADING), "config.json"),
+)
 MAX_TOKENIZER = 1 << 28  # bytes of tokenizer.json; those of multilingual models have 17 MB
 
 
@@ -178,6 +190,19 @@ def sentence_config(folder: str) -> str:
     """The path of sentence_bert_config.json, or of the file that is named after another architecture, where a folder has that one."""
     paths = [os.path.join(folder, f"sentence_{name}_config.json") for name in ARCHITECTURES]
     return next(filter(has, paths), paths[0])
+
+
+def check_sentence_config(folder: str, supported: Mapping[str, Any]) -> None:
+    """Refuses what a folder's sentence_bert_config.json has besides these values, and arguments for transformers that change results."""
+    path = sentence_config(folder)
+    values = mapping(path)
+    only(path, values, supported)
+    for names, harmless, place in _ARGUMENTS:
+        for name in names:
+            given = values.get(name) or {}
+            others = [key for key in given if key not in harmless] if isinstance(given, dict) else [given]
+            if others:
+                raise CheckpointError(f"{path!r} has {name} with {others[0]!r:.80}, which is not supported there; {place} may say it")
 
 
 def longest(folder: str, given: int | None, positions: int) -> int:
