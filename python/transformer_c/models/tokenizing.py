@@ -66,7 +66,10 @@ class Tokenizer:
         if self._side not in ("left", "right"):
             raise CheckpointError(f"{path!r} has truncation_side = {self._side!r:.80}; expected 'left' or 'right'")
         names = self.config.get("model_input_names")
-        self._has_types = not isinstance(names, list) or "token_type_ids" in names
+        # TokenizersBackend is of transformers 5, which gives none unless they are named; version 4 gave them.
+        self._has_types = (
+            "token_type_ids" in names if isinstance(names, list) else self.config.get("tokenizer_class") != "TokenizersBackend"
+        )
         special = self._tokenizer.num_special_tokens_to_add(pairs)
         if max_length <= special:
             raise ValueError(
