@@ -19,6 +19,7 @@ CONFIGS = {
     "bert": T.BertConfig(**SMALL, max_position_embeddings=16, hidden_act="gelu_new"),
     "camembert": T.CamembertConfig(**SMALL, max_position_embeddings=16, layer_norm_eps=1e-5, hidden_act="relu"),
     "distilbert": T.DistilBertConfig(vocab_size=40, dim=16, n_layers=2, n_heads=2, hidden_dim=24, max_position_embeddings=16),
+    "electra": T.ElectraConfig(**SMALL, max_position_embeddings=16, embedding_size=12),
     "mpnet": T.MPNetConfig(**SMALL, max_position_embeddings=160),
     "roberta": T.RobertaConfig(**SMALL, max_position_embeddings=16, hidden_act="silu", num_labels=3),
     "vit": T.ViTConfig(**{k: v for k, v in SMALL.items() if k != "vocab_size"}, image_size=(12, 8), patch_size=4, num_labels=3),
@@ -30,6 +31,7 @@ TASKS = {
     "question-answering": T.AutoModelForQuestionAnswering,
     "fill-mask": T.AutoModelForMaskedLM,
 }
+TIED = ("vocab_projector.weight", "generator_lm_head.weight")
 
 
 def randomise(module):
@@ -89,9 +91,7 @@ def run(name, config):
         model.tie_weights()
         prefix = model.base_model_prefix + "."
         head = {key: value for key, value in state_of(model).items() if not key.startswith(prefix)}
-        arrays.update(
-            {f"head.{task}.{key}": value for key, value in head.items() if "decoder" not in key and key != "vocab_projector.weight"}
-        )
+        arrays.update({f"head.{task}.{key}": value for key, value in head.items() if "decoder" not in key and key not in TIED})
         arrays[task] = scores(model(**inputs)).detach().numpy()
     values = {k: v for k, v in config.to_dict().items() if v is not None}
     return {"config": {**values, "model_type": name}}, arrays

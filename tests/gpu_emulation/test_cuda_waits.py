@@ -108,6 +108,7 @@ WORDS = {"vocab_size": 20, "max_position_embeddings": 14, "pad_token_id": 1}
 CONFIGS = {
     "bert": {**SIZES, **WORDS, "type_vocab_size": 2},
     "distilbert": {**WORDS, "dim": 8, "n_layers": 1, "n_heads": 2, "hidden_dim": 16},
+    "electra": {**SIZES, **WORDS, "embedding_size": 4},
     "vit": {**SIZES, "image_size": 8, "patch_size": 4, "num_channels": 3},
     **{kind: {**SIZES, **WORDS, "type_vocab_size": 1} for kind in ("camembert", "mpnet", "roberta", "xlm-roberta")},
 }

@@ -9,7 +9,8 @@ classifier, pretrained, fitting             what they share; where a fine-tuning
 problems, answers                           classes, several labels, or numbers; reading what a training is given
 texts, tokenizing, vocabularies             texts to batches of numbers
 architectures                               the list of the architectures, each a file: a few lines over tc.nn and a table
-bert, distilbert, roberta, mpnet, vit       these files
+bert, distilbert, electra, roberta, mpnet,
+vit                                       these files
 layers, heads                               what they share; what is put on them for a task
 config, folder, table, names                reading config.json, the folder's files, the arrays by their names
 """

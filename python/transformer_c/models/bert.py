@@ -64,18 +64,18 @@ class Bert(TextEncoder):
     table = TABLE
     WORDS, PADDING = 30522, 0  # where config.json does not say
 
-    def __init__(self, config: Config, pooler: bool = False) -> None:
+    def __init__(self, config: Config, pooler: bool = False, embedding: int | None = None) -> None:
         config.without_extensions()
         config.only("position_embedding_type", "absolute", None)
         widths = config.widths()
         super().__init__(config, widths, pooler)
-        words = config.size("vocab_size", self.WORDS)
+        words, size = config.size("vocab_size", self.WORDS), embedding or widths.model
         self.padding = config.index("pad_token_id", self.PADDING, words)
         self.longest = config.size("max_position_embeddings", 512)
-        self.words = nn.Embedding(words, widths.model, padding_idx=self.padding)
-        self.positions = nn.Embedding(self.longest, widths.model)
-        self.types = nn.Embedding(config.size("type_vocab_size", 2), widths.model)
-        self.norm = nn.LayerNorm(widths.model, eps=widths.eps)
+        self.words = nn.Embedding(words, size, padding_idx=self.padding)
+        self.positions = nn.Embedding(self.longest, size)
+        self.types = nn.Embedding(config.size("type_vocab_size", 2), size)
+        self.norm = nn.LayerNorm(size, eps=widths.eps)
         self.dropout = nn.Dropout(widths.dropout)
 
     def embed(self, ids: Tensor, token_types: Tensor | None, places: Tensor | None) -> Tensor:

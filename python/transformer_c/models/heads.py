@@ -114,17 +114,18 @@ class FillMask(WithHead):
 
     task = "fill-mask"
 
-    def __init__(self, encoder: Any, width: int, words: int, activation: str, eps: float) -> None:
+    def __init__(self, encoder: Any, width: int, activation: str, eps: float) -> None:
         super().__init__(encoder, width, 0)
-        self.dense = nn.Linear(width, width)
-        self.norm = nn.LayerNorm(width, eps=eps)
+        words, size = encoder.words.weight.shape
+        self.dense = nn.Linear(width, size)
+        self.norm = nn.LayerNorm(size, eps=eps)
         self.bias = Parameter(zeros(words))
         self.activation = activation
 
     @classmethod
     def build(cls, encoder: Any, config: Config, width: int, options: dict) -> WithHead:
         config.only("tie_word_embeddings", True, None)
-        return cls(encoder, width, encoder.words.num_embeddings, **options)
+        return cls(encoder, width, **options)
 
     @named_as_in_transformers
     def forward(self, ids: Tensor, mask: Tensor | None = None, lengths: Tensor | None = None, token_types: Tensor | None = None) -> Tensor:

@@ -37,7 +37,7 @@ _INSTEAD = {
 named_as_in_transformers = explained(_INSTEAD, _SAME, harmless=dict.fromkeys(("labels", "position_ids", "inputs_embeds"), (None,)))
 
 
-def _own_lengths(x: Tensor, visible: dict[str, Any]) -> Any:
+def own_lengths(x: Tensor, visible: dict[str, Any]) -> Any:
     """The lengths of packed texts, or the one length of all texts of x (B, T, E). Padded texts have two each: of the positions up to the last
     token, and of those after it, as T depends on the batch."""
     if _core.is_traced() or x.is_cuda:  # no kernel is chosen by lengths there
@@ -80,7 +80,7 @@ class Layer(nn.Module):
 
     def forward(self, x: Tensor, visible: dict[str, Any], return_attention: bool = False, packing: Packing | None = None) -> Any:
         """x (B, T, E), or packed (1, N, E), to the same shape; `visible`: the arguments of attention that say which keys a query sees."""
-        lengths = _own_lengths(x, visible)
+        lengths = own_lengths(x, visible)
         attended, weights = self._attend(self.norm1(x) if self.norm_first else x, visible, return_attention, lengths)
         if weights is not None and packing is not None:
             weights = F.pad(weights, (0, packing.width - packing.longest) * 2)
@@ -146,6 +146,10 @@ class TextEncoder(nn.Module):
         """(B, T) to (B, T, E), or (1, N) of packed texts to (1, N, E); `places` are rows of ``positions``, None: 0, 1, ... in each text."""
         raise NotImplementedError
 
+    def widen(self, x: Tensor, visible: dict[str, Any]) -> Tensor:
+        """The first layer's input, of what ``embed`` gives; `visible` as for a layer."""
+        return x
+
     def places(self, ids: Tensor) -> Tensor | None:
         """The rows of ``positions`` for ids (B, T); None: 0, 1, ... in each text."""
         return None
@@ -209,7 +213,7 @@ class TextEncoder(nn.Module):
         bias = self.bias(width)
         if bias is not None:
             visible["bias"] = bias
-        x = self.embed(ids, token_types, places)
+        x = self.widen(self.embed(ids, token_types, places), visible)
         for layer in self.layers:
             x = layer(x, visible, packing=packing)
         if packing is not None:
