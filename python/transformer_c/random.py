@@ -20,7 +20,7 @@ from ._core import Generator, Tensor
 from ._fork_lock import by_thread
 from ._names import hooks
 from ._recording import is_grad_enabled, no_grad
-from ._tensor import check_fit, empty, like
+from ._tensor import check_fit, empty, like, tensor
 
 default_generator = Generator(int.from_bytes(os.urandom(7), "little"))
 _instead: dict[int, Generator] = by_thread()  # of the default one
@@ -42,6 +42,49 @@ def manual_seed(seed: int) -> Generator:
     tensor([0.3367, 0.1288])
     """
     return default_generator.manual_seed(seed)
+
+
+def get_rng_state() -> Tensor:
+    """The state of the default generator, to save in a checkpoint: a Tensor of uint8. It includes the counter of dropout masks.
+
+    Examples
+    --------
+    >>> import transformer_c as tc
+    >>> state = tc.get_rng_state()
+    >>> before = tc.rand(2)
+    >>> tc.set_rng_state(state)
+    >>> tc.equal(tc.rand(2), before)
+    True
+    """
+    return tensor(np.frombuffer(default_generator.get_state(), np.uint8))
+
+
+def set_rng_state(new_state: Any) -> None:
+    """Sets the default generator to a state that ``get_rng_state`` gave, here or in PyTorch.
+
+    Parameters
+    ----------
+    new_state : array_like of uint8
+        Also what ``tc.load`` gives of a saved one.
+
+    Raises
+    ------
+    TypeError, ValueError
+        For another dtype, or numbers that are no state.
+
+    Examples
+    --------
+    >>> import transformer_c as tc
+    >>> _ = tc.manual_seed(42)
+    >>> state, _ = tc.get_rng_state(), tc.randn(2)
+    >>> tc.set_rng_state(state)
+    >>> tc.randn(2)
+    tensor([0.3367, 0.1288])
+    """
+    state = tensor_of("new_state", new_state).cpu().numpy()
+    if state.dtype != np.uint8:
+        raise TypeError(f"set_rng_state() takes the uint8 that get_rng_state() gave, got {state.dtype}")
+    default_generator.set_state(state.tobytes())
 
 
 def seed_everything(seed: int | None = None, workers: bool = False, verbose: bool = True) -> int:
@@ -428,6 +471,7 @@ def randperm(n: int, device=None, rng=None, generator=None, *, dtype=None) -> Te
 
 __all__ = [
     "bernoulli",
+    "get_rng_state",
     "manual_seed",
     "normal",
     "rand",
@@ -437,6 +481,7 @@ __all__ = [
     "randn_like",
     "randperm",
     "seed_everything",
+    "set_rng_state",
 ]
 
 if not TYPE_CHECKING:
@@ -444,6 +489,7 @@ if not TYPE_CHECKING:
         __name__,
         instead={
             "seed": "tc.manual_seed(seed)",
+            "fork_rng": "state = tc.get_rng_state(), and tc.set_rng_state(state) afterwards",
             "default_rng": "tc.Generator(seed)",
             "standard_normal": "tc.randn(shape)",
             "uniform": "tc.rand(shape) * (high - low) + low",

@@ -594,3 +594,26 @@ def test_a_mask_does_not_wait_for_a_long_draw():
         if waited < took[0] / 4:
             return
     raise AssertionError(f"waited {waited} s for a draw of {took[0]} s")
+
+
+def test_the_state_that_a_checkpoint_keeps(tmp_path):
+    """Saved and read back, the default generator goes on as it would have, dropout included."""
+    draw = lambda: (tc.rand(3).tolist(), tc.functional.dropout(tc.ones(64), 0.5).tolist())
+    state = tc.get_rng_state()
+    assert state.dtype == np.uint8 and state.numpy().tobytes() == tc.random.default_generator.get_state()
+    tc.save({"rng": state, "epoch": 3}, tmp_path / "checkpoint.safetensors")
+    expected = draw()
+    for given in (tc.load(tmp_path / "checkpoint.safetensors")["rng"], state, state.numpy().copy()):
+        assert tc.set_rng_state(given) is None and draw() == expected
+    state = tc.get_rng_state()
+    for wrong, error in ((state[:-1], ValueError), (state.float(), TypeError), (None, TypeError), (tc.ones(8), TypeError)):
+        with pytest.raises(error, match="state"):
+            tc.set_rng_state(wrong)
+    assert tc.equal(tc.get_rng_state(), state)
+
+
+def test_the_state_of_pytorchs_generator():
+    torch = pytest.importorskip("torch")
+    torch.manual_seed(4), torch.rand(3)
+    tc.set_rng_state(torch.get_rng_state().numpy())
+    assert tc.rand(3).tolist() == torch.rand(3).tolist()
