@@ -419,6 +419,8 @@ def test_bernoulli_in_place(dtype):
     x, p = tc.zeros(3, 40, dtype=dtype), tc.rand(40)
     assert x.bernoulli_(p, generator=5) is x
     np.testing.assert_array_equal(x.float(), tc.bernoulli(p.expand(3, 40), rng=5))
+    if x.is_floating_point():
+        assert tc.equal(p.to(dtype).bernoulli(generator=5), tc.bernoulli(p.to(dtype), rng=5))
     x.T.bernoulli_(0.5, generator=5)
     np.testing.assert_array_equal(x.T.float(), tc.bernoulli(tc.full((40, 3), 0.5), rng=5))
     assert x.bernoulli_(0.0).sum() == 0 and x.bernoulli_(1).sum() == 120

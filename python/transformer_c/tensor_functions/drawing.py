@@ -11,7 +11,7 @@ from .. import _core
 from .._arguments import all_of, count, not_negative, real
 from .._core import Tensor
 from .._promotion import is_floating
-from ..random import _bernoulli, _check_written, _fill_normal, _fill_uniform, _probabilities, as_generator, one_source
+from ..random import _bernoulli, _check_written, _fill_normal, _fill_uniform, _probabilities, as_generator, bernoulli, one_source
 from ._calls import METHODS, takes_arrays
 from .ordering import topk
 
@@ -97,7 +97,7 @@ def bernoulli_(self: Tensor, p: Any = 0.5, *, generator: Any = None) -> Tensor:
     return self.copy_(_bernoulli(p, source).to(self.dtype))
 
 
-METHODS |= {"bernoulli_": bernoulli_, "normal_": normal_, "uniform_": uniform_}
+METHODS |= {"bernoulli": bernoulli, "bernoulli_": bernoulli_, "normal_": normal_, "uniform_": uniform_}
 
 
 def _without_replacement(weights: Tensor, count: int, source: Any) -> Tensor:
