@@ -33,6 +33,8 @@ if not TYPE_CHECKING:
         **dict.fromkeys(("upsample", "upsample_bilinear", "upsample_nearest"), "tc.functional.interpolate"),
         **dict.fromkeys(("dropout1d", "dropout2d", "dropout3d"), "x * functional.dropout(ones, p, training), of ones (N, C, 1, ...)"),
         **dict.fromkeys(("conv_transpose1d", "conv_transpose2d"), "functional.linear and a reshape, where windows do not overlap"),
+        "embedding_bag": "tc.functional.embedding and a mean over the sequence",
+        "fold": "reshape and permute, where windows do not overlap",
         "pixel_shuffle": "t.unflatten(1, (-1, r, r)), permute and reshape",
         "unfold": "t.unfold(dim, size, step), for each axis, or tc.datasets.cut_patches",
         "multi_head_attention_forward": "tc.nn.MultiheadAttention, or tc.functional.scaled_dot_product_attention",

@@ -124,7 +124,7 @@ else:
             ("ConvTranspose1d", "ConvTranspose2d"), "nn.Linear(channels, size * size * out) and a reshape, where windows do not overlap"
         ),
         "LazyLinear": "nn.Linear(width of the input, width of the output)",
-        "EmbeddingBag": "nn.Embedding and a mean over the sequence",
+        "EmbeddingBag": "nn.Embedding and a mean over the sequence; tc.zeros(bags, width).index_add(0, bag_of_each, rows), of ids in one row",
         "PixelShuffle": "t.unflatten(1, (-1, r, r)), permute and reshape",
         "Unfold": "t.unfold(dim, size, step), for each axis, or nn.Conv2d of patches",
         **dict.fromkeys(("Upsample", "UpsamplingNearest2d", "UpsamplingBilinear2d"), "functional.interpolate"),

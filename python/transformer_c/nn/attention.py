@@ -7,7 +7,7 @@ import operator
 from collections.abc import Iterator
 from contextlib import contextmanager
 from enum import Enum
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -16,7 +16,7 @@ from .. import functional as F
 from .._arguments import all_of, count, divisible, probability
 from .._core import Tensor
 from .._joining import cat, tril
-from .._names import explained
+from .._names import explained, hooks
 from .._promotion import cast_input
 from .._tensor import as_tensor, ones, zeros
 from . import init
@@ -433,3 +433,9 @@ def sdpa_kernel(backends: Any, set_priority: bool = False) -> Iterator[None]:
 
 
 __all__ = ["MultiheadAttention"]
+
+if not TYPE_CHECKING:
+    __path__ = []  # so that imports of modules that PyTorch has here are answered with advice, too
+    instead = "tc.functional.scaled_dot_product_attention with bias=, window=, softcap=, key_lengths= or sequence_lengths="
+    __getattr__ = hooks(__name__, instead=dict.fromkeys(("bias", "flex_attention", "varlen"), instead))[0]
+    del instead
