@@ -787,7 +787,7 @@ def test_resuming_in_the_folder_of_another_run(tmp_path, at):
 
 def test_another_monitor_is_refused(tmp_path):
     run(tmp_path, epochs=2)
-    with pytest.raises(ValueError, match="by monitor='val_loss' and mode='min', not 'train_loss' and 'min'"):
+    with pytest.raises(ValueError, match="by monitor='val_loss' and mode='min', not 'train_loss' and 'min': resume with .*mode='min'"):
         run(tmp_path, monitor="train_loss")
     with pytest.raises(ValueError, match="by monitor='val_loss' and mode='min', not 'val_loss' and 'max'"):
         run(tmp_path, mode="max")

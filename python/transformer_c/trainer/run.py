@@ -321,7 +321,7 @@ class Run:
         if (state["monitor"], state["mode"]) != (self.monitor, self.best.mode):
             raise ValueError(
                 f"the checkpoint's best epoch is by monitor={state['monitor']!r} and mode={state['mode']!r}, "
-                f"not {self.monitor!r} and {self.best.mode!r}"
+                f"not {self.monitor!r} and {self.best.mode!r}: resume with tc.Trainer(monitor={state['monitor']!r}, mode={state['mode']!r})"
             )
         self.epoch, self.batch, self.part = int(state["epoch"]), int(state["batch"]), None if part is None else int(part)
         self.is_cut = self.should_stop = bool(state.get("is_cut", False))
