@@ -4,6 +4,7 @@
 
 typedef real element;
 #include "activation.h"
+#include "by_lines.h"
 #include "run_elementwise.h"
 
 TC_INLINE vreal lanes_of(const real *p, int step, int64_t i, int lanes) { return step ? v_load_some(p + i, lanes) : v_set1(p[0]); }
@@ -41,24 +42,20 @@ TC_INLINE vreal lanes_of(const real *p, int step, int64_t i, int lanes) { return
         (void)a, (void)b;                                                                                                                  \
         return gradient;                                                                                                                   \
     }                                                                                                                                      \
-    static void backward_##name(real *out, const real *const *in, const int *step, int64_t n)                                              \
+    static void lines_##name(real *out, const real *const *in, int64_t n)                                                                  \
     {                                                                                                                                      \
         const int64_t ahead = array_ahead();                                                                                               \
-        int64_t i = 0;                                                                                                                     \
-        for (; step[0] && step[1] && step[2] && i + LINE <= n; i += LINE) {                                                                \
+        for (int64_t i = 0; i < n; i += LINE) {                                                                                            \
             TC_UNROLL                                                                                                                      \
             for (int k = 0; k < 3; k++) read_ahead(in[k] + i + ahead);                                                                     \
             write_ahead(out + i + ahead);                                                                                                  \
             EACH_OF_LINE(j, i)                                                                                                             \
             v_store(out + j, slope_##name(v_load(in[0] + j), v_load(in[1] + j), v_load(in[2] + j)));                                       \
         }                                                                                                                                  \
-        for (; i < n; i += TC_LANES) {                                                                                                     \
-            const int lanes = v_left(n, i);                                                                                                \
-            v_store_some(                                                                                                                  \
-                out + i,                                                                                                                   \
-                slope_##name(lanes_of(in[0], step[0], i, lanes), lanes_of(in[1], step[1], i, lanes), lanes_of(in[2], step[2], i, lanes)),  \
-                lanes);                                                                                                                    \
-        }                                                                                                                                  \
+    }                                                                                                                                      \
+    static void backward_##name(real *out, const real *const *in, const int *step, int64_t n)                                              \
+    {                                                                                                                                      \
+        by_lines(lines_##name, 3, out, in, step, n);                                                                                       \
     }
 #define TC_BINARY_BITS(name)
 #include "../binary.def"

@@ -4,6 +4,7 @@
 
 typedef real element;
 #include "activation.h"
+#include "by_lines.h"
 #include "run_elementwise.h"
 
 /* relu6(x + 3) / 6: a sigmoid made of straight lines */
@@ -13,23 +14,20 @@ TC_INLINE vreal v_hardsigmoid(vreal x)
     return v_minimum(v_maximum(x + v_set1(R(3.0)), v_zero()), six) / six;
 }
 
-TC_INLINE vreal lanes_of(const real *p, int step, int64_t i, int lanes) { return step ? v_load_some(p + i, lanes) : v_set1(p[0]); }
-
 #define TC_UNARY(name, saved, value, gradient)                                                                                             \
     TC_INLINE vreal value_##name(vreal x) { return value; }                                                                                \
-    static void forward_##name(real *out, const real *const *in, const int *step, int64_t n)                                               \
+    static void forward_lines_##name(real *out, const real *const *in, int64_t n)                                                          \
     {                                                                                                                                      \
         const int64_t ahead = array_ahead();                                                                                               \
-        int64_t i = 0;                                                                                                                     \
-        for (; step[0] && i + LINE <= n; i += LINE) {                                                                                      \
+        for (int64_t i = 0; i < n; i += LINE) {                                                                                            \
             read_ahead(in[0] + i + ahead);                                                                                                 \
             write_ahead(out + i + ahead);                                                                                                  \
             EACH_OF_LINE(j, i) v_store(out + j, value_##name(v_load(in[0] + j)));                                                          \
         }                                                                                                                                  \
-        for (; i < n; i += TC_LANES) {                                                                                                     \
-            const int lanes = v_left(n, i);                                                                                                \
-            v_store_some(out + i, value_##name(lanes_of(in[0], step[0], i, lanes)), lanes);                                                \
-        }                                                                                                                                  \
+    }                                                                                                                                      \
+    static void forward_##name(real *out, const real *const *in, const int *step, int64_t n)                                               \
+    {                                                                                                                                      \
+        by_lines(forward_lines_##name, 1, out, in, step, n);                                                                               \
     }                                                                                                                                      \
     TC_INLINE vreal gradient_##name(vreal g, vreal x) /* x is the saved tensor, x or y */                                                  \
     {                                                                                                                                      \
@@ -37,20 +35,19 @@ TC_INLINE vreal lanes_of(const real *p, int step, int64_t i, int lanes) { return
         (void)y;                                                                                                                           \
         return gradient;                                                                                                                   \
     }                                                                                                                                      \
-    static void backward_##name(real *out, const real *const *in, const int *step, int64_t n)                                              \
+    static void backward_lines_##name(real *out, const real *const *in, int64_t n)                                                         \
     {                                                                                                                                      \
         const int64_t ahead = array_ahead();                                                                                               \
-        int64_t i = 0;                                                                                                                     \
-        for (; step[0] && step[1] && i + LINE <= n; i += LINE) {                                                                           \
+        for (int64_t i = 0; i < n; i += LINE) {                                                                                            \
             read_ahead(in[0] + i + ahead);                                                                                                 \
             read_ahead(in[1] + i + ahead);                                                                                                 \
             write_ahead(out + i + ahead);                                                                                                  \
             EACH_OF_LINE(j, i) v_store(out + j, gradient_##name(v_load(in[0] + j), v_load(in[1] + j)));                                    \
         }                                                                                                                                  \
-        for (; i < n; i += TC_LANES) {                                                                                                     \
-            const int lanes = v_left(n, i);                                                                                                \
-            v_store_some(out + i, gradient_##name(lanes_of(in[0], step[0], i, lanes), lanes_of(in[1], step[1], i, lanes)), lanes);         \
-        }                                                                                                                                  \
+    }                                                                                                                                      \
+    static void backward_##name(real *out, const real *const *in, const int *step, int64_t n)                                              \
+    {                                                                                                                                      \
+        by_lines(backward_lines_##name, 2, out, in, step, n);                                                                              \
     }
 #include "../unary.def"
 #undef TC_UNARY
