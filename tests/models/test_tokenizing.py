@@ -55,9 +55,17 @@ def test_a_model_without_types_is_given_none(tmp_path):
         assert found.tolist() == types
 
 
-@pytest.mark.parametrize(("kind", "types"), [("TokenizersBackend", [0, 0, 0, 0, 0]), ("PreTrainedTokenizerFast", [0, 0, 0, 1, 1])])
+@pytest.mark.parametrize(
+    ("kind", "types"),
+    [
+        ("TokenizersBackend", [0, 0, 0, 0, 0]),
+        ("DistilBertTokenizerFast", [0, 0, 0, 0, 0]),
+        ("BertTokenizer", [0, 0, 0, 1, 1]),
+        ("PreTrainedTokenizerFast", [0, 0, 0, 1, 1]),
+    ],
+)
 def test_types_by_the_class_of_the_tokenizer(tmp_path, kind, types):
-    """The class of transformers 5 gives none where no names of inputs say so; that of version 4 did."""
+    """The class of transformers 5 gives none where no names of inputs say so; that of version 4 did. That of DistilBERT never does."""
     write_tokenizer(tmp_path)
     set_config(tmp_path, model_input_names=None, tokenizer_class=kind)
     ((_, found),) = Tokenizer(str(tmp_path), 12, pairs=True)([("a", "b")])

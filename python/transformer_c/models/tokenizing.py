@@ -19,6 +19,8 @@ _AS_IN_ITS_FILE = (
     "PreTrainedTokenizerFast",
     "TokenizersBackend",
 )  # transformers' classes of tokenizers that tokenizer.json alone says all of
+# Those that give no types of tokens unless model_input_names does; the first is of transformers 5, whose forerunner gave them.
+_WITHOUT_TYPES = ("TokenizersBackend", "DistilBertTokenizer", "DistilBertTokenizerFast")
 # Arguments for transformers in sentence_bert_config.json: their names from version 6 of sentence-transformers on and before, those that change
 # no result, and where the others belong.
 _LOADING = ("trust_remote_code", "revision", "cache_dir", "local_files_only", "token")
@@ -66,10 +68,7 @@ class Tokenizer:
         if self._side not in ("left", "right"):
             raise CheckpointError(f"{path!r} has truncation_side = {self._side!r:.80}; expected 'left' or 'right'")
         names = self.config.get("model_input_names")
-        # TokenizersBackend is of transformers 5, which gives none unless they are named; version 4 gave them.
-        self._has_types = (
-            "token_type_ids" in names if isinstance(names, list) else self.config.get("tokenizer_class") != "TokenizersBackend"
-        )
+        self._has_types = "token_type_ids" in names if isinstance(names, list) else tokenizer_class(folder) not in _WITHOUT_TYPES
         special = self._tokenizer.num_special_tokens_to_add(pairs)
         if max_length <= special:
             raise ValueError(
