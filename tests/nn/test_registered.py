@@ -73,6 +73,65 @@ def test_getattr_of_a_subclass_is_asked(below):
         layer.wieght  # noqa: B018
 
 
+@pytest.mark.parametrize("below", [False, True])
+def test_getattr_of_a_mixin_is_asked(below):
+    asked = []
+
+    class Watching:
+        def __getattr__(self, name):
+            asked.append(name)
+            return super().__getattr__(name)
+
+    class Watched(Watching, tc.nn.Linear):
+        pass
+
+    class Below(Watched):
+        pass
+
+    layer = (Below if below else Watched)(2, 3)
+    asked.clear()
+    layer(np.ones((1, 2), np.float32))
+    assert {"weight", "bias"} <= set(asked)
+
+
+def test_what_another_base_class_has_under_the_name():
+    class Doubled:
+        bias = None
+
+        @property
+        def weight(self):
+            return self._parameters["weight"] * 2
+
+    class Layer(tc.nn.Linear, Doubled):
+        pass
+
+    class Below(Layer):
+        pass
+
+    x = np.ones((1, 2), np.float32)
+    for layer in (Layer(2, 3), Below(2, 3)):
+        assert layer.bias is None
+        np.testing.assert_allclose(layer(x), x @ (2 * layer._parameters["weight"].detach().numpy()).T, rtol=1e-6)
+
+
+def test_subclasses_find_names_as_the_class_that_declares_them():
+    class Below(tc.TransformerPredictor):
+        pass
+
+    assert "input_net" not in vars(Below) and Below.input_net is tc.TransformerPredictor.input_net
+
+
+def test_names_of_a_module_are_those_that_it_has():
+    layer = tc.nn.Linear(2, 3)
+    assert {"weight", "bias", "forward"} <= set(dir(layer))
+    del layer.weight
+    assert "weight" not in dir(layer)
+    with pytest.raises(AttributeError, match="has no attribute 'weight'$"):
+        layer.weight  # noqa: B018
+    layer.weight = tc.ones(3, 2)
+    assert "weight" in dir(layer)
+
+
 def test_copies_and_pickles():
     model = tc.TransformerPredictor(3, 4, 3, num_heads=1, num_layers=1, lr=0.1, warmup=1, max_iters=2)
     x = np.ones((2, 5, 3), np.float32)

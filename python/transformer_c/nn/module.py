@@ -80,10 +80,18 @@ class Module:
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        if "__getattr__" in vars(cls):  # it is asked for what is registered, too
-            for name in [name for base in cls.__mro__ for name, own in vars(base).items() if isinstance(own, _core.registered)]:
-                if name not in vars(cls):
-                    setattr(cls, name, registered(""))
+        owners: dict[str, Any] = {}
+        for base in reversed(cls.__mro__):
+            owners |= dict.fromkeys(vars(base), base)
+        for name, owner in owners.items():
+            if owner is cls or not isinstance(vars(owner)[name], _core.registered):
+                continue
+            others = [vars(base)[name] for base in cls.__mro__ if name in vars(base) and not issubclass(owner, base)]
+            hidden = [other for other in others if not isinstance(other, _core.registered)]  # of another base class, such as a property
+            if hidden:
+                setattr(cls, name, hidden[0])
+            elif cls.__getattr__ is not owner.__getattr__:  # it is asked for what is registered, too
+                setattr(cls, name, registered(""))
 
     def __init__(self) -> None:
         object.__setattr__(self, "training", True)
@@ -148,7 +156,9 @@ class Module:
             object.__delattr__(self, name)
 
     def __dir__(self):
-        return [name for name in [*super().__dir__(), *self._parameters, *self._buffers, *self._modules] if not name[:1].isdigit()]
+        of_class = [name for name in super().__dir__() if not isinstance(getattr(type(self), name, None), _core.registered)]
+        names = {*of_class, *self.__dict__, *self._parameters, *self._buffers, *self._modules}
+        return [name for name in names if not name[:1].isdigit()]
 
     def _register(self, registry: dict[str, Any], name: str, value: Any) -> None:
         """Registers `value` under `name`; a name that is already registered keeps its place in the order, as in PyTorch."""
