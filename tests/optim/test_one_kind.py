@@ -174,6 +174,23 @@ def test_another_kind_is_left_to_the_general_way(change):
     assert of_one_kind(optimizer) is None
 
 
+def test_parameters_in_a_tuple_and_names_in_a_list(monkeypatch):
+    class Listing(tc.optim.Adam):
+        def _states_of(self, group):
+            return list(super()._states_of(group))
+
+    def make(params):
+        optimizer = Listing(params, lr=0.1)
+        optimizer.param_groups[0]["params"] = tuple(params)
+        return optimizer
+
+    found = looks(monkeypatch)
+    values, expected = run(make, made())[1], run(OPTIMIZERS["adam"], made())[1]
+    assert found == 2 * [False, True, True, True, True]
+    for value, other in zip(values, expected, strict=True):
+        np.testing.assert_array_equal(value, other)
+
+
 @pytest.mark.parametrize("name", ["sgd", "adam"])
 def test_halves_have_copies_and_are_left_to_the_general_way(name):
     optimizer, _ = stepped(name, "bfloat16")

@@ -300,8 +300,8 @@ class Optimizer(Explaining):
 
     def _stepped_at_once(self, group: dict[str, Any]) -> bool:
         """Steps the parameters of a group that are all of one kind and have a state already. False: nothing is done, and they are looked at one by one."""
-        names = self._states_of(group)
-        batch = _core.step_of_one_kind(group["params"], self.state, names, self._counts_from)
+        names = tuple(self._states_of(group))
+        batch = _core.step_of_one_kind(list(group["params"]), self.state, names, self._counts_from)
         if batch is None:
             return False
         params, gradients, states, values, steps = batch
