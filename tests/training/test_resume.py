@@ -129,6 +129,15 @@ def test_ctrl_c_in_the_validation_after_should_stop(tmp_path, times):
     assert found == expected and trainer.should_stop and trainer.history["step"] == [6, 10]
 
 
+def test_should_stop_before_a_checkpoint_is_loaded(tmp_path):
+    class Ended(Small):
+        def on_fit_start(self):
+            self.trainer.should_stop = True
+
+    run(tmp_path, epochs=1)
+    assert run(tmp_path, model_class=Ended)[1].history["epoch"] == [1]
+
+
 def test_a_second_ctrl_c_does_not_wait(tmp_path, whole):
     def twice():
         signal.raise_signal(signal.SIGINT)

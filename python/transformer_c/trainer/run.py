@@ -324,7 +324,8 @@ class Run:
                 f"not {self.monitor!r} and {self.best.mode!r}: resume with tc.Trainer(monitor={state['monitor']!r}, mode={state['mode']!r})"
             )
         self.epoch, self.batch, self.part = int(state["epoch"]), int(state["batch"]), None if part is None else int(part)
-        self.is_cut = self.should_stop = bool(state.get("is_cut", False))
+        self.is_cut = bool(state.get("is_cut", False))
+        self.should_stop |= self.is_cut
         if self.ranks.is_writer:  # they are sums over all ranks
             self.averages.load_state_dict(state["averages"])
         self.losses.load_state_dict(state["running"])
