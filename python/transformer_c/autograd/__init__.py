@@ -104,7 +104,7 @@ def _tensors(name: str, given: Any) -> list[Tensor]:
         raise ValueError(f"{name} is empty; expected a Tensor, or several")
     for i, tensor in enumerate(tensors):
         if not isinstance(tensor, Tensor):
-            place = f"{name}[{i}]" if tensors is not given and isinstance(given, Iterable) else name
+            place = f"{name}[{i}]" if isinstance(given, Iterable) else name
             raise TypeError(f"{place} is of type {type(tensor).__name__}; expected a Tensor, which records gradients")
     return tensors
 
