@@ -11,11 +11,13 @@ typedef struct registered {
 
 static PyObject *registered_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
-    static char *names[] = {"registry", NULL};
-    PyObject *registry;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "U:registered", names, &registry)) return NULL;
+    static char *names[] = {"registry", "name", NULL};
+    PyObject *registry, *name = NULL;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "U|U:registered", names, &registry, &name)) return NULL;
     registered *self = (registered *)type->tp_alloc(type, 0);
-    if (self) self->registry = Py_NewRef(registry);
+    if (!self) return NULL;
+    self->registry = Py_NewRef(registry);
+    self->name = Py_XNewRef(name);
     return (PyObject *)self;
 }
 
@@ -35,6 +37,15 @@ static PyObject *registered_set_name(PyObject *object, PyObject *const *args, Py
     if (count != 2 || !PyUnicode_Check(args[1])) return PyErr_Format(PyExc_TypeError, "__set_name__() takes a class and a name");
     Py_XSETREF(self->name, Py_NewRef(args[1]));
     Py_RETURN_NONE;
+}
+
+/* For what pickles classes by value, with their attributes, as joblib does. */
+static PyObject *registered_reduce(PyObject *object, PyObject *unused)
+{
+    const registered *self = (registered *)object;
+    (void)unused;
+    if (!self->name) return Py_BuildValue("O(O)", Py_TYPE(object), self->registry);
+    return Py_BuildValue("O(OO)", Py_TYPE(object), self->registry, self->name);
 }
 
 /* A new reference, or NULL, with an exception set or not. */
@@ -62,6 +73,7 @@ static PyObject *registered_get(PyObject *object, PyObject *module, PyObject *ty
 static PyMethodDef registered_methods[] = {
     {"__set_name__", (PyCFunction)(void (*)(void))registered_set_name, METH_FASTCALL,
      "__set_name__($self, owner, name, /)\n--\n\nTells it its name."},
+    {"__reduce__", registered_reduce, METH_NOARGS, "__reduce__($self, /)\n--\n\nFor pickle and copy."},
     {NULL, NULL, 0, NULL},
 };
 
@@ -70,8 +82,8 @@ static PyType_Slot registered_slots[] = {
     {Py_tp_dealloc, registered_dealloc},
     {Py_tp_descr_get, registered_get},
     {Py_tp_methods, registered_methods},
-    {Py_tp_doc,
-     "registered(registry)\n--\n\nAn attribute of a class: what a module has under its name in one of its dicts, such as \"_parameters\"."},
+    {Py_tp_doc, "registered(registry, name=None)\n--\n\nAn attribute of a class: what a module has under its name in one of its dicts, "
+                "such as \"_parameters\"."},
     {0, NULL},
 };
 

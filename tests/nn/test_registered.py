@@ -140,6 +140,15 @@ def test_copies_and_pickles():
         np.testing.assert_array_equal(other(x), model(x))
 
 
+@pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy, lambda own: pickle.loads(pickle.dumps(own))])
+def test_classes_may_be_pickled_by_value(copied):
+    """As joblib does with those of a notebook: attribute by attribute."""
+    layer = tc.nn.Linear(2, 3)
+    assert copied(vars(tc.nn.Linear)["weight"]).__get__(layer, tc.nn.Linear) is layer.weight
+    with pytest.raises(AttributeError):
+        copied(registered("_parameters")).__get__(layer, tc.nn.Linear)
+
+
 def test_casts_of_autocast():
     layer = tc.nn.Linear(2, 3)
     seen = []
