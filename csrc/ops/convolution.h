@@ -59,11 +59,11 @@ TC_CHECKED tc_status tc_bring_samples(const tc_surrounded *r, int64_t sample, in
 TC_CHECKED tc_status tc_convolve_windows(tc_scope *op, const tc_convolution_problem *p, tc_tensor *y, tc_tensor *x, const tc_tensor *weight,
                                          tc_tensor *bias);
 /* Is dx computed by windows of dy? They take less time than adding up columns unless y has far more channels than x; with zeros between the
- * elements of dy, unless a window has many terms, which are mostly zeros, or columns are not added up. */
+ * elements of dy, also unless a window has many terms, which are mostly zeros, or columns are not added up. */
 static inline bool tc_has_windows_of_dy(const tc_convolution_problem *p)
 {
-    if (p->apart == 1) return p->O <= 2 * p->C;
-    return p->overlaps && p->apart * (double)p->O / (double)p->G <= 64;
+    if (p->O > 2 * p->C) return false;
+    return p->apart == 1 || (p->overlaps && p->apart * (double)p->O / (double)p->G <= 64);
 }
 /* dx, contiguous, where tc_has_windows_of_dy(). */
 TC_CHECKED tc_status tc_window_gradient_of_x(const tc_scope *op, const tc_convolution_problem *p, tc_tensor *dx, tc_tensor *dy,
