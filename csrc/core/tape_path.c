@@ -19,6 +19,7 @@ static int by_sequence(const void *a, const void *b)
 
 static tc_path_node *find(const tc_path *path, const tc_node *node)
 {
+    if (path->node_count == 0) return NULL; /* bsearch takes no NULL */
     return bsearch(&(tc_path_node){.node = node}, path->nodes, (size_t)path->node_count, sizeof *path->nodes, by_sequence);
 }
 
@@ -43,13 +44,15 @@ static tc_status collect(tc_path *path, tc_node_heap *heap, tc_error *err)
 tc_status tc_path_find(tc_path *out, int64_t count, tc_tensor *const *inputs, int64_t root_count, tc_tensor *const *roots, tc_error *err)
 {
     tc_node_heap heap = {0};
-    void *gradients = NULL, *leaves = NULL;
+    void *gradients = NULL, *leaves = NULL, *next = NULL;
     if (count == 0) return TC_OK;
     out->inputs = inputs;
     TC_TRY(tc_grow(&gradients, &out->count, count, sizeof(tc_tensor *), err));
     out->gradients = gradients;
     TC_TRY(tc_grow(&leaves, &out->room, count, sizeof(tc_tensor *), err));
     out->leaves = leaves;
+    TC_TRY(tc_grow(&next, &out->next_room, count, sizeof(int64_t), err));
+    out->next = next;
     for (int64_t i = 0; i < count; i++)
         if (!inputs[i]->node) out->leaves[out->leaf_count++] = tc_tensor_itself(inputs[i]);
     qsort(out->leaves, (size_t)out->leaf_count, sizeof *out->leaves, by_address);
@@ -61,7 +64,9 @@ tc_status tc_path_find(tc_path *out, int64_t count, tc_tensor *const *inputs, in
     if (status != TC_OK) return status;
     for (int64_t i = 0; i < count; i++) {
         tc_path_node *found = inputs[i]->node ? find(out, inputs[i]->node) : NULL;
-        if (found) found->has_input = true;
+        if (!found) continue;
+        out->next[i] = found->input;
+        found->input = i + 1;
     }
     for (int64_t k = out->node_count - 1; k >= 0; k--) { /* from below */
         const tc_node *node = out->nodes[k].node;
@@ -72,9 +77,10 @@ tc_status tc_path_find(tc_path *out, int64_t count, tc_tensor *const *inputs, in
 
 bool tc_path_has(const tc_path *path, const tc_edge *edge)
 {
+    if (edge->leaf && path->leaf_count == 0) return false;
     if (edge->leaf) return bsearch(&edge->leaf, path->leaves, (size_t)path->leaf_count, sizeof *path->leaves, by_address) != NULL;
     const tc_path_node *found = edge->node ? find(path, edge->node) : NULL;
-    return found && (found->has_input || found->goes_on);
+    return found && (found->input || found->goes_on);
 }
 
 bool tc_path_goes_on(const tc_path *path, const tc_node *node)
@@ -86,9 +92,10 @@ bool tc_path_goes_on(const tc_path *path, const tc_node *node)
 void tc_path_keep(const tc_path *path, const tc_node *node)
 {
     const tc_path_node *found = find(path, node);
-    for (int64_t i = 0; found && found->has_input && i < path->count; i++)
-        if (path->inputs[i]->node == node && node->gradients[path->inputs[i]->output])
-            path->gradients[i] = tc_tensor_retain(node->gradients[path->inputs[i]->output]);
+    for (int64_t place = found ? found->input : 0; place; place = path->next[place - 1]) {
+        tc_tensor *gradient = node->gradients[path->inputs[place - 1]->output];
+        if (gradient) path->gradients[place - 1] = tc_tensor_retain(gradient);
+    }
 }
 
 void tc_path_free(tc_path *path)
@@ -96,5 +103,6 @@ void tc_path_free(tc_path *path)
     for (int64_t i = 0; i < path->count; i++) tc_tensor_release(path->gradients[i]);
     if (path->gradients) tc_free(path->gradients, (size_t)path->count * sizeof *path->gradients);
     if (path->leaves) tc_free(path->leaves, (size_t)path->room * sizeof *path->leaves);
+    if (path->next) tc_free(path->next, (size_t)path->next_room * sizeof *path->next);
     if (path->nodes) tc_free(path->nodes, (size_t)path->capacity * sizeof *path->nodes);
 }

@@ -9,8 +9,8 @@
 
 typedef struct tc_path_node {
     const tc_node *node;
-    bool has_input; /* an output of it is one of the tensors */
-    bool goes_on;   /* one of its edges leads to a tensor */
+    int64_t input; /* 1 + the place of a tensor that is an output of it, the first of a list; 0: there is none */
+    bool goes_on;  /* one of its edges leads to a tensor */
 } tc_path_node;
 
 typedef struct tc_path {
@@ -18,7 +18,8 @@ typedef struct tc_path {
     tc_tensor *const *inputs; /* the tensors; borrowed */
     tc_tensor **gradients;    /* of those that are results, as far as the walk has come; owned, entries may be NULL */
     const tc_tensor **leaves; /* those that are leaves, by address */
-    int64_t leaf_count, room;
+    int64_t *next;            /* of each tensor that is a result: 1 + the place of another of the same node, or 0 */
+    int64_t leaf_count, room, next_room;
     tc_path_node *nodes; /* by descending sequence; borrowed from the graph */
     int64_t node_count, capacity;
 } tc_path;

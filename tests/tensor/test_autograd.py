@@ -288,3 +288,19 @@ def test_long_chains_are_no_recursion():
     for _ in range(100_000):
         y = y * 1.0
     assert lists(grad(y.sum(), [a, middle])) == [[1.0], [1.0]]
+
+
+def test_outputs_that_are_leaves_and_inputs_that_are_results():
+    x = leaf(1.0)
+    assert lists(grad(x, [x * 2, x], allow_unused=True)) == [None, [1.0]]
+    assert lists(grad(x, [x * 2], allow_unused=True)) == [None]
+
+
+def test_many_results_as_inputs():
+    """In time that grows with their number: 20,000 took 5 s where each was looked for among all."""
+    rows = leaf(*range(20_000)).unbind(0)
+    gradients = grad(tc.stack(rows).square().sum(), rows)
+    assert [g.item() for g in gradients[:3]] == [0.0, 2.0, 4.0] and len(gradients) == 20_000
+    h = leaf(1.0, 2.0, 3.0) * 2
+    first, second, third = h.unbind(0)
+    assert lists(grad(first * second * third, [third, h, first, second])) == [8.0, [24.0, 12.0, 8.0], 24.0, 12.0]
