@@ -24,12 +24,12 @@ TC_DEFINE_KERNEL(rotary_table)(const void *args, int64_t begin, int64_t end, voi
     for (int64_t i = begin; i < end; i++) {
         const double position = a->positions ? a->positions[i] : (double)i;
         for (int64_t j = 0; j < half; j += TC_LANES) {
-            const int n = v_left(half, j);
+            const int64_t n = half - j < TC_LANES ? half - j : TC_LANES;
             real reduced[TC_LANES] = {0};
-            for (int k = 0; k < n; k++) reduced[k] = reduced_angle(position * frequencies[j + k]);
+            for (int64_t k = 0; k < n; k++) reduced[k] = reduced_angle(position * frequencies[j + k]);
             const vreal angles = v_load(reduced);
-            v_store_some((real *)a->cosine + i * half + j, v_cos(angles), n);
-            v_store_some((real *)a->sine + i * half + j, v_sin(angles), n);
+            v_store_n((real *)a->cosine + i * half + j, v_cos(angles), n);
+            v_store_n((real *)a->sine + i * half + j, v_sin(angles), n);
         }
     }
 }

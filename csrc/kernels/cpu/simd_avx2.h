@@ -51,33 +51,7 @@ TC_INLINE vreal v_load_halves(const real *p, const real *q)
     return _mm256_insertf128_pd(_mm256_castpd128_pd256(_mm_loadu_pd(p)), _mm_loadu_pd(q), 1);
 }
 #endif
-
-/* n < TC_LANES, in parts: a masked store takes processors of AMD 20 times as long. Called, as there are many. */
-static __attribute__((noinline, unused)) void v_store_n(real *p, vreal x, int n)
-{
-#if TC_PRECISION == 32
-    __m128 part = _mm256_castps256_ps128(x);
-    if (n & 4) {
-        _mm_storeu_ps(p, part);
-        part = _mm256_extractf128_ps(x, 1);
-        p += 4;
-    }
-    if (n & 2) {
-        _mm_storel_epi64((__m128i_u *)(void *)p, _mm_castps_si128(part));
-        part = _mm_movehl_ps(part, part);
-        p += 2;
-    }
-    if (n & 1) _mm_store_ss(p, part);
-#else
-    __m128d part = _mm256_castpd256_pd128(x);
-    if (n & 2) {
-        _mm_storeu_pd(p, part);
-        part = _mm256_extractf128_pd(x, 1);
-        p += 2;
-    }
-    if (n & 1) _mm_store_sd(p, part);
-#endif
-}
+TC_INLINE void v_store_n(real *p, vreal x, int n) { V256(maskstore)(p, v_first_bits(n), x); }
 
 TC_INLINE vreal v_fma(vreal a, vreal b, vreal c) { return V256(fmadd)(a, b, c); }   /* a * b + c */
 TC_INLINE vreal v_fnma(vreal a, vreal b, vreal c) { return V256(fnmadd)(a, b, c); } /* c - a * b */
