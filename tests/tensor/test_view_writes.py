@@ -535,3 +535,16 @@ def test_writing_all_elements_mends_a_tensor_that_is_out_of_date(write, recorded
     np.testing.assert_array_equal(y, expected_y)
     np.testing.assert_array_equal(grad, expected_grad)
     assert requires_grad == expected_requires_grad or recorded  # mended by values without a history, it has none
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("n", [1, 7, 15, 16, 17, 33, 63, 65, 511, 513, 1025])
+def test_what_follows_a_part_stays_as_it_is(n, dtype, isa):
+    """A function of elements is computed by whole cache lines, and writes no element more than there are."""
+    x = tc.full((n + 40,), 0.25, dtype=dtype)
+    for function in ("exp_", "sigmoid_", "relu_", "tanh_"):
+        getattr(x[:n], function)()
+        np.testing.assert_array_equal(x[n:], np.full(40, 0.25, dtype))
+    y = tc.full((n + 40,), 0.5, dtype=dtype)
+    y[:n].mul_(y[:n]).pow_(2.0).add_(1.0)
+    np.testing.assert_array_equal(y, np.concatenate([np.full(n, 1.0625, dtype), np.full(40, 0.5, dtype)]))

@@ -18,7 +18,7 @@ static __attribute__((noinline)) void by_lines(line_function lines, int inputs, 
 {
     real repeated[TC_ELEMENT_INPUTS][STRIDED_CHUNK] __attribute__((aligned(64)));
     real rest[TC_ELEMENT_INPUTS + 1][64 / sizeof(real)] __attribute__((aligned(64)));
-    int64_t most = n;
+    int64_t most = n / LINE * LINE;
     for (int k = 0; k < inputs; k++) {
         if (step[k]) continue;
         most = STRIDED_CHUNK;
