@@ -82,7 +82,8 @@ class Module:
         super().__init_subclass__(**kwargs)
         owners: dict[str, Any] = {}
         for base in reversed(cls.__mro__):
-            owners |= dict.fromkeys(vars(base), base)
+            if base is not Module and base is not object:  # which declare nothing, and have most of the names
+                owners |= dict.fromkeys(vars(base), base)
         for name, owner in owners.items():
             if owner is cls or not isinstance(vars(owner)[name], _core.registered):
                 continue

@@ -70,24 +70,8 @@ def _in_place(name: str) -> Any:
 
 
 _IN_PLACE = (
-    *(
-        "abs",
-        "ceil",
-        "cos",
-        "cumprod",
-        "cumsum",
-        "erf",
-        "exp",
-        "floor",
-        "log",
-        "log1p",
-        "nan_to_num",
-        "neg",
-        "reciprocal",
-        "relu",
-        "remainder",
-    ),
-    *("round", "rsqrt", "sigmoid", "sign", "sin", "sqrt", "square", "tanh", "tril", "triu", "trunc"),
+    *("abs", "ceil", "cos", "cumprod", "cumsum", "erf", "exp", "floor", "log", "log1p", "nan_to_num", "neg", "reciprocal", "relu"),
+    *("remainder", "round", "rsqrt", "sigmoid", "sign", "sin", "sqrt", "square", "tanh", "tril", "triu", "trunc"),
 )
 
 
