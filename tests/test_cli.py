@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -544,4 +545,4 @@ def test_the_documented_commands_parse():
     assert len(commands) > 10
     for line in commands:
         if not line.startswith("bench"):
-            cli.parser().parse_args(line.split())
+            cli.parser().parse_args(shlex.split(line))

@@ -20,6 +20,7 @@ CONFIGS = {
     "camembert": T.CamembertConfig(**SMALL, max_position_embeddings=16, layer_norm_eps=1e-5, hidden_act="relu"),
     "distilbert": T.DistilBertConfig(vocab_size=40, dim=16, n_layers=2, n_heads=2, hidden_dim=24, max_position_embeddings=16),
     "electra": T.ElectraConfig(**SMALL, max_position_embeddings=16, embedding_size=12),
+    "gpt2": T.GPT2Config(vocab_size=40, n_embd=16, n_layer=2, n_head=2, n_inner=24, n_positions=16, bos_token_id=1, eos_token_id=2),
     "mpnet": T.MPNetConfig(**SMALL, max_position_embeddings=160),
     "roberta": T.RobertaConfig(**SMALL, max_position_embeddings=16, hidden_act="silu", num_labels=3),
     "vit": T.ViTConfig(**{k: v for k, v in SMALL.items() if k != "vocab_size"}, image_size=(12, 8), patch_size=4, num_labels=3),
@@ -31,7 +32,11 @@ TASKS = {
     "question-answering": T.AutoModelForQuestionAnswering,
     "fill-mask": T.AutoModelForMaskedLM,
 }
-TIED = ("vocab_projector.weight", "generator_lm_head.weight")
+OTHERS = {  # of architectures that have other tasks
+    "gpt2": {"text-generation": T.AutoModelForCausalLM},
+    "vit": {"image-classification": T.AutoModelForImageClassification},
+}
+TIED = ("vocab_projector.weight", "generator_lm_head.weight", "lm_head.weight")
 
 
 def randomise(module):
@@ -53,7 +58,7 @@ def inputs_of(name, config):
     ids = torch.randint(5, 40, (2, length))
     mask = torch.ones_like(ids)
     mask[1, length - 4 :] = 0
-    ids[mask == 0] = config.pad_token_id
+    ids[mask == 0] = config.pad_token_id or 0
     found = {"input_ids": ids, "attention_mask": mask}
     if getattr(config, "type_vocab_size", 1) > 1:
         found["token_type_ids"] = torch.randint(0, 2, ids.shape)
@@ -81,7 +86,7 @@ def run(name, config):
     arrays["hidden"] = output.last_hidden_state.detach().numpy()
     if output.get("pooler_output") is not None:
         arrays["pooled"] = output.pooler_output.detach().numpy()
-    for task, kind in {"image-classification": T.AutoModelForImageClassification}.items() if name == "vit" else TASKS.items():
+    for task, kind in OTHERS.get(name, TASKS).items():
         if task == "question-answering" and config.num_labels != 2:
             continue
         model = kind.from_config(config).double().eval()
@@ -93,6 +98,9 @@ def run(name, config):
         head = {key: value for key, value in state_of(model).items() if not key.startswith(prefix)}
         arrays.update({f"head.{task}.{key}": value for key, value in head.items() if "decoder" not in key and key not in TIED})
         arrays[task] = scores(model(**inputs)).detach().numpy()
+        if task == "text-generation":
+            arrays["generated"] = model.generate(inputs["input_ids"][:1], max_new_tokens=7, do_sample=False).numpy()
+            arrays["penalised"] = model.generate(inputs["input_ids"][:1], max_new_tokens=7, do_sample=False, repetition_penalty=1.7).numpy()
     values = {k: v for k, v in config.to_dict().items() if v is not None}
     return {"config": {**values, "model_type": name}}, arrays
 

@@ -16,14 +16,24 @@ CONFIG = {
     "intermediate_size": 24,
     "max_position_embeddings": 40,
 }
+DECODER = {
+    "model_type": "gpt2",
+    "vocab_size": 60,
+    "n_embd": 32,
+    "n_head": 2,
+    "n_inner": 48,
+    "n_layer": 2,
+    "n_positions": 40,
+    "initializer_range": 0.3,
+}
 # The names in config.json of the sizes of a model: BERT's, and those of architectures that have others.
 SIZES = {
-    "width": ("hidden_size", "dim"),
-    "heads": ("num_attention_heads", "n_heads"),
-    "hidden": ("intermediate_size", "hidden_dim"),
-    "layers": ("num_hidden_layers", "n_layers"),
+    "width": ("hidden_size", "dim", "n_embd"),
+    "heads": ("num_attention_heads", "n_heads", "n_head"),
+    "hidden": ("intermediate_size", "hidden_dim", "n_inner"),
+    "layers": ("num_hidden_layers", "n_layers", "n_layer"),
     "words": ("vocab_size",),
-    "positions": ("max_position_embeddings",),
+    "positions": ("max_position_embeddings", "n_positions"),
 }
 # A file's own truncation and padding, which are not those of the model.
 TRUNCATION = {"direction": "Right", "max_length": 5, "strategy": "LongestFirst", "stride": 0}
@@ -67,4 +77,20 @@ def sentence_folder(folder, config=CONFIG, **files):
     for name, value in contents.items():
         if value is not None:
             (folder / f"{name}.json").write_text(json.dumps(value))
+    return folder
+
+
+def decoder_folder(folder, **files):
+    """Writes a folder with a decoder and a tokenizer of bytes, of the package tokenizers; `files` are contents of other JSON files; returns it."""
+    from tokenizers import pre_tokenizers
+
+    words = {word: i for i, word in enumerate(sorted(pre_tokenizers.ByteLevel.alphabet()))}
+    words |= {"he": 256, "Ġhe": 257, "<|endoftext|>": 258}
+    tc.manual_seed(1)
+    values = {**DECODER, "vocab_size": len(words), "n_positions": 60, "eos_token_id": 258}
+    tc.models.save(tc.models.create(values, task="text-generation"), folder)
+    (folder / "vocab.json").write_text(json.dumps(words))
+    (folder / "merges.txt").write_text("#version: 0.2\nh e\nĠ he\n")
+    for name, value in files.items():
+        (folder / f"{name}.json").write_text(json.dumps(value))
     return folder

@@ -92,7 +92,7 @@ def test_refusals(toy):
     with pytest.raises(ValueError, match="for toy there are 'text-classification', 'token-classification', or None"):
         create("fill-mask")
     with pytest.raises(tc.CheckpointError, match=", xlm-roberta, toy$"):
-        tc.models.create({"model_type": "gpt2"})
+        tc.models.create({"model_type": "llama"})
 
 
 def test_texts(toy, tmp_path):
@@ -171,4 +171,4 @@ def test_the_steps_of_the_page():
     assert len(steps) >= 5 and all((ROOT / step.replace("<name>", "bert")).exists() for step in steps)
     members = set(re.findall(r"^\| `(\w+)` \|", section, re.M))
     own = {name for name in vars(Toy) if not name.startswith("__")}
-    assert members == set(Toy.table.__dataclass_fields__) | own | {"places", "check_shapes", "widen"}
+    assert members == set(Toy.table.__dataclass_fields__) | own | {"places", "check_shapes", "widen", "finish"}

@@ -8,7 +8,7 @@ from golden import load
 from transformer_c.models.architectures import ARCHITECTURES
 
 CASES = load("models")
-TASKS = ["text-classification", "token-classification", "question-answering", "fill-mask", "image-classification"]
+TASKS = ["text-classification", "token-classification", "question-answering", "fill-mask", "image-classification", "text-generation"]
 
 
 def state_of(arrays, task=None):
@@ -61,7 +61,7 @@ def test_heads(case, task):
         close(case, run(case, model, dtype), arrays[task], tolerance)
 
 
-@pytest.mark.parametrize("case", [case for case in CASES if "ids" in CASES[case][1]])
+@pytest.mark.parametrize("case", [case for case in CASES if "pad_token_id" in CASES[case][0]["config"] and case != "vit"])
 def test_padding_inside_a_text_gets_no_gradient(case):
     """Nor does the position that padding has where positions count the other tokens."""
     options, arrays = CASES[case]
@@ -80,7 +80,7 @@ def test_new_embeddings_of_padding_are_zero(case):
     for table in (model.words, model.positions):
         zero = np.flatnonzero(~table.weight.detach().numpy().any(1)).tolist()
         assert zero == ([] if table.padding_idx is None else [table.padding_idx])
-    words = {"roberta": 50265, "mpnet": 30527}
+    words = {"roberta": 50265, "mpnet": 30527, "gpt2": 50257}
     assert model.words.num_embeddings == words.get(case, 30522)
 
 
@@ -90,7 +90,7 @@ def reference_map(layer, x, visible, width):
         lengths = visible["sequence_lengths"].numpy()
         found = np.zeros((len(lengths), layer.heads, width, width))
         for own, n, end in zip(found, lengths, np.cumsum(lengths), strict=True):
-            short = {name: bias[:, :, :n, :n] for name, bias in visible.items() if name == "bias"}
+            short = {name: v[:, :, :n, :n] if name == "bias" else v for name, v in visible.items() if name != "sequence_lengths"}
             own[:, :n, :n] = reference_map(layer, x[:, end - n : end], short, n)[0]
         return found
     q, k, _ = np.split(x @ layer.qkv.weight.numpy().T + (0 if layer.qkv.bias is None else layer.qkv.bias.numpy()), 3, -1)
@@ -100,6 +100,8 @@ def reference_map(layer, x, visible, width):
         scores = scores + visible["bias"].numpy()
     if "attn_mask" in visible:
         scores = np.where(visible["attn_mask"].numpy(), scores, -np.inf)
+    if visible.get("is_causal"):
+        scores = np.where(np.tri(scores.shape[-1], dtype=bool), scores, -np.inf)
     odds = np.exp(scores - scores.max(-1, keepdims=True))
     return odds / odds.sum(-1, keepdims=True)
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import transformer_c as tc
-from folders import CONFIG, sentence_folder
+from folders import CONFIG, decoder_folder, sentence_folder
 from words import write_tokenizer
 
 PAGE = (Path(__file__).parents[2] / "docs/models.md").read_text()
@@ -16,7 +16,7 @@ def test_the_examples_of_the_page_run(tmp_path, monkeypatch, capsys):
     pytest.importorskip("tokenizers")
     pytest.importorskip("tqdm")
     monkeypatch.chdir(tmp_path)
-    for name in ("all-MiniLM-L6-v2", "ms-marco-MiniLM-L6-v2", "reviews", "folder-with-a-head"):
+    for name in ("all-MiniLM-L6-v2", "ms-marco-MiniLM-L6-v2", "reviews", "folder-with-a-head", "gpt2"):
         Path(name).mkdir()
     none = {"prompts": {}, "default_prompt_name": None, "similarity_fn_name": "cosine"}
     sentence_folder(Path("all-MiniLM-L6-v2"), config_sentence_transformers=none, sentence_bert_config=None)  # as the real one: no prompts
@@ -26,6 +26,7 @@ def test_the_examples_of_the_page_run(tmp_path, monkeypatch, capsys):
         labels = {str(i): f"label {i}" for i in range(classes)}
         tc.models.save(tc.models.create({**CONFIG, "id2label": labels}, task=f"{kind}-classification"), name)
         write_tokenizer(Path(name))
+    decoder_folder(Path("gpt2"))
     texts = ["a text", "another", "yet another", "the last"]
     names = {"tc": tc, "ids": np.full((2, 5), 7), "lengths": np.array([5, 3]), "mask": np.arange(5) < np.array([[5], [3]])}
     names |= {"texts": texts, "documents": texts, "labels": [0, 1, 0, 1], "more_texts": texts[:2], "more_labels": [1, 0]}

@@ -21,7 +21,7 @@ def refuses(message, config=BERT, state=STATE, **options):
 
 
 def test_unknown_architectures():
-    for config in ({"model_type": "gpt2", "architectures": ["GPT2Model"]}, {}, {"model_type": None}, {"model_type": ["bert"]}):
+    for config in ({"model_type": "t5", "architectures": ["T5Model"]}, {}, {"model_type": None}, {"model_type": ["bert"]}):
         refuses(f"expected one of {', '.join(sorted(ARCHITECTURES))}", config)
 
 

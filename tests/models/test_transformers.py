@@ -18,6 +18,7 @@ CLASSES = {
     "token-classification": "AutoModelForTokenClassification",
     "fill-mask": "AutoModelForMaskedLM",
     "image-classification": "AutoModelForImageClassification",
+    "text-generation": "AutoModelForCausalLM",
 }
 EACH = [(case, task) for case in CASES for task in CLASSES if task is None or task in CASES[case][1]]
 

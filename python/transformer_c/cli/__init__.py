@@ -8,11 +8,11 @@ import sys
 from typing import Any
 
 from ..distributed.launchers import rank_by_launcher
-from . import bench, classify, embed, info, predict, selftest, train, tutorial
+from . import bench, classify, embed, generate, info, predict, selftest, train, tutorial
 from .options import EXPECTED
 
 PROGRAM = "python -m transformer_c"
-COMMANDS = (info, tutorial, train, predict, embed, classify, bench, selftest)
+COMMANDS = (info, tutorial, train, predict, embed, classify, generate, bench, selftest)
 
 
 class Parser(argparse.ArgumentParser):

@@ -24,7 +24,7 @@ from .options import CommandError, add_threads, check_output, choice, positive
 
 _BATCHES = 4  # of one block, whose texts are sorted by length together, and after which Ctrl-C ends
 _LINES = ("", ".json", ".jsonl", ".ndjson", ".txt")  # what names of files of JSON lines end in
-_DTYPES = ("float32", "float16", "bfloat16", "float64")
+DTYPES = ("float32", "float16", "bfloat16", "float64")
 
 
 def add_options(parser: argparse.ArgumentParser, output: str) -> None:
@@ -42,7 +42,7 @@ def add_options(parser: argparse.ArgumentParser, output: str) -> None:
     parser.add_argument(
         "--max-length", type=positive, metavar="N", help="tokens at which texts are cut off (default: what the folder says)"
     )
-    parser.add_argument("--dtype", type=choice(*_DTYPES), metavar="D", help=f"of the weights: {', '.join(_DTYPES)} (default: the file's)")
+    parser.add_argument("--dtype", type=choice(*DTYPES), metavar="D", help=f"of the weights: {', '.join(DTYPES)} (default: the file's)")
     add_threads(parser)
     parser.add_argument("--no-progress", action="store_true", help="no progress bar")
 

@@ -5,13 +5,15 @@ sentence, pooling, contrastive              SentenceEncoder; one vector of those
 modules                                     Dense, and the other parts of sentence-transformers' folders
 cross_encoder                               CrossEncoder
 text_classifier, token_classifier           TextClassifier; TokenClassifier
+text_generator, generating, sampling        TextGenerator; its loop over tokens; the choice of each
 classifier, pretrained, fitting             what they share; where a fine-tuning begins, and its loop
 problems, answers                           classes, several labels, or numbers; reading what a training is given
 texts, tokenizing, vocabularies             texts to batches of numbers
 architectures                               the list of the architectures, each a file: a few lines over tc.nn and a table
-bert, distilbert, electra, roberta, mpnet,
-vit                                       these files
+bert, distilbert, electra, gpt2, roberta,
+mpnet, vit                                these files
 layers, heads                               what they share; what is put on them for a task
+decoder, cache                              what decoders share; the keys and values that they keep
 config, folder, table, names                reading config.json, the folder's files, the arrays by their names
 """
 
@@ -21,22 +23,37 @@ from .._names import hooks
 from .loading import create, load, save
 
 if TYPE_CHECKING:
+    from .cache import Cache
     from .cross_encoder import CrossEncoder
     from .modules import Dense
     from .sentence import SentenceEncoder
     from .text_classifier import TextClassifier
+    from .text_generator import TextGenerator
     from .token_classifier import TokenClassifier
 
-__all__ = ["CrossEncoder", "Dense", "SentenceEncoder", "TextClassifier", "TokenClassifier", "create", "load", "save"]
+__all__ = [
+    "Cache",
+    "CrossEncoder",
+    "Dense",
+    "SentenceEncoder",
+    "TextClassifier",
+    "TextGenerator",
+    "TokenClassifier",
+    "create",
+    "load",
+    "save",
+]
 
 if not TYPE_CHECKING:
     __getattr__, __dir__ = hooks(
         __name__,
         {
+            "Cache": "cache",
             "CrossEncoder": "cross_encoder",
             "Dense": "modules",
             "SentenceEncoder": "sentence",
             "TextClassifier": "text_classifier",
+            "TextGenerator": "text_generator",
             "TokenClassifier": "token_classifier",
         },
         {
@@ -49,7 +66,9 @@ if not TYPE_CHECKING:
             "AutoModelForQuestionAnswering": 'tc.models.load(folder, task="question-answering")',
             "AutoModelForMaskedLM": 'tc.models.load(folder, task="fill-mask")',
             "AutoModelForImageClassification": 'tc.models.load(folder, task="image-classification")',
-            "pipeline": "tc.models.TextClassifier(folder), TokenClassifier or SentenceEncoder",
+            "AutoModelForCausalLM": 'tc.models.load(folder, task="text-generation"), or TextGenerator.from_pretrained(folder)',
+            "DynamicCache": "tc.models.Cache()",
+            "pipeline": "tc.models.TextClassifier(folder), TokenClassifier, SentenceEncoder or TextGenerator",
             "from_pretrained": "tc.models.load(folder)",
         },
     )

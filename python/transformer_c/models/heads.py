@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -14,8 +14,11 @@ from .._core import Tensor
 from .._tensor import as_tensor, zeros
 from ..nn.fusion import activated
 from ..nn.parameter import Parameter
+from . import generating
+from .cache import Cache
 from .config import Config
 from .layers import ACTIVATIONS, named_as_in_transformers, which_are_tokens
+from .sampling import Sampling, numbers_of
 
 
 class WithHead(nn.Module):
@@ -32,6 +35,7 @@ class WithHead(nn.Module):
     """
 
     task: str
+    scores_words: ClassVar[bool] = False  # by the table of the words' embeddings, of which files may have a second copy
 
     def __init__(self, encoder: Any, width: int, outputs: int, dropout: float = 0.0) -> None:
         super().__init__()
@@ -113,6 +117,7 @@ class FillMask(WithHead):
     """Scores of all words at each position, (B, T, vocabulary), by the table of the words' embeddings; 0 at the padded ends."""
 
     task = "fill-mask"
+    scores_words = True
 
     def __init__(self, encoder: Any, width: int, activation: str, eps: float) -> None:
         super().__init__(encoder, width, 0)
@@ -130,10 +135,89 @@ class FillMask(WithHead):
     @named_as_in_transformers
     def forward(self, ids: Tensor, mask: Tensor | None = None, lengths: Tensor | None = None, token_types: Tensor | None = None) -> Tensor:
         x = self.encoder(ids, mask, lengths, token_types)
-        packing = which_are_tokens(tuple(x.shape[:2]), mask, lengths)[0]
-        x = x if packing is None else packing.pack(x)
-        x = F.linear(self.norm(activated(self.dense, ACTIVATIONS[self.activation], x)), self.encoder.words.weight, self.bias)
-        return x if packing is None else packing.unpack(x)
+        return of_tokens(self._scores, x, mask, lengths)
+
+    def _scores(self, x: Tensor) -> Tensor:
+        x = self.norm(activated(self.dense, ACTIVATIONS[self.activation], x))
+        return F.linear(x, self.encoder.words.weight, self.bias)
+
+
+def of_tokens(scores: Callable[[Tensor], Tensor], states: Tensor, mask: Tensor | None, lengths: Tensor | None) -> Tensor:
+    """What `scores` gives for the states (B, T, E) of tokens; 0 at the padded ends, for which nothing is computed."""
+    packing = which_are_tokens(tuple(states.shape[:2]), mask, lengths)[0]
+    return scores(states) if packing is None else packing.unpack(scores(packing.pack(states)))
+
+
+class TextGeneration(WithHead):
+    """Scores of all words to be the next one after each position, (B, T, vocabulary), by the table of the words' embeddings; 0 at the padded ends."""
+
+    task = "text-generation"
+    scores_words = True
+
+    @classmethod
+    def build(cls, encoder: Any, config: Config, width: int, options: dict) -> WithHead:
+        config.only("tie_word_embeddings", True, None)
+        return cls(encoder, width, 0, **options)
+
+    @named_as_in_transformers
+    def forward(
+        self,
+        ids: Tensor,
+        mask: Tensor | None = None,
+        lengths: Tensor | None = None,
+        token_types: Tensor | None = None,
+        cache: Cache | None = None,
+    ) -> Tensor:
+        return of_tokens(self.scores, self.encoder(ids, mask, lengths, token_types, cache), mask, lengths)
+
+    def scores(self, states: Tensor) -> Tensor:
+        """Of states (..., E)."""
+        return F.linear(states, self.encoder.words.weight)
+
+    def generate(
+        self,
+        ids: Any,
+        max_new_tokens: int = 50,
+        lengths: Any = None,
+        *,
+        do_sample: bool | None = None,
+        temperature: float | None = None,
+        top_k: int | None = None,
+        top_p: float | None = None,
+        repetition_penalty: float | None = None,
+        eos_token_id: Any = None,
+        rng: Any = None,
+    ) -> np.ndarray:
+        """Texts with their continuations, token by token in eval mode; ``TextGenerator`` does it for str.
+
+        Parameters
+        ----------
+        ids : array_like of int, shape (B, T)
+        max_new_tokens : int, default 50
+            At most so many per text.
+        lengths : array_like of int, shape (B,), optional
+            The number of tokens of each text; those after them are padding.
+        do_sample, temperature, top_k, top_p, repetition_penalty, rng
+            As for ``TextGenerator.generate``.
+        eos_token_id : int or sequence of int, optional
+            Tokens that end a text; by default what ``config`` says.
+
+        Returns
+        -------
+        ndarray of int64, shape (B, the longest text)
+            Shorter texts have the token that ends texts, or 0 where there is none, after their ends.
+        """
+        settings = Sampling().with_arguments(
+            do_sample=do_sample, temperature=temperature, top_k=top_k, top_p=top_p, repetition_penalty=repetition_penalty
+        )
+        return generating.generate(self, ids, lengths, max_new_tokens, settings, self.ends(eos_token_id), rng)
+
+    def ends(self, given: Any = None) -> tuple[int, ...]:
+        """The tokens that end a text: those given, or of ``config`` those that are words of this model."""
+        if given is not None:
+            return numbers_of("eos_token_id", given)
+        found = numbers_of("eos_token_id of config.json", self.config.get("eos_token_id"))
+        return tuple(end for end in found if end < self.encoder.words.weight.shape[0])  # small models keep the default of large ones
 
 
 class ImageClassification(WithHead):
@@ -147,7 +231,7 @@ class ImageClassification(WithHead):
 
 
 HEADS: dict[str, type[WithHead]] = {
-    kind.task: kind for kind in (TextClassification, TokenClassification, QuestionAnswering, FillMask, ImageClassification)
+    kind.task: kind for kind in (TextClassification, TokenClassification, QuestionAnswering, FillMask, TextGeneration, ImageClassification)
 }
 # The end of the name of transformers' class for a task; None: the encoder alone.
 CLASSES = {
@@ -157,6 +241,7 @@ CLASSES = {
     "question-answering": "ForQuestionAnswering",
     "fill-mask": "ForMaskedLM",
     "image-classification": "ForImageClassification",
+    "text-generation": "ForCausalLM",
 }
 
 

@@ -44,10 +44,13 @@ def own_lengths(x: Tensor, visible: dict[str, Any]) -> Any:
         return None
     if "sequence_lengths" in visible:
         return visible["sequence_lengths"]
-    tokens = _tokens(visible, x)
-    if tokens is None:
-        return x.shape[1]
-    ends = (tokens.numpy() * np.arange(1, x.shape[1] + 1)).max(1, initial=0)
+    if "causal_offset" in visible:  # tokens after those in a cache
+        ends = (visible["key_lengths"] - visible["causal_offset"]).numpy()
+    else:
+        tokens = _tokens(visible, x)
+        if tokens is None:
+            return x.shape[1]
+        ends = (tokens.numpy() * np.arange(1, x.shape[1] + 1)).max(1, initial=0)
     return np.stack((ends, x.shape[1] - ends), 1).ravel()
 
 
@@ -78,10 +81,18 @@ class Layer(nn.Module):
         self.dropout1 = nn.Dropout(widths.dropout if widths.drops_attended else 0.0)
         self.dropout2 = nn.Dropout(widths.dropout)
 
-    def forward(self, x: Tensor, visible: dict[str, Any], return_attention: bool = False, packing: Packing | None = None) -> Any:
-        """x (B, T, E), or packed (1, N, E), to the same shape; `visible`: the arguments of attention that say which keys a query sees."""
+    def forward(
+        self,
+        x: Tensor,
+        visible: dict[str, Any],
+        return_attention: bool = False,
+        packing: Packing | None = None,
+        cache: Callable[[Tensor, Tensor], tuple[Tensor, Tensor]] | None = None,
+    ) -> Any:
+        """x (B, T, E), or packed (1, N, E), to the same shape; `visible`: the arguments of attention that say which keys a query sees;
+        `cache` keeps keys and values, and gives them with those of the tokens before."""
         lengths = own_lengths(x, visible)
-        attended, weights = self._attend(self.norm1(x) if self.norm_first else x, visible, return_attention, lengths)
+        attended, weights = self._attend(self.norm1(x) if self.norm_first else x, visible, return_attention, lengths, cache)
         if weights is not None and packing is not None:
             weights = F.pad(weights, (0, packing.width - packing.longest) * 2)
         if self.norm_first:
@@ -92,8 +103,10 @@ class Layer(nn.Module):
             x = add_norm(self.norm2, x, of_sequences(self.linear2, self._hidden(x, lengths), lengths), self.dropout2)
         return (x, weights) if return_attention else x
 
-    def _attend(self, x: Tensor, visible: dict[str, Any], return_attention: bool, lengths: Any) -> tuple[Tensor, Tensor | None]:
+    def _attend(self, x: Tensor, visible: dict[str, Any], return_attention: bool, lengths: Any, cache: Any) -> tuple[Tensor, Tensor | None]:
         q, k, v = self._project(x, lengths)
+        if cache is not None:
+            k, v = cache(k, v)
         dropout = self.attention_dropout if self.training else 0.0
         found = F.scaled_dot_product_attention(q, k, v, dropout_p=dropout, return_attention=return_attention, **visible)
         values, weights = found if return_attention else (found, None)
@@ -135,11 +148,12 @@ class TextEncoder(nn.Module):
     """
 
     longest: int  # positions that there are embeddings for
+    causal: ClassVar[bool] = False  # whether a token sees none after it
 
-    def __init__(self, config: Config, widths: Widths, pooler: bool) -> None:
+    def __init__(self, config: Config, widths: Widths, pooler: bool, norm_first: bool = False) -> None:
         super().__init__()
         self.config, self.width = config.values, widths.model
-        self.layers = nn.ModuleList(Layer(widths) for _ in range(widths.layers))
+        self.layers = nn.ModuleList(Layer(widths, norm_first) for _ in range(widths.layers))
         self.pooler = Pooler(widths.model, widths.model) if pooler else None
 
     def embed(self, ids: Tensor, token_types: Tensor | None, places: Tensor | None) -> Tensor:
@@ -148,6 +162,10 @@ class TextEncoder(nn.Module):
 
     def widen(self, x: Tensor, visible: dict[str, Any]) -> Tensor:
         """The first layer's input, of what ``embed`` gives; `visible` as for a layer."""
+        return x
+
+    def finish(self, x: Tensor) -> Tensor:
+        """The states, of what the last layer gives."""
         return x
 
     def places(self, ids: Tensor) -> Tensor | None:
@@ -192,18 +210,10 @@ class TextEncoder(nn.Module):
         IndexError
             When an id is none of the model's words.
         """
-        ids = _numbers(ids)
-        if ids.ndim != 2 or ids.dtype.kind not in "iu":
-            advice = "; one text is ids[None]" if ids.ndim == 1 else "; convert them with ids.astype(int)" if ids.ndim == 2 else ""
-            raise ValueError(f"ids must be integers of shape (B, T), got {ids.dtype.name} of shape {ids.shape}{advice}")
-        if ids.shape[1] > self.longest:
-            raise ValueError(f"ids have {ids.shape[1]} tokens (shape {ids.shape}); this model takes texts of at most {self.longest}")
-        token_types = None if token_types is None else as_tensor(token_types)
-        if token_types is not None and (tuple(token_types.shape) != tuple(ids.shape) or token_types.dtype.kind not in "iu"):
-            raise ValueError(
-                f"token_types must be integers of the shape of ids, {ids.shape}, got {token_types.dtype.name} of shape {token_types.shape}"
-            )
+        ids, token_types = self.checked(ids, token_types)
         packing, visible = which_are_tokens(tuple(ids.shape), mask, lengths)
+        if self.causal:
+            visible["is_causal"] = True
         places, width = self.places(ids), ids.shape[1]
         real = None if packing is not None else _tokens(visible, ids)
         if packing is not None:
@@ -216,9 +226,25 @@ class TextEncoder(nn.Module):
         x = self.widen(self.embed(ids, token_types, places), visible)
         for layer in self.layers:
             x = layer(x, visible, packing=packing)
+        x = self.finish(x)
         if packing is not None:
             return packing.unpack(x[0])
         return x if real is None else x.masked_fill(~real[:, :, None], 0.0)
+
+    def checked(self, ids: Any, token_types: Any = None) -> tuple[Tensor, Tensor | None]:
+        """The arguments as Tensors, of shapes that fit."""
+        ids = _numbers(ids)
+        if ids.ndim != 2 or ids.dtype.kind not in "iu":
+            advice = "; one text is ids[None]" if ids.ndim == 1 else "; convert them with ids.astype(int)" if ids.ndim == 2 else ""
+            raise ValueError(f"ids must be integers of shape (B, T), got {ids.dtype.name} of shape {ids.shape}{advice}")
+        if ids.shape[1] > self.longest:
+            raise ValueError(f"ids have {ids.shape[1]} tokens (shape {ids.shape}); this model takes texts of at most {self.longest}")
+        token_types = None if token_types is None else as_tensor(token_types)
+        if token_types is not None and (tuple(token_types.shape) != tuple(ids.shape) or token_types.dtype.kind not in "iu"):
+            raise ValueError(
+                f"token_types must be integers of the shape of ids, {ids.shape}, got {token_types.dtype.name} of shape {token_types.shape}"
+            )
+        return ids, token_types
 
 
 def _numbers(ids: Any) -> Tensor:

@@ -41,7 +41,7 @@ def load(folder: Any, *, dtype: Any = None, task: str | None = None, mmap: bool 
     folder : str or path-like
     dtype : dtype, optional
         Of the parameters; by default as in the file, float32 where it has several.
-    task : {"text-classification", "token-classification", "question-answering", "fill-mask", "image-classification"}, optional
+    task : {"text-classification", "token-classification", "question-answering", "fill-mask", "image-classification", "text-generation"}, optional
         Put this head on the encoder. Its layers that the file has no weights for get new ones, with a warning. By default the encoder alone, whatever
         head the file has.
     mmap : bool, default True
@@ -137,10 +137,11 @@ def assemble(values: Any, state: Mapping[str, Any], task: str | None, dtype: Any
     def is_free(array: np.ndarray) -> bool:
         return array.flags.writeable and not any(np.may_share_memory(array, other) for other in taken)
 
-    def convert(arrays: list[Any]) -> Tensor:
+    def convert(arrays: list[Any], transposed: bool) -> Tensor:
         writable = [a.detach() if isinstance(a, Tensor) else as_tensor(a if is_free(a) else a.copy()) for a in arrays]
         parts = [array.to(wanted) for array in writable]  # joined first, they would take the memory of all in both dtypes
         made = parts[0] if len(parts) == 1 else cat(parts, 0)
+        made = made.t().contiguous() if transposed else made
         if owned and made is not writable[0]:  # copies
             for array in arrays:
                 release(array)
@@ -309,7 +310,7 @@ def save(model: Any, folder: Any) -> None:
     state = state_of(model)
     arrays = {name: value for name, value in state.items() if name not in kind.table.tied}
     task = model.task if isinstance(model, WithHead) else None
-    config = {**model.config, "architectures": [kind.table.name + CLASSES[task]]}
+    config = {**model.config, "architectures": [kind.table.name + kind.table.classes.get(task, CLASSES[task])]}
     config["dtype"] = next(iter(arrays.values())).dtype.name
     config.pop("torch_dtype", None)
     path = path_of(folder)

@@ -12,7 +12,7 @@ from .._core import Tensor, set_data
 from ..checkpoint import CheckpointError
 from ..checkpoint.safetensors_file import mapping_of
 from .heads import WithHead
-from .table import several
+from .table import numbered, several
 
 
 def plain(names: Iterable[str], kind: Any) -> dict[str, str]:
@@ -40,15 +40,21 @@ def source(key: str, module: Any) -> tuple[str, ...]:
     if key in names:
         return (names[key],)  # a parameter that is no layer's
     path, _, leaf = key.rpartition(".")
-    number = re.search(r"\.(\d+)\.", path)
-    pattern = re.sub(r"\.\d+\.", ".{}.", path)
+    pattern, number = numbered(path)
     if pattern not in names or leaf not in ("weight", "bias"):
         raise ValueError(
             f"the parameter {key!r} is none that transformers has a name for: the model has other layers than "
             f"{type(module).__name__}; put the first ones back, with what was added to them"
         )
     parts = several(names[pattern])
-    return tuple(f"{part.format(number[1]) if number else part}.{leaf}" for part in parts)
+    return tuple(f"{part.format(number) if number else part}.{leaf}" for part in parts)
+
+
+def is_transposed(key: str, module: Any) -> bool:
+    """Whether the files have the transposed matrix of a parameter of ours."""
+    encoder = module.encoder if isinstance(module, WithHead) else module
+    path, _, leaf = key.removeprefix("encoder.").rpartition(".")
+    return leaf == "weight" and numbered(path)[0] in type(encoder).table.transposed
 
 
 def fill(module: Any, kind: Any, state: Mapping[str, Any], convert: Any, owned: bool = False) -> set[str]:
@@ -62,7 +68,7 @@ def fill(module: Any, kind: Any, state: Mapping[str, Any], convert: Any, owned: 
     state : mapping of str to array
         By transformers' names.
     convert : callable
-        Makes a Tensor of a list of arrays, one below the other.
+        Makes a Tensor of a list of arrays, one below the other, and of whether they are transposed.
     owned : bool
         Whether the arrays of `state` are nobody else's. Those that have been used are then taken out of it, a dict, so that no memory is
         needed for both, and packed weights are kept from call to call.
@@ -92,11 +98,12 @@ def fill(module: Any, kind: Any, state: Mapping[str, Any], convert: Any, owned: 
     _check_ties(kind, module, files, state)
     own = {key: parameter for key, parameter in module.named_parameters() if key not in new}
     for key, parameter in own.items():
-        _check(wanted[key], [state[files[name]] for name in wanted[key]], tuple(parameter.shape))
+        shape = tuple(parameter.shape)
+        _check(wanted[key], [state[files[name]] for name in wanted[key]], shape[::-1] if is_transposed(key, module) else shape)
     # Of mapped arrays the largest first, which are in memory only while they are converted; of others the largest last.
     is_mapped = mapping_of(next(iter(state.values()), None)) is not None
     for key, parameter in sorted(own.items(), key=lambda item: item[1].numel(), reverse=is_mapped):
-        set_data(parameter, convert([state[files[name]] for name in wanted[key]]), alone=owned)
+        set_data(parameter, convert([state[files[name]] for name in wanted[key]], is_transposed(key, module)), alone=owned)
         if owned:
             for name in wanted[key]:
                 state.pop(files[name])  # type: ignore[attr-defined]
@@ -124,7 +131,7 @@ def _check(names: tuple[str, ...], arrays: list[Any], shape: tuple[int, ...]) ->
 
 def _check_ties(kind: Any, module: Any, files: Mapping[str, str], state: Mapping[str, Any]) -> None:
     """Refuses second copies of an array that differ from it."""
-    if not isinstance(module, WithHead) or module.task != "fill-mask":
+    if not isinstance(module, WithHead) or not module.scores_words:
         return
     for copy, name in kind.table.tied.items():
         if copy in files and name in files and not np.array_equal(np.asarray(state[files[copy]]), np.asarray(state[files[name]])):
@@ -138,10 +145,11 @@ def to_state(module: Any) -> dict[str, Tensor]:
     found: dict[str, Tensor] = {}
     for key, value in module.state_dict().items():
         names = source(key, module)
+        value = value.t().contiguous() if is_transposed(key, module) else value
         rows = value.shape[0] // len(names) if value.ndim else 0
         for i, name in enumerate(names):
             found[table.full(name) if encoder is not module else name] = value if len(names) == 1 else value[i * rows : (i + 1) * rows]
-    if isinstance(module, WithHead) and module.task == "fill-mask":
+    if isinstance(module, WithHead) and module.scores_words:
         for copy, name in table.tied.items():
             found[copy] = found[table.full(name)]
     return found

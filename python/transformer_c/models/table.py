@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -69,7 +70,11 @@ class Table:
     vocabulary : Vocabulary, optional
         Of which files a tokenizer is made where there is no tokenizer.json; None: of none.
     buffers : tuple of str
-        Arrays that older files have and no model needs.
+        Arrays that older files have and no model needs, {} for the number of a layer.
+    transposed : tuple of str
+        Ours of which the files have the transposed matrices.
+    classes : mapping of str to str
+        How the names of its classes end, by task, where that is not as in other architectures.
     """
 
     model_type: str
@@ -83,6 +88,8 @@ class Table:
     renamed: tuple[tuple[str, str], ...] = ()
     vocabulary: Vocabulary | None = None
     buffers: tuple[str, ...] = ("embeddings.position_ids", "embeddings.token_type_ids")
+    transposed: tuple[str, ...] = ()
+    classes: Mapping[str, str] = field(default_factory=dict)
 
     def full(self, name: str) -> str:
         """The name of an array in a model with a head: the encoder's have the prefix."""
@@ -92,7 +99,13 @@ class Table:
     def is_beside(self, name: str) -> bool:
         """Whether an array may be in a file without being needed: of another task's head, the pooler's, a second copy, a buffer."""
         beside = (*(part for head in self.heads.values() for part in head.values()), *several(self.names.get("pooler", ())))
-        return _first(name) in set(map(_first, beside)) or name in self.tied or name in self.buffers
+        return _first(name) in set(map(_first, beside)) or name in self.tied or not {name, numbered(name)[0]}.isdisjoint(self.buffers)
+
+
+def numbered(name: str) -> tuple[str, str | None]:
+    """(the name with {} in the place of the layer's number, the number)."""
+    number = re.search(r"\.(\d+)\.", name)
+    return re.sub(r"\.\d+\.", ".{}.", name), number[1] if number else None
 
 
 def several(names: str | Iterable[str]) -> tuple[str, ...]:

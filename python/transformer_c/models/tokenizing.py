@@ -82,6 +82,11 @@ class Tokenizer:
             found = self._tokenizer.encode_batch(list(texts))
         return [self._cut_off(e, self._side, e.ids, e.type_ids if self._has_types else [0] * len(e.ids)) for e in found]
 
+    def decode(self, ids: Sequence[int]) -> str:
+        """The text of tokens, without special ones."""
+        with _refusing("the tokenizer failed"):
+            return self._tokenizer.decode(list(ids), skip_special_tokens=True)
+
     def words(self, texts: Sequence[Sequence[str]]) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:
         """(ids, types, words), int64, of texts that are lists of words; the number of each token's word, -1 where it has none.
 

@@ -49,12 +49,13 @@ def tokenizer_of(folder: str, tokenizers: Any) -> Any:
     special = _special({**named, **mapping(os.path.join(folder, "special_tokens_map.json")), **values}, named, words, paths[0])
     made = _word_piece(tokenizers, words, special) if len(paths) == 1 else _byte_pairs(tokenizers, words, paths[1])
     configure(made, folder)
-    cls, sep = special["cls_token"], special["sep_token"]
-    made.post_processor = tokenizers.processors.TemplateProcessing(
-        single=[cls, "$A", sep],
-        pair=[cls, "$A", *[sep] * vocabulary.separators, f"$B:{vocabulary.second}", f"{sep}:{vocabulary.second}"],
-        special_tokens=[(cls, words[cls]), (sep, words[sep])],
-    )
+    if "cls_token" in named:
+        cls, sep = special["cls_token"], special["sep_token"]
+        made.post_processor = tokenizers.processors.TemplateProcessing(
+            single=[cls, "$A", sep],
+            pair=[cls, "$A", *[sep] * vocabulary.separators, f"$B:{vocabulary.second}", f"{sep}:{vocabulary.second}"],
+            special_tokens=[(cls, words[cls]), (sep, words[sep])],
+        )
     made.add_special_tokens(
         [tokenizers.AddedToken(word, lstrip=name == "mask_token" and word == "<mask>", normalized=False) for name, word in special.items()]
     )

@@ -1,0 +1,84 @@
+"""generate: a text that a decoder continues."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from . import lines
+from .options import CommandError, add_threads, choice, positive, seed
+
+
+def add(commands) -> None:
+    """Describes the command."""
+    parser = commands.add_parser(
+        "generate",
+        help="a text continued by a pretrained decoder",
+        description="Prints a text and its continuation by a decoder in a folder of transformers', token by token. Settings that are not given are those of the "
+        "folder's generation_config.json.",
+    )
+    parser.add_argument("folder", metavar="FOLDER", help="the model: config.json, weights, tokenizer")
+    parser.add_argument("text", metavar="TEXT", nargs="?", help="the beginning; - or none: standard input")
+    parser.add_argument("--max-new-tokens", type=positive, default=50, metavar="N", help="at most so many (default: 50)")
+    parser.add_argument(
+        "--do-sample", action="store_true", default=None, help="draw tokens by their probabilities instead of taking the likeliest"
+    )
+    parser.add_argument("--temperature", type=float, metavar="X", help="with --do-sample: below 1 likely tokens become likelier")
+    parser.add_argument("--top-k", type=int, metavar="N", help="with --do-sample: draw among the N likeliest tokens; 0: among all")
+    parser.add_argument(
+        "--top-p", type=float, metavar="P", help="with --do-sample: draw among the fewest tokens that have this probability"
+    )
+    parser.add_argument("--repetition-penalty", type=float, metavar="X", help="above 1: tokens that the text has become less likely")
+    parser.add_argument("--seed", type=seed, metavar="N", help="with --do-sample: the same seed gives the same text")
+    parser.add_argument(
+        "--dtype", type=choice(*lines.DTYPES), metavar="D", help=f"of the weights: {', '.join(lines.DTYPES)} (default: the file's)"
+    )
+    add_threads(parser)
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Loads, reads, writes."""
+    from ..models import TextGenerator
+
+    if sys.stdout is None:
+        raise CommandError("standard output is closed; nobody would read the text")
+    text = _read() if options.text in (None, "-") else options.text
+    generator = lines.opened(lambda: TextGenerator.from_pretrained(options.folder, dtype=options.dtype))
+    pieces = lines.opened(
+        lambda: generator.stream(
+            text,
+            options.max_new_tokens,
+            do_sample=options.do_sample,
+            temperature=options.temperature,
+            top_k=options.top_k,
+            top_p=options.top_p,
+            repetition_penalty=options.repetition_penalty,
+            rng=options.seed,
+        )
+    )
+    piece: str | None = text + lines.opened(lambda: next(pieces, ""))  # after the first token: errors come before any output
+    while piece is not None:
+        _write(piece)
+        piece = lines.opened(lambda: next(pieces, None))
+    _write("\n")
+    return 0
+
+
+def _read() -> str:
+    """The text of standard input, without the line feed at its end."""
+    if sys.stdin is None:
+        raise CommandError("standard input is closed; give the text as an argument")
+    try:
+        return sys.stdin.buffer.read().decode().removesuffix("\n").removesuffix("\r")
+    except UnicodeDecodeError as error:
+        raise CommandError(f"standard input is not text in UTF-8 ({error.reason} at byte {error.start})") from None
+
+
+def _write(text: str) -> None:
+    """Writes at once, whatever encoding the terminal has."""
+    sys.stdout.buffer.write(text.encode())
+    sys.stdout.buffer.flush()
+
+
+__all__ = ["add", "run"]

@@ -1,0 +1,112 @@
+"""The keys and values of the tokens that a model has read, kept from call to call."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from .._core import Tensor
+from .._tensor import as_tensor, empty
+from ..nn.packing import Packing
+
+
+class Cache:
+    """What a decoder keeps of the texts that it has read, so that more of their tokens cost no more than themselves.
+
+    Every text of the batch has its own length. ``model(ids, cache=cache)`` reads on: it appends the tokens to the texts. A call that fails
+    leaves the cache as it was.
+
+    Attributes
+    ----------
+    lengths : ndarray of int64, shape (B,), or None
+        How many tokens of each text have been read; None before the first call.
+
+    Examples
+    --------
+    >>> import numpy as np, transformer_c as tc
+    >>> model = tc.models.create({"model_type": "gpt2", "vocab_size": 50, "n_embd": 8, "n_layer": 2, "n_head": 2, "n_positions": 32})
+    >>> ids, cache = np.array([[3, 1, 4, 1], [5, 9, 2, 6]]), tc.models.Cache()
+    >>> first = model(ids[:, :3], lengths=[3, 2], cache=cache)
+    >>> cache
+    Cache(lengths=[3, 2])
+    >>> model(np.array([[7], [8]]), cache=cache).shape, cache.lengths.tolist()
+    ((2, 1, 8), [4, 3])
+    """
+
+    def __init__(self) -> None:
+        self.lengths: np.ndarray | None = None
+        self._kept: list[tuple[Tensor, Tensor]] = []  # keys and values of each layer, (B, H, capacity, D)
+
+    def starts(self, batch: int) -> np.ndarray:
+        """The lengths before a call with `batch` texts."""
+        if self.lengths is None:
+            return np.zeros(batch, np.int64)
+        if len(self.lengths) != batch:
+            raise ValueError(
+                f"the cache has {len(self.lengths)} texts, but ids have {batch}; a cache belongs to the texts of its first call"
+            )
+        return self.lengths
+
+    def of_layer(self, number: int, ends: np.ndarray, packing: Packing | None) -> Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]:
+        """What puts a layer's keys and values after those of earlier calls, up to `ends` (B,), and gives all of them."""
+        return partial(self._extend, number, ends, packing)
+
+    def truncate(self, lengths: Any) -> None:
+        """Forgets what comes after the first `lengths` (B,) tokens of each text, for trying another continuation."""
+        found = np.asarray(lengths)
+        if self.lengths is None or found.shape != self.lengths.shape or found.dtype.kind not in "iu":
+            raise ValueError(f"lengths must be integers, one for each text, got {lengths!r:.80}; {self!r}")
+        if (found < 0).any() or (found > self.lengths).any():
+            raise ValueError(f"lengths are {found.tolist()}; the texts have {self.lengths.tolist()} tokens")
+        self.lengths = found.astype(np.int64)
+
+    def select(self, index: Any) -> None:
+        """Keeps the texts `index`, integers, in that order."""
+        rows = np.asarray(index)
+        if rows.ndim != 1 or (rows.size and rows.dtype.kind not in "iu"):
+            raise TypeError(f"index must be a sequence of integers, got {index!r:.80}")
+        chosen = rows.astype(np.int64)
+        lengths = self.starts(0 if self.lengths is None else len(self.lengths))[chosen]
+        kept = [(key[chosen], value[chosen]) for key, value in self._kept]
+        self.lengths, self._kept = lengths, kept
+
+    def _extend(self, number: int, ends: np.ndarray, packing: Packing | None, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
+        starts, most = self.starts(len(ends)), int(ends.max(initial=0))
+        old: Any = self._kept[number] if self.lengths is not None else (None, None)  # of a first call that failed
+        keys, values = (self._written(*each, starts, most, packing) for each in zip(old, (key, value), strict=True))
+        self._kept[number : number + 1] = [(keys, values)]
+        if not starts.any():  # all that there are
+            return key, value
+        return keys[:, :, :most], values[:, :, :most]
+
+    def _written(self, old: Tensor | None, new: Tensor, starts: np.ndarray, most: int, packing: Packing | None) -> Tensor:
+        """`old`, or a copy that has more room, with `new` after the first `starts` tokens of each text."""
+        new = new if packing is None else packing.unpack(new[0].transpose(0, 1).flatten(1)).unflatten(2, (new.shape[1], -1)).transpose(1, 2)
+        batch, heads, count, width = new.shape
+        if old is None or old.shape[2] < most:
+            larger = empty(batch, heads, most if old is None else 2 * most, width, dtype=new.dtype, device=new.device)
+            if old is not None:
+                larger[:, :, : old.shape[2]] = old
+            old = larger
+        if (starts == starts[:1]).all():
+            begin = int(starts.max(initial=0))
+            count = min(count, most - begin)  # the others are padding
+            old[:, :, begin : begin + count] = new[:, :, :count]
+        else:
+            rows, columns = np.nonzero(starts[:, None] + np.arange(count) < old.shape[2])
+            old.transpose(1, 2)[rows, starts[rows] + columns] = new.transpose(1, 2)[rows, columns]
+        return old
+
+    def __repr__(self) -> str:
+        return f"Cache(lengths={None if self.lengths is None else self.lengths.tolist()})"
+
+
+def places_after(starts: np.ndarray, count: int, longest: int) -> Tensor:
+    """The positions of `count` tokens after the first `starts` of each text, (B, count); those beyond the last one are padding's."""
+    return as_tensor(np.minimum(starts[:, None] + np.arange(count), longest - 1))
+
+
+__all__ = ["Cache"]

@@ -1,0 +1,75 @@
+"""What decoders share: models of texts whose tokens see none after them."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import numpy as np
+
+from .._core import Tensor
+from .._recording import is_grad_enabled
+from .._tensor import as_tensor
+from .cache import Cache, places_after
+from .layers import TextEncoder, named_as_in_transformers, which_are_tokens
+
+
+class TextDecoder(TextEncoder):
+    """The base of decoders; ``embed`` and ``finish`` are the architecture's own."""
+
+    causal: ClassVar[bool] = True
+
+    @named_as_in_transformers
+    def forward(
+        self,
+        ids: Tensor,
+        mask: Tensor | None = None,
+        lengths: Tensor | None = None,
+        token_types: Tensor | None = None,
+        cache: Cache | None = None,
+    ) -> Tensor:
+        """The states of the last layer, as of ``TextEncoder``; each is that of a token and all before it.
+
+        Parameters
+        ----------
+        ids : array_like of int, shape (B, T)
+        mask : array_like of 0 and 1, shape (B, T), optional
+        lengths : array_like of int, shape (B,), optional
+        cache : Cache, optional
+            ids continue the texts in it, and are kept there as well. Not where gradients are recorded.
+
+        Returns
+        -------
+        Tensor or ndarray, shape (B, T, E)
+        """
+        if cache is None:
+            return super().forward(ids, mask, lengths, token_types)
+        if not isinstance(cache, Cache):
+            raise TypeError(f"cache must be a tc.models.Cache, not {type(cache).__name__}")
+        if is_grad_enabled() and any(p.requires_grad for p in self.parameters()):
+            raise ValueError("a cache keeps no gradients: give ids as an array, or call the model in `with tc.no_grad():`")
+        ids, token_types = self.checked(ids, token_types)
+        packing, visible = which_are_tokens(tuple(ids.shape), mask, lengths)
+        if "attn_mask" in visible:
+            raise ValueError("with a cache, texts can only be padded at their ends; a mask has zeros elsewhere")
+        batch, width = ids.shape
+        starts = cache.starts(batch)
+        ends = starts + (width if packing is None else packing.lengths)
+        if ends.max(initial=0) > self.longest:
+            raise ValueError(
+                f"texts would have {ends.max()} tokens, {starts.max()} of them in the cache; this model takes at most {self.longest}"
+            )
+        places, real = None, None if packing is None else as_tensor(np.arange(width) < packing.lengths[:, None]).to(ids.device)
+        if starts.any():
+            packing, places = None, places_after(starts, width, self.longest).to(ids.device)
+            visible = {"causal_offset": as_tensor(starts), "key_lengths": as_tensor(ends)}
+        elif packing is not None:
+            ids, places = packing.pack(ids)[None], as_tensor(packing.positions).to(ids.device)[None]
+        visible["is_causal"] = True
+        x = self.embed(ids, token_types, places)
+        for number, layer in enumerate(self.layers):
+            x = layer(x, visible, packing=packing, cache=cache.of_layer(number, ends, packing))
+        x = self.finish(x)
+        cache.lengths = ends
+        if packing is not None:
+            return packing.unpack(x[0])
+        return x if real is None else x.masked_fill(~real[:, :, None], 0.0)

@@ -1,0 +1,249 @@
+"""Texts that a decoder writes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from .._arguments import count
+from .._names import Explaining
+from .folder import find, naming, read_config, read_weights
+from .generating import continuations
+from .heads import TextGeneration
+from .loading import assemble, check
+from .sampling import Sampling, read_ends, read_sampling
+from .texts import Bar, as_others_read, attributes, checked, made_of, of_characters, parts, tokens_of
+from .tokenizing import Tokenizer
+
+_TASK = "text-generation"
+_INCOMPLETE = "\N{REPLACEMENT CHARACTER}"  # what the bytes of a part of a character become
+
+
+class TextGenerator(Explaining):
+    """Continues texts with a decoder such as GPT-2. ``TextGenerator.from_pretrained(folder)`` makes one.
+
+    Parameters
+    ----------
+    model : Module
+        Of ``tc.models.load(folder, task="text-generation")``.
+    tokenizer : callable
+        Takes a list of str and gives (ids, types) of each; ``tokenizer.decode(ids)`` gives the text.
+    sampling : mapping, optional
+        Other defaults of ``generate``: ``do_sample``, ``temperature``, ``top_k``, ``top_p``, ``repetition_penalty``.
+    eos_token_id : int or sequence of int, optional
+        Tokens that end a text; by default what ``model.config`` says.
+
+    Attributes
+    ----------
+    model, tokenizer
+        As above. ``generator.model.to("cuda")`` moves the model.
+
+    Examples
+    --------
+    With a new model and a tokenizer of letters; a trained one comes from ``from_pretrained``:
+
+    >>> import numpy as np, transformer_c as tc
+    >>> class Letters:
+    ...     def __call__(self, texts):
+    ...         return [(np.array([ord(c) - 97 for c in text]), np.zeros(len(text), int)) for text in texts]
+    ...     def decode(self, ids):
+    ...         return "".join(chr(97 + i) for i in ids)
+    >>> _ = tc.manual_seed(0)
+    >>> model = tc.models.create({"model_type": "gpt2", "vocab_size": 26, "n_embd": 8, "n_layer": 1, "n_head": 2, "n_positions": 32},
+    ...                          task="text-generation")
+    >>> generator = tc.models.TextGenerator(model, Letters())
+    >>> text = generator.generate("abc", max_new_tokens=5)
+    >>> text.startswith("abc"), len(text)
+    (True, 8)
+    >>> "".join(generator.stream("abc", max_new_tokens=5)) == text[3:]
+    True
+    """
+
+    _instead = attributes(
+        "generator.model",
+        **dict.fromkeys(("predict", "forward", "encode"), "generator.generate(texts)"),
+        save="tc.models.save(generator.model, folder) and generator.tokenizer.save(folder)",
+    )
+
+    def __init__(self, model: Any, tokenizer: Any = None, sampling: Any = None, eos_token_id: Any = None) -> None:
+        made_of("TextGenerator", model, tokenizer, TextGeneration, f'tc.models.load(folder, task="{_TASK}")')
+        if not callable(getattr(tokenizer, "decode", None)):
+            raise TypeError(f"TextGenerator needs a tokenizer with decode(ids), which gives the text, not {tokenizer!r:.80}")
+        self.model, self.tokenizer = model, tokenizer
+        self._sampling = Sampling(**(sampling or {}))
+        self._ends = model.ends(eos_token_id)
+
+    @classmethod
+    @as_others_read
+    def from_pretrained(cls, folder: Any, *, dtype: Any = None, mmap: bool = True) -> TextGenerator:
+        """A generator from a folder of transformers' with a decoder and its tokenizer.
+
+        Defaults of ``generate`` are read from generation_config.json.
+
+        Parameters
+        ----------
+        folder : str or path-like
+        dtype : dtype, optional
+            Of the model's parameters.
+        mmap : bool, default True
+            Map safetensors files into memory, as ``tc.models.load`` does.
+
+        Raises
+        ------
+        CheckpointError
+            As ``tc.models.load``; when generation_config.json asks for what is not computed, such as beams.
+        ImportError
+            When the package tokenizers is not installed.
+        """
+        path = find(folder)
+        config, sampling = read_config(path), read_sampling(path)
+        with naming(path):
+            check(config, _TASK)
+            model = assemble(config, read_weights(path, mmap), _TASK, dtype, owned=True)[0]
+        return cls(model, Tokenizer(path, model.encoder.longest), vars(sampling), read_ends(path))
+
+    def generate(
+        self,
+        texts: Any,
+        max_new_tokens: int = 50,
+        *,
+        do_sample: bool | None = None,
+        temperature: float | None = None,
+        top_k: int | None = None,
+        top_p: float | None = None,
+        repetition_penalty: float | None = None,
+        return_full_text: bool = True,
+        rng: Any = None,
+        batch_size: int = 8,
+        progress: bool = False,
+    ) -> Any:
+        """Continues texts, in transformers' words for how.
+
+        Parameters
+        ----------
+        texts : str, or sequence of str
+        max_new_tokens : int, default 50
+            At most so many; a text ends before where the model writes the end of a text.
+        do_sample : bool, optional
+            Draw each token by the model's probabilities; otherwise the likeliest is taken. By default what generation_config.json says, or False.
+        temperature : float, optional
+            Scores are divided by it before the draw: below 1 likely tokens become likelier; 1 by default.
+        top_k : int, optional
+            Draw among so many of the likeliest tokens; 0: among all; 50 by default.
+        top_p : float, optional
+            Draw among the fewest of the likeliest tokens that have this probability together (Holtzman et al. 2020); 1, so all, by default.
+        repetition_penalty : float, optional
+            Positive scores of tokens that the text has are divided by it, negative ones multiplied (Keskar et al. 2019); 1 by default.
+        return_full_text : bool, default True
+            Whether the result begins with the text that was given.
+        rng : int, np.random.Generator, tc.Generator or None
+            The source of random numbers, with ``do_sample``; None: the default generator.
+        batch_size : int, default 8
+            How many texts are continued at once. Without ``do_sample`` this changes no result.
+        progress : bool, default False
+            Show a bar.
+
+        Returns
+        -------
+        str, or list of str
+            As `texts`.
+
+        Raises
+        ------
+        TypeError
+            When a text is no str.
+        ValueError
+            When a text and the new tokens are more than the model takes; when an argument has no meaning.
+
+        Examples
+        --------
+        See ``TextGenerator``.
+        """
+        single = isinstance(texts, str)
+        tokens = self._tokens([texts] if single else checked(texts))
+        settings = self._settings(do_sample, temperature, top_k, top_p, repetition_penalty)
+        most = count("max_new_tokens", max_new_tokens)
+        found: list[list[int]] = [[] for _ in tokens]
+        with Bar(len(tokens), progress, "writing") as bar:
+            for rows in parts(np.arange(len(tokens)), count("batch_size", batch_size)):
+                for step in continuations(self.model, *_padded([tokens[i] for i in rows]), most, settings, self._ends, rng):
+                    for row, token in step:
+                        found[rows[row]].append(token)
+                bar.update(len(rows))
+        given = [texts] if single else list(texts)
+        new = map(self.tokenizer.decode, found)
+        results = [before + after if return_full_text else after for before, after in zip(given, new, strict=True)]
+        return results[0] if single else results
+
+    def stream(
+        self,
+        text: str,
+        max_new_tokens: int = 50,
+        *,
+        do_sample: bool | None = None,
+        temperature: float | None = None,
+        top_k: int | None = None,
+        top_p: float | None = None,
+        repetition_penalty: float | None = None,
+        rng: Any = None,
+    ) -> Iterator[str]:
+        """The continuation of one text in pieces, as they are written; together they are that of ``generate``.
+
+        Parameters
+        ----------
+        text : str
+        max_new_tokens, do_sample, temperature, top_k, top_p, repetition_penalty, rng
+            As for ``generate``.
+
+        Returns
+        -------
+        iterator of str
+
+        Examples
+        --------
+        See ``TextGenerator``.
+        """
+        if not isinstance(text, str):
+            raise TypeError(f"text must be a str, got {text!r:.80} ({type(text).__name__}); generate(texts) continues several")
+        tokens = self._tokens([text])
+        settings = self._settings(do_sample, temperature, top_k, top_p, repetition_penalty)
+        steps = continuations(self.model, *_padded(tokens), count("max_new_tokens", max_new_tokens), settings, self._ends, rng)
+        return self._pieces(steps)
+
+    def _pieces(self, steps: Iterator[list[tuple[int, int]]]) -> Iterator[str]:
+        found: list[int] = []
+        shown = 0
+        for step in steps:
+            found += [token for _, token in step]
+            text = self.tokenizer.decode(found)
+            if not text.endswith(_INCOMPLETE):
+                yield text[shown:]
+                shown = len(text)
+        yield self.tokenizer.decode(found)[shown:]
+
+    def _settings(self, *values: Any) -> Sampling:
+        return self._sampling.with_arguments(**dict(zip(vars(self._sampling), values, strict=True)))
+
+    def _tokens(self, texts: list[str]) -> list[np.ndarray]:
+        """The numbers of the tokens of each text; of one without any, that which begins texts."""
+        for i, text in enumerate(texts):
+            of_characters(text, f"text number {i}")
+        found = [np.asarray(ids) for ids, *_ in tokens_of(self.tokenizer, texts, some=False)]
+        begin = self.model.config.get("bos_token_id")
+        if type(begin) is int and 0 <= begin < self.model.encoder.words.weight.shape[0]:
+            found = [ids if len(ids) else np.array([begin]) for ids in found]
+        return found
+
+    def __repr__(self) -> str:
+        return f"TextGenerator({type(self.model.encoder).__name__}, {', '.join(f'{k}={v}' for k, v in vars(self._sampling).items())})"
+
+
+def _padded(tokens: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+    """(ids, lengths)."""
+    lengths = np.array([len(own) for own in tokens], np.int64)
+    ids = np.zeros((len(tokens), lengths.max(initial=0)), np.int64)
+    for row, own in zip(ids, tokens, strict=True):
+        row[: len(own)] = own
+    return ids, lengths

@@ -1,0 +1,352 @@
+"""Decoders: a token sees none after it, what is kept in a cache changes no bit, and the choice of tokens is transformers'."""
+
+import numpy as np
+import pytest
+import transformer_c as tc
+from folders import DECODER, decoder_folder
+from golden import load
+from transformer_c.models.sampling import Sampling
+from words import LETTERS
+
+LENGTHS = np.array([9, 4, 1])
+IDS = np.random.default_rng(0).integers(0, 60, (3, 9))
+
+
+def create(task="text-generation", dtype="float32", **values):
+    tc.manual_seed(1)
+    return tc.models.create({**DECODER, **values}, task=task).to(dtype=dtype)
+
+
+class Letters:
+    """A tokenizer whose tokens are the letters; the token after them ends a text."""
+
+    def __call__(self, texts):
+        return [(np.array([LETTERS.index(c) for c in text], int), np.zeros(len(text), int)) for text in texts]
+
+    def decode(self, ids):
+        return "".join(LETTERS[i] if i < 26 else "" for i in ids)
+
+
+def writer(**values):
+    return tc.models.TextGenerator(create(vocab_size=27, eos_token_id=26, **values), Letters())
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "bfloat16"])
+def test_no_token_sees_those_after_it(dtype):
+    model, other = create(None, dtype), IDS.copy()
+    other[:, 5:] = (other[:, 5:] + 1) % 60
+    assert np.array_equal(model(IDS)[:, :5], model(other)[:, :5])
+    assert not np.array_equal(model(IDS)[:, 5:], model(other)[:, 5:])
+
+
+@pytest.mark.parametrize("parts", [[9], [1] * 9, [4, 5], [2, 1, 6]])
+@pytest.mark.parametrize("dtype", ["float32", "float64", "bfloat16"])
+def test_a_text_read_in_parts(dtype, parts):
+    """Has the scores of the whole, to the last bit, whatever the lengths of the others."""
+    model, cache = create(dtype=dtype), tc.models.Cache()
+    expected, begin = model(IDS, lengths=LENGTHS), 0
+    for part in parts:
+        end, lengths = begin + part, np.clip(LENGTHS - begin, 0, part)
+        found = model(IDS[:, begin:end], lengths=lengths, cache=cache)
+        for row, length in zip(range(3), lengths, strict=True):
+            assert np.array_equal(found[row, :length], expected[row, begin : begin + length])
+            assert not found[row, length:].any()
+        begin = end
+        assert cache.lengths.tolist() == np.minimum(LENGTHS, end).tolist()
+
+
+def test_a_cache_is_selected_and_truncated():
+    model, cache = create(), tc.models.Cache()
+    model(IDS, lengths=LENGTHS, cache=cache)
+    cache.select([2, 0])
+    assert cache.lengths.tolist() == [1, 9]
+    new = np.array([[7], [8]])
+    for row, text, found in zip((2, 0), ([*IDS[2, :1], 7], [*IDS[0], 8]), model(new, cache=cache), strict=True):
+        assert np.array_equal(found[0], model([text])[0, -1]), row
+    cache.truncate([1, 5])
+    assert np.array_equal(model(new, cache=cache)[1, 0], model([[*IDS[0, :5], 8]])[0, -1])
+    assert repr(cache) == "Cache(lengths=[2, 6])" and repr(tc.models.Cache()) == "Cache(lengths=None)"
+
+
+def test_a_call_that_fails_leaves_the_cache_as_it_was():
+    model, cache = create(), tc.models.Cache()
+    model(IDS, lengths=LENGTHS, cache=cache)
+    expected = model([[3]] * 3, cache=cache)
+    cache.truncate(LENGTHS)
+
+    def fail(*_):
+        raise RuntimeError("of the hook")
+
+    handle = model.encoder.layers[1].register_forward_pre_hook(fail)
+    with pytest.raises(RuntimeError, match="of the hook"):
+        model([[5]] * 3, cache=cache)
+    handle.remove()
+    first, handle = tc.models.Cache(), model.encoder.layers[1].register_forward_pre_hook(fail)
+    with pytest.raises(RuntimeError, match="of the hook"):
+        model(IDS, cache=first)
+    handle.remove()
+    assert first.lengths is None and np.array_equal(model(IDS[:2], cache=first), model(IDS[:2]))
+    for message, call in (
+        (r"the cache has 3 texts, but ids have 2", lambda: model(IDS[:2], cache=cache)),
+        (
+            r"texts would have 49 tokens, 9 of them in the cache; this model takes at most 40",
+            lambda: model(np.ones((3, 40), int), cache=cache),
+        ),
+        (r"lengths are \[10, 0, 0\]; the texts have \[9, 4, 1\] tokens", lambda: cache.truncate([10, 0, 0])),
+        (r"lengths must be integers, one for each text", lambda: cache.truncate([1, 2])),
+        (r"only be padded at their ends", lambda: model(IDS, mask=np.eye(3, 9), cache=cache)),
+        (r"`with tc.no_grad\(\):`", lambda: model(tc.tensor(IDS), cache=cache)),
+        (r"token_types were given, but GPT-2", lambda: model(IDS, token_types=IDS)),
+    ):
+        with pytest.raises(ValueError, match=message):
+            call()
+    with pytest.raises(TypeError, match="must be a tc.models.Cache, not list"):
+        model(IDS, cache=[])
+    with pytest.raises(IndexError):
+        model([[60]] * 3, cache=cache)
+    assert cache.lengths.tolist() == LENGTHS.tolist()
+    assert np.array_equal(model([[3]] * 3, cache=cache), expected)
+
+
+def test_tokens_as_transformers_chooses_them():
+    options, arrays = load("models")["gpt2"]
+    state = {key.partition(".")[2]: value for key, value in arrays.items() if key.startswith("state.")}
+    model = tc.convert.from_hf(state, options["config"], task="text-generation", dtype="float64")
+    for name, penalty in (("generated", 1.0), ("penalised", 1.7)):
+        expected = arrays[name]
+        assert np.array_equal(model.generate(arrays["ids"][:1], 7, repetition_penalty=penalty), expected)
+    assert expected[0, -1] == options["config"]["eos_token_id"] and not np.array_equal(arrays["generated"], arrays["penalised"])
+
+
+@pytest.mark.parametrize("options", [{}, {"do_sample": True, "rng": 3}, {"repetition_penalty": 1.3}])
+def test_a_text_is_continued_alone_as_among_others(options):
+    """The first one where tokens are drawn; all where they are not. Texts end at different steps."""
+    ends = create().generate(IDS[1:2, :4], 12)[0, -2:].tolist()
+    model = create(eos_token_id=ends)
+    together = model.generate(IDS, 20, lengths=LENGTHS, **options)
+    ended = [row[length:].tolist() for row, length in zip(together, LENGTHS, strict=True)]
+    assert len({next((i for i, token in enumerate(row) if token in ends), 20) for row in ended}) > 1
+    for i in range(1 if "rng" in options else 3):
+        alone = model.generate(IDS[i : i + 1, : LENGTHS[i]], 20, **options)[0]
+        assert np.array_equal(together[i, : len(alone)], alone) and (together[i, len(alone) :] == ends[0]).all()
+    assert np.array_equal(together, model.generate(tc.tensor(IDS), 20, lengths=LENGTHS, **options))
+
+
+def reference(scores, temperature, top_k, top_p):
+    """The probabilities of tokens, one by one."""
+    odds = np.exp((scores - scores.max()) / temperature)
+    if top_k:
+        odds[odds < np.sort(odds)[-min(top_k, len(odds))]] = 0
+    odds /= odds.sum()
+    kept, total = np.zeros_like(odds), 0.0
+    for i in np.argsort(-odds, kind="stable"):
+        if total >= top_p:
+            break
+        kept[i], total = odds[i], total + odds[i]
+    return kept / kept.sum()
+
+
+@pytest.mark.parametrize("top_p", [0.05, 0.6, 1.0])
+@pytest.mark.parametrize("top_k", [0, 1, 5, 500])
+@pytest.mark.parametrize("temperature", [0.3, 1.0, 4.0])
+def test_tokens_are_drawn_by_their_probabilities(temperature, top_k, top_p):
+    scores = np.random.default_rng(4).standard_normal(40)
+    sampling = Sampling(do_sample=True, temperature=temperature, top_k=top_k, top_p=top_p)
+    drawn = [sampling.choose(scores, np.array([1]), (i + 0.5) / 1000) for i in range(1000)]
+    expected = reference(scores, temperature, top_k, top_p)
+    np.testing.assert_allclose(np.bincount(drawn, minlength=40) / 1000, expected, atol=1.1e-3)
+    assert Sampling().choose(scores, np.array([1]), 0.5) == scores.argmax()
+
+
+def test_equal_scores_and_the_ends_of_the_random_numbers():
+    sampling = Sampling(do_sample=True, top_k=2)
+    assert [sampling.choose(np.ones(4), np.array([0]), u) for u in (0.0, 0.3, 0.6, 1 - 2**-53)] == [0, 1, 2, 3]
+
+
+def test_seeds():
+    generator = writer()
+    draw = {"do_sample": True, "max_new_tokens": 12}
+    found = [generator.generate("abc", rng=seed, **draw) for seed in range(5)]
+    assert len(set(found)) > 2 and found[3] == generator.generate("abc", rng=3, **draw)
+    tc.manual_seed(8)
+    first = generator.generate("abc", **draw)
+    tc.manual_seed(8)
+    assert generator.generate("abc", **draw) == first
+    assert generator.generate("abc", max_new_tokens=12, rng=1) == generator.generate("abc", max_new_tokens=12)
+
+
+def test_texts():
+    generator = writer()
+    texts = ["abc", "z", "transformers", "q"]
+    found = generator.generate(texts, max_new_tokens=8, batch_size=3)
+    assert found == [generator.generate(text, max_new_tokens=8) for text in texts] and all(map(str.startswith, found, texts))
+    assert generator.generate(texts, max_new_tokens=8, return_full_text=False) == [
+        new[len(t) :] for new, t in zip(found, texts, strict=True)
+    ]
+    assert "".join(generator.stream("abc", max_new_tokens=8)) == found[0][3:]
+    assert generator.generate([]) == []
+    assert generator.model.training is False and repr(generator).startswith("TextGenerator(GPT2, do_sample=False, temperature=1.0")
+
+
+def test_the_end_of_a_text():
+    """Is not written, and nothing after it is computed."""
+    free = tc.models.TextGenerator(writer().model, Letters(), eos_token_id=[])
+    whole = free.generate("abc", max_new_tokens=20, return_full_text=False)
+    end = whole[7]
+    model = free.model
+    seen = []
+    model.encoder.words.register_forward_hook(lambda layer, inputs, result: seen.append(inputs[0].shape[0]))
+    generator = tc.models.TextGenerator(model, Letters(), eos_token_id=LETTERS.index(end))
+    before = whole[: whole.index(end) + 1]
+    assert generator.generate("abc", max_new_tokens=20, return_full_text=False) == before and seen == [1] * len(before)
+    seen.clear()
+    assert generator.generate(["abc", "q"], max_new_tokens=20, return_full_text=False)[0] == before
+    assert seen == [1, *[2] * (len(before) - 1), *[1] * (20 - len(before))]  # the first call packs texts of two lengths
+
+
+def test_a_text_without_tokens_begins_with_that_which_begins_texts():
+    assert writer(bos_token_id=3).generate("", max_new_tokens=4) == writer().generate("d", max_new_tokens=4, return_full_text=False)
+    with pytest.raises(ValueError, match="text number 0 has no tokens"):
+        writer().generate("", max_new_tokens=4)
+
+
+@pytest.mark.parametrize(
+    ("error", "message", "arguments"),
+    [
+        (TypeError, "texts must be a sequence of str, not int", {"texts": 3}),
+        (TypeError, r"number 1 is 3 \(int\)", {"texts": ["a", 3]}),
+        (ValueError, "half of a pair of surrogates", {"texts": "\ud800"}),
+        (
+            ValueError,
+            "text number 1 has 3 tokens, and max_new_tokens is 38; the model takes at most 40 together",
+            {"texts": ["a", "abc"], "max_new_tokens": 38},
+        ),
+        (ValueError, "max_new_tokens must be at least 1, got 0", {"max_new_tokens": 0}),
+        (ValueError, "temperature is for drawing tokens, and changes nothing without do_sample=True", {"temperature": 0.5}),
+        (ValueError, "top_p must be above 0 and at most 1, got 1.5", {"do_sample": True, "top_p": 1.5}),
+        (ValueError, "temperature must be above 0, and finite, got 0.0; .* do_sample=False", {"do_sample": True, "temperature": 0.0}),
+        (ValueError, "temperature must be above 0, and finite, got nan", {"do_sample": True, "temperature": float("nan")}),
+        (TypeError, "top_k must be an int, got 2.5", {"do_sample": True, "top_k": 2.5}),
+        (TypeError, "do_sample must be True or False, got 'yes'", {"do_sample": "yes"}),
+        (TypeError, "rng must be an int", {"do_sample": True, "rng": "x", "max_new_tokens": 3}),
+        (ValueError, "batch_size must be at least 1", {"batch_size": 0}),
+    ],
+)
+def test_refusals(error, message, arguments):
+    with pytest.raises(error, match=message):
+        writer().generate(**{"texts": "abc", **arguments})
+
+
+def test_what_a_generator_is_made_of():
+    for message, arguments in (
+        ("TextGenerator.from_pretrained\\('gpt2'\\) reads a folder", ("gpt2", Letters())),
+        ('as tc.models.load\\(folder, task="text-generation"\\) gives, not GPT2', (create(None), Letters())),
+        ("needs a tokenizer with decode", (create(), lambda texts: texts)),
+        ("text must be a str, got \\['a'\\]", None),
+    ):
+        with pytest.raises(TypeError, match=message):
+            tc.models.TextGenerator(*arguments) if arguments else writer().stream(["a"])
+    with pytest.raises(AttributeError, match=r"use generator.generate\(texts\)"):
+        writer().predict("a")
+
+
+def test_damaged_weights():
+    generator = writer()
+    generator.model.encoder.norm.weight.data[0] = np.nan
+    with pytest.raises(ValueError, match="the model gives nan for text number 0: its weights are damaged"):
+        generator.generate("abc", max_new_tokens=3)
+
+
+def test_training():
+    """A decoder learns to count; the gradient reaches the table of words from both its uses."""
+    model = create(n_layer=1, initializer_range=0.02)
+    optimizer = tc.optim.AdamW(model.parameters(), lr=1e-2)
+    rng = np.random.default_rng(0)
+    for _ in range(60):
+        ids = tc.tensor((rng.integers(0, 60, (16, 1)) + np.arange(12)) % 60)
+        loss = tc.functional.cross_entropy(model(ids[:, :-1]).reshape(-1, 60), ids[:, 1:].reshape(-1))
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    assert loss.item() < 0.1
+    assert model.generate([[5, 6, 7]], 5, eos_token_id=[]).tolist() == [[*range(5, 13)]]
+
+
+def test_older_files(tmp_path):
+    """Have masks that are no weights, and no prefix; n_inner is null."""
+    model = create(None, n_inner=None)
+    tc.models.save(model, tmp_path)
+    state = dict(tc.load(tmp_path / "model.safetensors"))
+    assert state["h.1.attn.c_attn.weight"].shape == (32, 96)
+    state |= {"h.0.attn.bias": np.ones((1, 1, 40, 40), np.float32), "h.1.attn.masked_bias": np.array(-1e4, np.float32)}
+    tc.save(state, tmp_path / "model.safetensors")
+    expected = model(IDS)
+    assert np.array_equal(tc.models.load(tmp_path)(IDS), expected)
+    assert np.array_equal(tc.models.load(tmp_path, task="text-generation").encoder(IDS), expected)
+    with pytest.raises(tc.CheckpointError, match="n_inner = None; expected the second size of 'h.0.mlp.c_fc.weight'"):
+        tc.convert.from_hf(tc.convert.to_hf(create(None)), {**DECODER, "n_inner": None})
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("scale_attn_weights", False),
+        ("scale_attn_by_inverse_layer_idx", True),
+        ("add_cross_attention", True),
+        ("activation_function", "x"),
+        ("n_head", 3),
+    ],
+)
+def test_what_is_not_computed_is_refused(name, value):
+    with pytest.raises(tc.CheckpointError, match=name):
+        create(**{name: value})
+
+
+def test_folders(tmp_path):
+    generator = tc.models.TextGenerator.from_pretrained(
+        decoder_folder(tmp_path, generation_config={"do_sample": True, "top_k": 3, "use_cache": True})
+    )
+    assert "do_sample=True" in repr(generator) and "top_k=3" in repr(generator)
+    ids = generator.tokenizer(["he he<|endoftext|>"])[0][0]
+    assert ids.tolist() == [256, 257, 258] and generator.tokenizer.decode(ids) == "he he"
+    text = generator.generate("he", max_new_tokens=30, rng=1)
+    assert "".join(generator.stream("he", max_new_tokens=30, rng=1)) == text[2:]
+    assert generator.generate("é", max_new_tokens=5, do_sample=False).startswith("é")
+    generator.tokenizer.save(tmp_path)
+    assert (tmp_path / "tokenizer.json").exists()
+    assert tc.models.TextGenerator.from_pretrained(tmp_path).generate("he", max_new_tokens=30, rng=1) == text
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"num_beams": 4}, "num_beams = 4; supported are do_sample"),
+        ({"top_p": 2}, "top_p must be above 0"),
+        ({"min_length": 5}, "min_length = 5"),
+    ],
+)
+def test_settings_that_are_refused(tmp_path, values, message):
+    with pytest.raises(tc.CheckpointError, match=message):
+        tc.models.TextGenerator.from_pretrained(decoder_folder(tmp_path, generation_config=values))
+
+
+def test_settings_that_change_nothing(tmp_path):
+    values = {
+        "num_beams": 1,
+        "max_length": 50,
+        "pad_token_id": 0,
+        "transformers_version": "5",
+        "no_repeat_ngram_size": None,
+        "eos_token_id": [3, 258],
+    }
+    assert tc.models.TextGenerator.from_pretrained(decoder_folder(tmp_path, generation_config=values))._ends == (3, 258)
+
+
+def test_pieces_are_whole_characters(monkeypatch):
+    """A character of several tokens is given when it is complete."""
+    generator, tokens = writer(), [list("é€".encode()), list("a\U0001f600b".encode())]
+    generator.tokenizer.decode = lambda ids: bytes(ids).decode(errors="replace")
+    for text in tokens:
+        steps = iter([[(0, token)] for token in text])
+        monkeypatch.setattr("transformer_c.models.text_generator.continuations", lambda *_, steps=steps: steps)
+        assert [piece for piece in generator.stream("a") if piece] == list(bytes(text).decode())
