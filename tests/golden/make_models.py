@@ -21,6 +21,16 @@ CONFIGS = {
     "distilbert": T.DistilBertConfig(vocab_size=40, dim=16, n_layers=2, n_heads=2, hidden_dim=24, max_position_embeddings=16),
     "electra": T.ElectraConfig(**SMALL, max_position_embeddings=16, embedding_size=12),
     "gpt2": T.GPT2Config(vocab_size=40, n_embd=16, n_layer=2, n_head=2, n_inner=24, n_positions=16, bos_token_id=1, eos_token_id=2),
+    "modernbert": T.ModernBertConfig(
+        **SMALL,
+        **dict.fromkeys(("bos_token_id", "cls_token_id"), 1),
+        **dict.fromkeys(("eos_token_id", "sep_token_id"), 2),
+        pad_token_id=3,
+        max_position_embeddings=32,
+        local_attention=8,
+        global_rope_theta=90.0,
+        classifier_pooling="mean",
+    ),
     "mpnet": T.MPNetConfig(**SMALL, max_position_embeddings=160),
     "roberta": T.RobertaConfig(**SMALL, max_position_embeddings=16, hidden_act="silu", num_labels=3),
     "vit": T.ViTConfig(**{k: v for k, v in SMALL.items() if k != "vocab_size"}, image_size=(12, 8), patch_size=4, num_labels=3),
@@ -36,14 +46,14 @@ OTHERS = {  # of architectures that have other tasks
     "gpt2": {"text-generation": T.AutoModelForCausalLM},
     "vit": {"image-classification": T.AutoModelForImageClassification},
 }
-TIED = ("vocab_projector.weight", "generator_lm_head.weight", "lm_head.weight")
+TIED = ("vocab_projector.weight", "generator_lm_head.weight", "lm_head.weight", "decoder.weight")
 
 
 def randomise(module):
     """Weights of a size that all parts of a result depend on, exact in float32."""
     for name, parameter in module.named_parameters():
         spread, middle = (0.1, 1.0) if parameter.ndim == 1 and name.endswith("weight") else (0.3, 0.0)
-        parameter.data = (middle + spread * torch.randn_like(parameter.data)).float().to(parameter.dtype)
+        parameter.data = (middle + spread * torch.randn_like(parameter.data)).to(torch.float32).to(parameter.dtype)
 
 
 def scores(output):
@@ -54,7 +64,7 @@ def scores(output):
 
 def inputs_of(name, config):
     """Two texts, the second shorter; the ids of padding at its end."""
-    length = 140 if name == "mpnet" else 9
+    length = {"mpnet": 140, "modernbert": 24}.get(name, 9)
     ids = torch.randint(5, 40, (2, length))
     mask = torch.ones_like(ids)
     mask[1, length - 4 :] = 0
@@ -66,7 +76,7 @@ def inputs_of(name, config):
 
 
 def state_of(module):
-    return {key: value.float().numpy() for key, value in module.state_dict().items()}
+    return {key: value.to(torch.float32).numpy() for key, value in module.state_dict().items()}
 
 
 def run(name, config):
@@ -77,8 +87,8 @@ def run(name, config):
     own = encoder.state_dict()
     arrays.update({f"state.{key}": value for key, value in state_of(encoder).items()})
     if name == "vit":
-        inputs = {"pixel_values": torch.randn(2, 3, 12, 8).float().double()}
-        arrays["pixels"] = inputs["pixel_values"].float().numpy()
+        inputs = {"pixel_values": torch.randn(2, 3, 12, 8).to(torch.float32).double()}
+        arrays["pixels"] = inputs["pixel_values"].to(torch.float32).numpy()
     else:
         inputs = inputs_of(name, config)
         arrays.update(zip(("ids", "mask", "types"), (v.numpy() for v in inputs.values()), strict=False))
@@ -96,7 +106,7 @@ def run(name, config):
         model.tie_weights()
         prefix = model.base_model_prefix + "."
         head = {key: value for key, value in state_of(model).items() if not key.startswith(prefix)}
-        arrays.update({f"head.{task}.{key}": value for key, value in head.items() if "decoder" not in key and key not in TIED})
+        arrays.update({f"head.{task}.{key}": value for key, value in head.items() if ".decoder." not in key and key not in TIED})
         arrays[task] = scores(model(**inputs)).detach().numpy()
         if task == "text-generation":
             arrays["generated"] = model.generate(inputs["input_ids"][:1], max_new_tokens=7, do_sample=False).numpy()
@@ -108,6 +118,7 @@ def run(name, config):
 def main(folder):
     """Runs the cases with one thread and writes them in the form that ``golden.load`` reads."""
     torch.set_num_threads(1)
+    torch.float, torch.Tensor.float = torch.float64, torch.Tensor.double  # of rotary positions, which have float32 whatever the model has
     options, arrays = {}, {}
     with torch.no_grad():
         for name, config in CONFIGS.items():

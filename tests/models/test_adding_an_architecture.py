@@ -137,6 +137,7 @@ def test_no_other_file_knows_the_architectures():
     """Outside of their own files and the list, no string in the code is the name of one, or of an array of a head that one has."""
     own = {Path(inspect.getfile(kind)).name for kind in ARCHITECTURES.values()} | {"architectures.py"}
     names = {name for kind in ARCHITECTURES.values() for name in (kind.table.name, kind.table.prefix, kind.table.model_type)}
+    names.remove("model")  # ModernBERT's prefix, and a word of its own
     arrays = {
         part
         for kind in ARCHITECTURES.values()

@@ -77,15 +77,22 @@ def test_padding_inside_a_text_gets_no_gradient(case):
 def test_new_embeddings_of_padding_are_zero(case):
     """As in transformers, whose numbers of words these are where config.json is silent."""
     model = tc.models.create({"model_type": case, **sizes(width=8, heads=2, hidden=8, layers=1)})
-    for table in (model.words, model.positions):
+    for table in filter(None, (model.words, getattr(model, "positions", None))):
         zero = np.flatnonzero(~table.weight.detach().numpy().any(1)).tolist()
         assert zero == ([] if table.padding_idx is None else [table.padding_idx])
-    words = {"roberta": 50265, "mpnet": 30527, "gpt2": 50257}
+    words = {"gpt2": 50257, "modernbert": 50368, "mpnet": 30527, "roberta": 50265}
     assert model.words.num_embeddings == words.get(case, 30522)
 
 
+def rotated(x, base):
+    """x (B, H, T, D), whose pairs of features are turned by angles that grow with the position: products of complex numbers."""
+    length, half = x.shape[2], x.shape[3] // 2
+    turned = (x[..., :half] + 1j * x[..., half:]) * np.exp(1j * np.arange(length)[:, None] * base ** (-np.arange(half) / half))
+    return np.concatenate([turned.real, turned.imag], -1)
+
+
 def reference_map(layer, x, visible, width):
-    """softmax(q k^T / sqrt(D) + bias) over the keys that there are, (B, H, T, T); of packed texts 0 beyond their ends."""
+    """softmax(q k^T / sqrt(D) + bias) over the keys that a query sees, (B, H, T, T); of packed texts 0 beyond their ends."""
     if "sequence_lengths" in visible:
         lengths = visible["sequence_lengths"].numpy()
         found = np.zeros((len(lengths), layer.heads, width, width))
@@ -95,7 +102,11 @@ def reference_map(layer, x, visible, width):
         return found
     q, k, _ = np.split(x @ layer.qkv.weight.numpy().T + (0 if layer.qkv.bias is None else layer.qkv.bias.numpy()), 3, -1)
     q, k = (part.reshape(*x.shape[:2], layer.heads, -1).swapaxes(1, 2) for part in (q, k))
+    if hasattr(layer, "base"):
+        q, k = rotated(q, layer.base), rotated(k, layer.base)
     scores = q @ k.swapaxes(2, 3) / np.sqrt(q.shape[-1])
+    if layer.window is not None:
+        scores[:, :, np.abs(np.subtract.outer(*[np.arange(x.shape[1])] * 2)) > layer.window[0]] = -np.inf
     if "bias" in visible:
         scores = scores + visible["bias"].numpy()
     if "attn_mask" in visible:

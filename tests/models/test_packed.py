@@ -13,7 +13,7 @@ T, E, WORDS = 42, 32, 60
 def create(kind, task=None, dtype="float64", dropout=0.0):
     rates = dict.fromkeys(("hidden_dropout_prob", "attention_probs_dropout_prob", "dropout", "attention_dropout"), dropout)
     rates |= dict.fromkeys(("resid_pdrop", "embd_pdrop", "attn_pdrop"), dropout)
-    rates |= dict.fromkeys(("classifier_dropout", "seq_classif_dropout", "qa_dropout"), dropout)
+    rates |= dict.fromkeys(("classifier_dropout", "seq_classif_dropout", "qa_dropout", "embedding_dropout", "mlp_dropout"), dropout)
     values = {**sizes(width=E, heads=2, hidden=48, layers=2, words=WORDS, positions=60), "num_labels": 3, "initializer_range": 0.2}
     tc.manual_seed(0)
     return tc.models.create({"model_type": kind, **values, **rates}, task=task).to(dtype=dtype)

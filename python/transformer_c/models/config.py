@@ -22,7 +22,7 @@ MAX_LABELS = 1 << 16  # that have no names
 
 
 class Widths(NamedTuple):
-    """What the layers of all architectures have in common."""
+    """What the layers of an architecture have in common."""
 
     model: int
     heads: int
@@ -33,6 +33,11 @@ class Widths(NamedTuple):
     dropout: float
     attention_dropout: float
     drops_attended: bool = True  # whether `dropout` is also applied to what attention gives, besides embeddings and networks
+    qkv_bias: bool = True  # of queries, keys and values
+    out_bias: bool = True  # of the layer that follows attention
+    network_bias: bool = True
+    norm_bias: bool = True
+    gated: bool = False  # whether the network multiplies what the activation gives with a second product, of the same size
 
 
 class Config:
@@ -143,6 +148,20 @@ class Config:
             raise CheckpointError(f"config.json has {model} = {widths.model}, which is no multiple of {heads} = {widths.heads}")
         return widths
 
+    def rotary_base(self, default: float, older: str, kind: str | None = None) -> float:
+        """The base of rotary positions in ``rope_parameters``, there for layers of a kind, or by the name that older files have for it."""
+        self.only("rope_scaling", None)
+        given = self.values.get("rope_parameters")
+        by_kind = given or {} if kind else {None: given}
+        if not isinstance(by_kind, Mapping) or not all(map(_is_rotary, by_kind.values())):
+            each = f" for {kind!r} and for each other kind of layers" if kind else ""
+            raise self.refuse("rope_parameters", f"rope_type 'default' and rope_theta{each}")
+        own = by_kind.get(kind) or {}
+        base = own.get("rope_theta", self.values.get(older, default))
+        if type(base) not in (int, float) or not 0 < base < float("inf"):
+            raise self.refuse("rope_parameters" if "rope_theta" in own else older, "a base of rotary positions above 0")
+        return float(base)
+
     def problem(self) -> str | None:
         """What the head of a classifier answers, in transformers' words; None where nobody has said so."""
         value = self.values.get("problem_type")
@@ -163,3 +182,10 @@ class Config:
         if set(by_number) != {str(i) for i in range(len(by_number))}:
             raise self.refuse("id2label", f"a name for each number from 0 to {len(by_number) - 1}")
         return [by_number[str(i)] for i in range(len(by_number))]
+
+
+def _is_rotary(values: Any) -> bool:
+    """Whether these are null, or rope_type "default" and a base."""
+    return values is None or (
+        isinstance(values, Mapping) and values.keys() <= {"rope_type", "rope_theta"} and values.get("rope_type", "default") == "default"
+    )

@@ -8,6 +8,7 @@ from .. import nn
 from .._core import Tensor
 from .config import Config, Widths
 from .decoder import TextDecoder
+from .layers import Layer
 from .names import lack
 from .table import Table, Vocabulary
 
@@ -47,7 +48,7 @@ class GPT2(TextDecoder):
         config.only("scale_attn_weights", True)
         config.only("scale_attn_by_inverse_layer_idx", False)
         widths = _widths(config)
-        super().__init__(config, widths, pooler=False, norm_first=True)
+        super().__init__(config, widths, pooler=False, layers=(Layer(widths, norm_first=True) for _ in range(widths.layers)))
         self.longest = config.size("n_positions", 1024)
         self.words = nn.Embedding(config.size("vocab_size", 50257), widths.model)
         self.positions = nn.Embedding(self.longest, widths.model)

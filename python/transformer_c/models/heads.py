@@ -37,12 +37,25 @@ class WithHead(nn.Module):
     task: str
     scores_words: ClassVar[bool] = False  # by the table of the words' embeddings, of which files may have a second copy
 
-    def __init__(self, encoder: Any, width: int, outputs: int, dropout: float = 0.0) -> None:
+    def __init__(
+        self,
+        encoder: Any,
+        width: int,
+        outputs: int,
+        dropout: float = 0.0,
+        activation: str | None = None,
+        eps: float | None = None,
+        dense_bias: bool = True,
+        norm_bias: bool = True,
+    ) -> None:
         super().__init__()
-        self.encoder, self.config = encoder, encoder.config
+        self.encoder, self.config, self.activation = encoder, encoder.config, activation or "identity"
         self.dropout = nn.Dropout(dropout)
+        size = width if outputs else encoder.words.weight.shape[1]
         if outputs:
             self.out = nn.Linear(width, outputs)
+        self.dense = nn.Linear(width, size, bias=dense_bias) if activation else None
+        self.norm = nn.LayerNorm(size, eps=eps, bias=norm_bias) if eps is not None else None
 
     @classmethod
     def build(cls, encoder: Any, config: Config, width: int, options: dict) -> WithHead:
@@ -53,29 +66,52 @@ class WithHead(nn.Module):
         head.labels = labels
         return head
 
+    def transformed(self, x: Tensor) -> Tensor:
+        """norm(activation(dense(x))), as far as the head has these."""
+        if self.dense is not None:
+            x = activated(self.dense, ACTIVATIONS[self.activation], x)
+        return x if self.norm is None else self.norm(x)
+
+
+def of_tokens(function: Callable[[Tensor], Tensor], x: Tensor, mask: Tensor | None, lengths: Tensor | None) -> Tensor:
+    """What a function gives for the states of tokens, of those in x (B, T, E); 0 at the padded ends."""
+    packing = which_are_tokens(tuple(x.shape[:2]), mask, lengths)[0]
+    return function(x) if packing is None else packing.unpack(function(packing.pack(x)))
+
+
+def _mean(states: Tensor, mask: Tensor | None, lengths: Tensor | None) -> Tensor:
+    """The mean of the states of each text's tokens, (B, T, E) to (B, E): by attention, to whose query of zeros all tokens are alike, as that
+    has the same bits in any batch."""
+    packing, visible = which_are_tokens(tuple(states.shape[:2]), mask, lengths)
+    visible = visible if packing is None else {"key_lengths": packing.sequence_lengths}
+    query = zeros(1, 1, 1, states.shape[2], dtype=states.dtype, device=states.device)
+    return F.scaled_dot_product_attention(query, states[:, None], states[:, None], **visible)[:, 0, 0]
+
 
 class TextClassification(WithHead):
     """Scores of each text, (B, classes), before softmax or sigmoid; or its numbers, where config.json has problem_type "regression"."""
 
     task = "text-classification"
 
-    def __init__(
-        self, encoder: Any, width: int, outputs: int, dropout: float = 0.0, activation: str = "tanh", dropout_first: bool = False
-    ) -> None:
-        super().__init__(encoder, width, outputs, dropout)
-        self.dense = nn.Linear(width, width)
-        self.activation, self.dropout_first = activation, dropout_first
+    def __init__(self, encoder: Any, width: int, outputs: int, dropout_first: bool = False, pooling: str = "cls", **options: Any) -> None:
+        super().__init__(encoder, width, outputs, **options)
+        self.dropout_first, self.pooling = dropout_first, pooling
 
     @named_as_in_transformers
     def forward(self, ids: Tensor, mask: Tensor | None = None, lengths: Tensor | None = None, token_types: Tensor | None = None) -> Tensor:
         states = self.encoder(ids, mask, lengths, token_types)
-        if not states.shape[1]:
-            raise ValueError(f"ids have the shape {tuple(states.shape[:2])}; a text is judged by its first token, and there is none")
-        if mask is not None and not _core.is_traced():
-            _check_beginnings(as_tensor(mask).detach().cpu().numpy() != 0)
-        x = states[:, 0]
+        x = _mean(states, mask, lengths) if self.pooling == "mean" else _first(states, mask)
         x = self.dropout(x) if self.dropout_first else x
-        return self.out(self.dropout(activated(self.dense, ACTIVATIONS[self.activation], x)))
+        return self.out(self.dropout(self.transformed(x)))
+
+
+def _first(states: Tensor, mask: Tensor | None) -> Tensor:
+    """The states of the first token of each text, (B, T, E) to (B, E)."""
+    if not states.shape[1]:
+        raise ValueError(f"ids have the shape {tuple(states.shape[:2])}; a text is judged by its first token, and there is none")
+    if mask is not None and not _core.is_traced():
+        _check_beginnings(as_tensor(mask).detach().cpu().numpy() != 0)
+    return states[:, 0]
 
 
 def _check_beginnings(tokens: np.ndarray) -> None:
@@ -95,7 +131,10 @@ class TokenClassification(WithHead):
 
     @named_as_in_transformers
     def forward(self, ids: Tensor, mask: Tensor | None = None, lengths: Tensor | None = None, token_types: Tensor | None = None) -> Tensor:
-        return self.out(self.dropout(self.encoder(ids, mask, lengths, token_types)))
+        x = self.encoder(ids, mask, lengths, token_types)
+        if self.dense is not None:
+            x = of_tokens(self.transformed, x, mask, lengths)
+        return self.out(self.dropout(x))
 
 
 class QuestionAnswering(WithHead):
@@ -119,13 +158,9 @@ class FillMask(WithHead):
     task = "fill-mask"
     scores_words = True
 
-    def __init__(self, encoder: Any, width: int, activation: str, eps: float) -> None:
-        super().__init__(encoder, width, 0)
-        words, size = encoder.words.weight.shape
-        self.dense = nn.Linear(width, size)
-        self.norm = nn.LayerNorm(size, eps=eps)
-        self.bias = Parameter(zeros(words))
-        self.activation = activation
+    def __init__(self, encoder: Any, width: int, bias: bool = True, **options: Any) -> None:
+        super().__init__(encoder, width, 0, **options)
+        self.register_parameter("bias", Parameter(zeros(encoder.words.weight.shape[0])) if bias else None)
 
     @classmethod
     def build(cls, encoder: Any, config: Config, width: int, options: dict) -> WithHead:
@@ -134,18 +169,10 @@ class FillMask(WithHead):
 
     @named_as_in_transformers
     def forward(self, ids: Tensor, mask: Tensor | None = None, lengths: Tensor | None = None, token_types: Tensor | None = None) -> Tensor:
-        x = self.encoder(ids, mask, lengths, token_types)
-        return of_tokens(self._scores, x, mask, lengths)
+        def scores(x: Tensor) -> Tensor:
+            return F.linear(self.transformed(x), self.encoder.words.weight, self.bias)
 
-    def _scores(self, x: Tensor) -> Tensor:
-        x = self.norm(activated(self.dense, ACTIVATIONS[self.activation], x))
-        return F.linear(x, self.encoder.words.weight, self.bias)
-
-
-def of_tokens(scores: Callable[[Tensor], Tensor], states: Tensor, mask: Tensor | None, lengths: Tensor | None) -> Tensor:
-    """What `scores` gives for the states (B, T, E) of tokens; 0 at the padded ends, for which nothing is computed."""
-    packing = which_are_tokens(tuple(states.shape[:2]), mask, lengths)[0]
-    return scores(states) if packing is None else packing.unpack(scores(packing.pack(states)))
+        return of_tokens(scores, self.encoder(ids, mask, lengths, token_types), mask, lengths)
 
 
 class TextGeneration(WithHead):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, ClassVar
 
 import numpy as np
@@ -13,7 +13,7 @@ from .._core import Tensor
 from .._names import explained
 from .._tensor import arange, as_tensor
 from ..nn.attention import join_heads
-from ..nn.fusion import activated, add_norm, add_product
+from ..nn.fusion import activated, add_norm, add_product, gated
 from ..nn.layers import of_sequences
 from ..nn.packing import Packing, checked_lengths, packing_of, tensor_of_lengths
 from .config import Config, Widths
@@ -62,24 +62,23 @@ class Layer(nn.Module):
     widths : Widths
     norm_first : bool
         Normalise before attention and network (ViT) instead of after the residual connections (BERT and its kin).
-    qkv_bias : bool
-        Whether queries, keys and values have biases.
     """
 
     _attention_map: ClassVar = {"return_attention": True}
+    window: tuple[int, int] | None = None  # how far a token sees before and behind itself; None: all of its text
 
-    def __init__(self, widths: Widths, norm_first: bool = False, qkv_bias: bool = True) -> None:
+    def __init__(self, widths: Widths, norm_first: bool = False) -> None:
         super().__init__()
         self.heads, self.activation, self.norm_first = widths.heads, widths.activation, norm_first
         self.attention_dropout = widths.attention_dropout
-        self.qkv = nn.Linear(widths.model, 3 * widths.model, bias=qkv_bias)  # rows [Q | K | V]
-        self.out = nn.Linear(widths.model, widths.model)
-        self.norm1 = nn.LayerNorm(widths.model, eps=widths.eps)
-        self.linear1 = nn.Linear(widths.model, widths.hidden)
-        self.linear2 = nn.Linear(widths.hidden, widths.model)
-        self.norm2 = nn.LayerNorm(widths.model, eps=widths.eps)
-        self.dropout1 = nn.Dropout(widths.dropout if widths.drops_attended else 0.0)
-        self.dropout2 = nn.Dropout(widths.dropout)
+        self.qkv = nn.Linear(widths.model, 3 * widths.model, bias=widths.qkv_bias)  # rows [Q | K | V]
+        self.out = nn.Linear(widths.model, widths.model, bias=widths.out_bias)
+        self.norm1: nn.Module = nn.LayerNorm(widths.model, eps=widths.eps, bias=widths.norm_bias)
+        self.linear1 = nn.Linear(widths.model, widths.hidden * (2 if widths.gated else 1), bias=widths.network_bias)
+        self.linear2 = nn.Linear(widths.hidden, widths.model, bias=widths.network_bias)
+        self.norm2 = nn.LayerNorm(widths.model, eps=widths.eps, bias=widths.norm_bias)
+        self.dropout1: nn.Module = nn.Dropout(widths.dropout if widths.drops_attended else 0.0)
+        self.dropout2: nn.Module = nn.Dropout(widths.dropout)
 
     def forward(
         self,
@@ -92,7 +91,7 @@ class Layer(nn.Module):
         """x (B, T, E), or packed (1, N, E), to the same shape; `visible`: the arguments of attention that say which keys a query sees;
         `cache` keeps keys and values, and gives them with those of the tokens before."""
         lengths = own_lengths(x, visible)
-        attended, weights = self._attend(self.norm1(x) if self.norm_first else x, visible, return_attention, lengths, cache)
+        attended, weights = self._attend(self.norm1(x) if self.norm_first else x, visible, return_attention, lengths, packing, cache)
         if weights is not None and packing is not None:
             weights = F.pad(weights, (0, packing.width - packing.longest) * 2)
         if self.norm_first:
@@ -103,16 +102,18 @@ class Layer(nn.Module):
             x = add_norm(self.norm2, x, of_sequences(self.linear2, self._hidden(x, lengths), lengths), self.dropout2)
         return (x, weights) if return_attention else x
 
-    def _attend(self, x: Tensor, visible: dict[str, Any], return_attention: bool, lengths: Any, cache: Any) -> tuple[Tensor, Tensor | None]:
-        q, k, v = self._project(x, lengths)
+    def _attend(
+        self, x: Tensor, visible: dict[str, Any], return_attention: bool, lengths: Any, packing: Packing | None, cache: Any
+    ) -> tuple[Tensor, Tensor | None]:
+        q, k, v = self._project(x, lengths, packing)
         if cache is not None:
             k, v = cache(k, v)
         dropout = self.attention_dropout if self.training else 0.0
-        found = F.scaled_dot_product_attention(q, k, v, dropout_p=dropout, return_attention=return_attention, **visible)
+        found = F.scaled_dot_product_attention(q, k, v, dropout_p=dropout, window=self.window, return_attention=return_attention, **visible)
         values, weights = found if return_attention else (found, None)
         return of_sequences(self.out, join_heads(values), lengths), weights
 
-    def _project(self, x: Tensor, lengths: Any) -> tuple[Tensor, Tensor, Tensor]:
+    def _project(self, x: Tensor, lengths: Any, packing: Packing | None) -> tuple[Tensor, Tensor, Tensor]:
         """Queries, keys and values, each (B, H, T, D)."""
         layer = self.qkv
         if type(layer) is nn.Linear and "forward" not in vars(layer):
@@ -124,6 +125,34 @@ class Layer(nn.Module):
 
     def _hidden(self, x: Tensor, lengths: Any) -> Tensor:
         return activated(self.linear1, ACTIVATIONS[self.activation], x, lengths)
+
+
+class RotaryLayer(Layer):
+    """A layer that rotates queries and keys by their positions, and whose network has a gate.
+
+    Parameters
+    ----------
+    widths : Widths
+        ``gated``: rows of the network's first layer are [what the activation is applied to | the factors].
+    base : float
+        Of the angles: see ``tc.functional.rotary``.
+    window : int, optional
+        A token attends to those at most this far away; None: to all of its text.
+    norm_first : bool
+        As for ``Layer``.
+    """
+
+    def __init__(self, widths: Widths, base: float, window: int | None = None, norm_first: bool = False) -> None:
+        super().__init__(widths, norm_first)
+        self.base, self.window = base, None if window is None else (window, window)
+
+    def _project(self, x: Tensor, lengths: Any, packing: Packing | None) -> tuple[Tensor, Tensor, Tensor]:
+        q, k, v = super()._project(x, lengths, packing)
+        places = None if packing is None else packing.positions_on(x.device)
+        return F.rotary(q, places, base=self.base), F.rotary(k, places, base=self.base), v
+
+    def _hidden(self, x: Tensor, lengths: Any) -> Tensor:
+        return gated(ACTIVATIONS[self.activation], of_sequences(self.linear1, x, lengths))
 
 
 class Pooler(nn.Linear):
@@ -150,10 +179,10 @@ class TextEncoder(nn.Module):
     longest: int  # positions that there are embeddings for
     causal: ClassVar[bool] = False  # whether a token sees none after it
 
-    def __init__(self, config: Config, widths: Widths, pooler: bool, norm_first: bool = False) -> None:
+    def __init__(self, config: Config, widths: Widths, pooler: bool, layers: Iterable[Layer] | None = None) -> None:
         super().__init__()
         self.config, self.width = config.values, widths.model
-        self.layers = nn.ModuleList(Layer(widths, norm_first) for _ in range(widths.layers))
+        self.layers = nn.ModuleList((Layer(widths) for _ in range(widths.layers)) if layers is None else layers)
         self.pooler = Pooler(widths.model, widths.model) if pooler else None
 
     def embed(self, ids: Tensor, token_types: Tensor | None, places: Tensor | None) -> Tensor:
@@ -218,7 +247,7 @@ class TextEncoder(nn.Module):
         real = None if packing is not None else _tokens(visible, ids)
         if packing is not None:
             width = packing.longest
-            places = packing.pack(places)[None] if places is not None else as_tensor(packing.positions).to(ids.device)[None]
+            places = (packing.positions_on(ids.device) if places is None else packing.pack(places))[None]
             ids, token_types = packing.pack(ids)[None], None if token_types is None else packing.pack(token_types)[None]
         bias = self.bias(width)
         if bias is not None:

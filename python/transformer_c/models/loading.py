@@ -229,7 +229,7 @@ def _check_sizes(config: Config, kind: Any, task: str | None, shapes: Mapping[st
             config.values[name] = found
     if hasattr(kind, "check_shapes"):
         kind.check_shapes(config, shapes)
-    last = f"{kind.table.heads[task].get('out')}.weight" if task in _WITH_CLASSES else ""
+    last = f"{kind.table.heads[task].get('out')}.weight" if task is not None else ""
     if last in shapes and (other := other_task(config.values, task)):
         own = [known for known, end in CLASSES.items() if known and other.endswith(end)]
         advice = f"task={own[0]!r} reads it" if own else f"there are {', '.join(map(repr, kind.table.heads))}"
@@ -237,7 +237,7 @@ def _check_sizes(config: Config, kind: Any, task: str | None, shapes: Mapping[st
             f"the weights have a head of another task than {task!r}: config.json has architectures = [{other!r:.80}]; {advice}; "
             "without its arrays a new head is made"
         )
-    if last in shapes and shapes[last][:1] != (len(config.labels()),):
+    if task in _WITH_CLASSES and last in shapes and shapes[last][:1] != (len(config.labels()),):
         raise CheckpointError(f"config.json has {len(config.labels())} labels but {last!r} has shape {shapes[last]}")
     name, prefix = kind.table.layers
     numbers = {int(n[1]) for n in (re.match(re.escape(prefix) + r"(\d{1,6})\.", key) for key in shapes) if n}

@@ -75,15 +75,14 @@ class ViT(nn.Module):
         if pooler:
             config.only("pooler_act", "tanh")
             config.only("pooler_output_size", None, config.size("hidden_size", 768))
-        widths = config.widths(dropout=0.0)
+        widths = config.widths(dropout=0.0)._replace(qkv_bias=config.flag("qkv_bias", True))
         self.config = config.values
         self.channels = config.size("num_channels", 3)
         self.size, self.patch = config.pair("image_size", 224), config.pair("patch_size", 16)
         self.first = Parameter(zeros(1, 1, widths.model))
         self.positions = Parameter(zeros(1, _positions(self.size, self.patch), widths.model))
         self.patches = nn.Conv2d(self.channels, widths.model, self.patch, stride=self.patch)
-        qkv_bias = config.flag("qkv_bias", True)
-        self.layers = nn.ModuleList(Layer(widths, norm_first=True, qkv_bias=qkv_bias) for _ in range(widths.layers))
+        self.layers = nn.ModuleList(Layer(widths, norm_first=True) for _ in range(widths.layers))
         self.norm = nn.LayerNorm(widths.model, eps=widths.eps)
         self.dropout = nn.Dropout(widths.dropout)
         self.pooler = Pooler(widths.model, widths.model) if pooler else None

@@ -40,6 +40,7 @@ class Packing:
         self.lengths, self.width = lengths, width
         self.longest = int(lengths.max(initial=0))
         self._real = np.arange(width) < lengths[:, None]
+        self._moved: Tensor | None = None
 
     @functools.cached_property
     def sequence_lengths(self) -> Tensor:
@@ -61,6 +62,12 @@ class Packing:
     def positions(self) -> np.ndarray:
         """The positions of all packed tokens in their sequences, (N,)."""
         return self._rows % max(1, self.width)
+
+    def positions_on(self, device: Any) -> Tensor:
+        """``positions`` as a Tensor on a device, to which they are copied once."""
+        if self._moved is None or self._moved.device != device:
+            self._moved = as_tensor(self.positions).to(device)
+        return self._moved
 
     def pack(self, x: Tensor) -> Tensor:
         """(B, T, ...) to (N, ...)."""
