@@ -68,6 +68,20 @@ def test_words_of_byte_pairs(tmp_path):
     assert Tokenizer(str(two), 40).words([["wow", "hello"]])[0][0].tolist() == numbers.tolist()
 
 
+@pytest.mark.parametrize("kind", ["PreTrainedTokenizerFast", "TokenizersBackend"])
+def test_words_of_byte_pairs_of_a_class_without_options(tmp_path, kind):
+    """Are after a space only if tokenizer.json says so, as in transformers."""
+    tokenizer = Tokenizer(write(tmp_path, "roberta"), 40)
+    tokenizer.save(str(tmp_path))
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": kind}))
+    path = tmp_path / "tokenizer.json"
+    for spaced, expected in ((False, [0, 9, 8, 9, 17, 2]), (True, [0, 18, 9, 12, 17, 2])):
+        values = json.loads(path.read_text())
+        values["pre_tokenizer"]["add_prefix_space"] = spaced
+        path.write_text(json.dumps(values))
+        assert Tokenizer(str(tmp_path), 40).words([["wow", "hello"]])[0][0].tolist() == expected
+
+
 def test_a_saved_tokenizer_is_a_tokenizer_json(tmp_path):
     for kind in ("bert", "mpnet", "roberta"):
         folder = write(tmp_path / kind, kind)

@@ -74,7 +74,7 @@ class Tokenizer:
             raise ValueError(
                 f"texts are cut off at {max_length} tokens, but the tokenizer of {folder!r} adds {special} to each; nothing of the text is left"
             )
-        self._of_words: Any = None  # the same, or a copy for words
+        self._of_words: Any = self._tokenizer if tokenizer_class(folder) in _AS_IN_ITS_FILE else None  # the same, or a copy for words
 
     def __call__(self, texts: Sequence[Any]) -> list[tuple[np.ndarray, np.ndarray]]:
         """(ids, types), int64, of each text or pair of texts; types are 0 where tokenizer_config.json does not name them as the model's."""
@@ -135,7 +135,7 @@ def _kept(parts: list[int | None], most: int, side: str) -> np.ndarray:
 
 
 def _for_words(tokenizer: Any) -> Any:
-    """The tokenizer itself, or a copy where a word would be none after a space, as it is in transformers."""
+    """The tokenizer itself, or a copy where a word would be none after a space, as transformers requires of RoBERTa's."""
     before = tokenizer.pre_tokenizer
     if type(before).__name__ != "ByteLevel" or before.add_prefix_space:
         return tokenizer
