@@ -15,12 +15,17 @@ import torch
 import transformers as T
 
 SMALL = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 24, "vocab_size": 40}
+ENDS = {"bos_token_id": 1, "eos_token_id": 2}
 CONFIGS = {
     "bert": T.BertConfig(**SMALL, max_position_embeddings=16, hidden_act="gelu_new"),
     "camembert": T.CamembertConfig(**SMALL, max_position_embeddings=16, layer_norm_eps=1e-5, hidden_act="relu"),
     "distilbert": T.DistilBertConfig(vocab_size=40, dim=16, n_layers=2, n_heads=2, hidden_dim=24, max_position_embeddings=16),
     "electra": T.ElectraConfig(**SMALL, max_position_embeddings=16, embedding_size=12),
     "gpt2": T.GPT2Config(vocab_size=40, n_embd=16, n_layer=2, n_head=2, n_inner=24, n_positions=16, bos_token_id=1, eos_token_id=2),
+    "llama": T.LlamaConfig(
+        **SMALL, **ENDS, num_key_value_heads=1, max_position_embeddings=16, rope_parameters={"rope_type": "default", "rope_theta": 90.0}
+    ),
+    "mistral": T.MistralConfig(**SMALL, **ENDS, num_key_value_heads=2, max_position_embeddings=16, sliding_window=3),
     "modernbert": T.ModernBertConfig(
         **SMALL,
         **dict.fromkeys(("bos_token_id", "cls_token_id"), 1),
@@ -32,6 +37,10 @@ CONFIGS = {
         classifier_pooling="mean",
     ),
     "mpnet": T.MPNetConfig(**SMALL, max_position_embeddings=160),
+    "qwen2": T.Qwen2Config(
+        **SMALL, **ENDS, num_key_value_heads=1, max_position_embeddings=16, use_sliding_window=True, sliding_window=3, max_window_layers=1
+    ),
+    "qwen3": T.Qwen3Config(**SMALL, **ENDS, num_key_value_heads=1, max_position_embeddings=16, head_dim=6, tie_word_embeddings=True),
     "roberta": T.RobertaConfig(**SMALL, max_position_embeddings=16, hidden_act="silu", num_labels=3),
     "vit": T.ViTConfig(**{k: v for k, v in SMALL.items() if k != "vocab_size"}, image_size=(12, 8), patch_size=4, num_labels=3),
     "xlm-roberta": T.XLMRobertaConfig(**SMALL, max_position_embeddings=16, type_vocab_size=1),
@@ -43,10 +52,10 @@ TASKS = {
     "fill-mask": T.AutoModelForMaskedLM,
 }
 OTHERS = {  # of architectures that have other tasks
-    "gpt2": {"text-generation": T.AutoModelForCausalLM},
+    **{name: {"text-generation": T.AutoModelForCausalLM} for name in ("gpt2", "llama", "mistral", "qwen2", "qwen3")},
     "vit": {"image-classification": T.AutoModelForImageClassification},
 }
-TIED = ("vocab_projector.weight", "generator_lm_head.weight", "lm_head.weight", "decoder.weight")
+TIED = ("vocab_projector.weight", "generator_lm_head.weight", "decoder.weight")
 
 
 def randomise(module):
@@ -54,6 +63,12 @@ def randomise(module):
     for name, parameter in module.named_parameters():
         spread, middle = (0.1, 1.0) if parameter.ndim == 1 and name.endswith("weight") else (0.3, 0.0)
         parameter.data = (middle + spread * torch.randn_like(parameter.data)).to(torch.float32).to(parameter.dtype)
+
+
+def exact(module):
+    """Its norms in the dtype of their input: transformers' have float32, whatever the model has."""
+    for kind in {type(part) for part in module.modules() if type(part).__name__.endswith("RMSNorm")}:
+        kind.forward = lambda self, x: self.weight * x * torch.rsqrt(x.square().mean(-1, keepdim=True) + self.variance_epsilon)
 
 
 def scores(output):
@@ -84,6 +99,7 @@ def run(name, config):
     arrays = {}
     encoder = T.AutoModel.from_config(config).double().eval()
     randomise(encoder)
+    exact(encoder)
     own = encoder.state_dict()
     arrays.update({f"state.{key}": value for key, value in state_of(encoder).items()})
     if name == "vit":
@@ -106,7 +122,13 @@ def run(name, config):
         model.tie_weights()
         prefix = model.base_model_prefix + "."
         head = {key: value for key, value in state_of(model).items() if not key.startswith(prefix)}
-        arrays.update({f"head.{task}.{key}": value for key, value in head.items() if ".decoder." not in key and key not in TIED})
+        arrays.update(
+            {
+                f"head.{task}.{key}": value
+                for key, value in head.items()
+                if ".decoder." not in key and key not in TIED and not (key == "lm_head.weight" and model.config.tie_word_embeddings)
+            }
+        )
         arrays[task] = scores(model(**inputs)).detach().numpy()
         if task == "text-generation":
             arrays["generated"] = model.generate(inputs["input_ids"][:1], max_new_tokens=7, do_sample=False).numpy()

@@ -80,7 +80,8 @@ def test_new_embeddings_of_padding_are_zero(case):
     for table in filter(None, (model.words, getattr(model, "positions", None))):
         zero = np.flatnonzero(~table.weight.detach().numpy().any(1)).tolist()
         assert zero == ([] if table.padding_idx is None else [table.padding_idx])
-    words = {"gpt2": 50257, "modernbert": 50368, "mpnet": 30527, "roberta": 50265}
+    words = {"gpt2": 50257, "modernbert": 50368, "mpnet": 30527, "roberta": 50265, "llama": 32000, "mistral": 32000}
+    words |= dict.fromkeys(("qwen2", "qwen3"), 151936)
     assert model.words.num_embeddings == words.get(case, 30522)
 
 
@@ -89,6 +90,24 @@ def rotated(x, base):
     length, half = x.shape[2], x.shape[3] // 2
     turned = (x[..., :half] + 1j * x[..., half:]) * np.exp(1j * np.arange(length)[:, None] * base ** (-np.arange(half) / half))
     return np.concatenate([turned.real, turned.imag], -1)
+
+
+def product(layer, x):
+    return x @ layer.weight.numpy().T + (0 if layer.bias is None else layer.bias.numpy())
+
+
+def queries_and_keys(layer, x):
+    """Those of x (B, T, E), each (B, H, T, D)."""
+    if hasattr(layer, "qkv"):
+        q, k, _ = np.split(product(layer.qkv, x), 3, -1)
+        return [part.reshape(*x.shape[:2], layer.heads, -1).swapaxes(1, 2) for part in (q, k)]
+    found = []
+    for part, norm in ((layer.query, layer.query_norm), (layer.key, layer.key_norm)):
+        own = product(part, x).reshape(*x.shape[:2], -1, layer.size)
+        if isinstance(norm, tc.nn.RMSNorm):
+            own = own / np.sqrt((own**2).mean(-1, keepdims=True) + norm.eps) * norm.weight.numpy()
+        found.append(np.repeat(own, layer.heads // own.shape[2], 2).swapaxes(1, 2))
+    return found
 
 
 def reference_map(layer, x, visible, width):
@@ -100,8 +119,7 @@ def reference_map(layer, x, visible, width):
             short = {name: v[:, :, :n, :n] if name == "bias" else v for name, v in visible.items() if name != "sequence_lengths"}
             own[:, :n, :n] = reference_map(layer, x[:, end - n : end], short, n)[0]
         return found
-    q, k, _ = np.split(x @ layer.qkv.weight.numpy().T + (0 if layer.qkv.bias is None else layer.qkv.bias.numpy()), 3, -1)
-    q, k = (part.reshape(*x.shape[:2], layer.heads, -1).swapaxes(1, 2) for part in (q, k))
+    q, k = queries_and_keys(layer, x)
     if hasattr(layer, "base"):
         q, k = rotated(q, layer.base), rotated(k, layer.base)
     scores = q @ k.swapaxes(2, 3) / np.sqrt(q.shape[-1])

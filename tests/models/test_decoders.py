@@ -3,8 +3,10 @@
 import numpy as np
 import pytest
 import transformer_c as tc
-from folders import DECODER, decoder_folder
+from folders import DECODER, decoder_folder, sizes
 from golden import load
+from transformer_c.models.architectures import ARCHITECTURES
+from transformer_c.models.decoder import TextDecoder
 from transformer_c.models.sampling import Sampling
 from words import LETTERS
 
@@ -12,9 +14,33 @@ LENGTHS = np.array([9, 4, 1])
 IDS = np.random.default_rng(0).integers(0, 60, (3, 9))
 
 
+KINDS = {  # and what is special of each
+    "gpt2": {},
+    "llama": {"num_key_value_heads": 1},
+    "mistral": {"num_key_value_heads": 1, "sliding_window": 3},
+    "qwen2": {
+        "num_key_value_heads": 2,
+        "use_sliding_window": True,
+        "sliding_window": 3,
+        "max_window_layers": 1,
+        "tie_word_embeddings": True,
+    },
+    "qwen3": {"num_key_value_heads": 1, "head_dim": 6},
+}
+
+
 def create(task="text-generation", dtype="float32", **values):
     tc.manual_seed(1)
     return tc.models.create({**DECODER, **values}, task=task).to(dtype=dtype)
+
+
+def of_kind(kind, **options):
+    values = sizes(width=32, heads=2, hidden=48, layers=2, words=60, positions=40)
+    return create(model_type=kind, **{**values, **KINDS[kind], **options})
+
+
+def test_every_decoder_is_tested():
+    assert set(KINDS) == {name for name, kind in ARCHITECTURES.items() if issubclass(kind, TextDecoder)}
 
 
 class Letters:
@@ -31,19 +57,21 @@ def writer(**values):
     return tc.models.TextGenerator(create(vocab_size=27, eos_token_id=26, **values), Letters())
 
 
+@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "bfloat16"])
-def test_no_token_sees_those_after_it(dtype):
-    model, other = create(None, dtype), IDS.copy()
+def test_no_token_sees_those_after_it(dtype, kind):
+    model, other = of_kind(kind, task=None, dtype=dtype), IDS.copy()
     other[:, 5:] = (other[:, 5:] + 1) % 60
     assert np.array_equal(model(IDS)[:, :5], model(other)[:, :5])
     assert not np.array_equal(model(IDS)[:, 5:], model(other)[:, 5:])
 
 
+@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("parts", [[9], [1] * 9, [4, 5], [2, 1, 6]])
 @pytest.mark.parametrize("dtype", ["float32", "float64", "bfloat16"])
-def test_a_text_read_in_parts(dtype, parts):
+def test_a_text_read_in_parts(dtype, parts, kind):
     """Has the scores of the whole, to the last bit, whatever the lengths of the others."""
-    model, cache = create(dtype=dtype), tc.models.Cache()
+    model, cache = of_kind(kind, dtype=dtype), tc.models.Cache()
     expected, begin = model(IDS, lengths=LENGTHS), 0
     for part in parts:
         end, lengths = begin + part, np.clip(LENGTHS - begin, 0, part)
@@ -108,14 +136,17 @@ def test_a_call_that_fails_leaves_the_cache_as_it_was():
     assert np.array_equal(model([[3]] * 3, cache=cache), expected)
 
 
-def test_tokens_as_transformers_chooses_them():
-    options, arrays = load("models")["gpt2"]
-    state = {key.partition(".")[2]: value for key, value in arrays.items() if key.startswith("state.")}
+@pytest.mark.parametrize("kind", KINDS)
+def test_tokens_as_transformers_chooses_them(kind):
+    options, arrays = load("models")[kind]
+    state = {key.removeprefix("state.").removeprefix("head.text-generation."): value for key, value in arrays.items()}
+    state = {key: value for key, value in state.items() if key.endswith((".weight", ".bias"))}
     model = tc.convert.from_hf(state, options["config"], task="text-generation", dtype="float64")
     for name, penalty in (("generated", 1.0), ("penalised", 1.7)):
         expected = arrays[name]
         assert np.array_equal(model.generate(arrays["ids"][:1], 7, repetition_penalty=penalty), expected)
-    assert expected[0, -1] == options["config"]["eos_token_id"] and not np.array_equal(arrays["generated"], arrays["penalised"])
+    assert kind != "gpt2" or expected[0, -1] == options["config"]["eos_token_id"]
+    assert not np.array_equal(arrays["generated"], arrays["penalised"])
 
 
 @pytest.mark.parametrize("options", [{}, {"do_sample": True, "rng": 3}, {"repetition_penalty": 1.3}])
@@ -300,6 +331,65 @@ def test_older_files(tmp_path):
 def test_what_is_not_computed_is_refused(name, value):
     with pytest.raises(tc.CheckpointError, match=name):
         create(**{name: value})
+
+
+@pytest.mark.parametrize(
+    ("kind", "message", "values"),
+    [
+        ("llama", "rope_scaling", {"rope_scaling": {"rope_type": "llama3", "factor": 8.0}}),
+        ("llama", "rope_parameters", {"rope_parameters": {"rope_type": "yarn", "rope_theta": 1e4}}),
+        ("llama", "num_attention_heads = 2, which is no multiple of num_key_value_heads = 3", {"num_key_value_heads": 3}),
+        ("llama", "hidden_size = 32, which is no multiple of num_attention_heads = 3", {"num_attention_heads": 3}),
+        ("llama", "heads of size 1; rotary positions need an even number", {"num_attention_heads": 32}),
+        ("llama", "pretraining_tp", {"pretraining_tp": 2}),
+        ("qwen2", "layer_types", {"layer_types": ["full_attention"]}),
+        ("qwen2", "sliding_window", {"sliding_window": 0}),
+        ("mistral", "layer_types", {"layer_types": ["full_attention", "sliding_attention"]}),
+        ("qwen3", "head_dim", {"head_dim": "large"}),
+    ],
+)
+def test_what_llama_and_its_kin_do_not_compute(kind, message, values):
+    with pytest.raises(tc.CheckpointError, match=message):
+        of_kind(kind, **values)
+
+
+def test_heads_that_the_weights_have_not():
+    state = tc.convert.to_hf(of_kind("llama", task=None))
+    for values in ({"num_key_value_heads": 2}, {"head_dim": 2**30}, {"num_attention_heads": 4, "num_key_value_heads": 4}):
+        config = {**of_kind("llama").config, **values}
+        with pytest.raises(tc.CheckpointError, match=r"heads of size \d+ but 'layers.0.self_attn.[qk]_proj.weight' has shape"):
+            tc.convert.from_hf(state, config)
+
+
+def test_layers_that_see_only_what_is_near():
+    """By layer_types; otherwise from max_window_layers on."""
+    whole, near = (of_kind("qwen2", task=None, layer_types=kinds) for kinds in (["full_attention"] * 2, ["sliding_attention"] * 2))
+    changed = IDS.copy()
+    changed[:, 0] = (changed[:, 0] + 1) % 60
+    for model, sees in ((whole, True), (near, False)):  # two layers of windows of three: four tokens back
+        assert np.array_equal(model(IDS)[:, 5:], model(changed)[:, 5:]) != sees
+        assert not np.array_equal(model(IDS)[:, 4], model(changed)[:, 4])
+    assert np.array_equal(of_kind("qwen2", layer_types=["full_attention", "sliding_attention"])(IDS), of_kind("qwen2")(IDS))
+
+
+@pytest.mark.parametrize("tied", [True, False])
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_model_that_is_saved(kind, tied, tmp_path):
+    model = of_kind(kind, tie_word_embeddings=tied)
+    tc.models.save(model, tmp_path)
+    assert ("lm_head.weight" in tc.load(tmp_path / "model.safetensors")) != tied
+    assert np.array_equal(tc.models.load(tmp_path, task="text-generation")(IDS), model(IDS))
+    assert np.array_equal(tc.models.load(tmp_path)(IDS), model.encoder(IDS))
+
+
+def test_a_table_for_scores_that_is_not_there(tmp_path):
+    """No new one is made of random numbers."""
+    pytest.importorskip("tokenizers")
+    tc.models.save(of_kind("llama").encoder, tmp_path)
+    with pytest.raises(tc.CheckpointError, match="has no weights for out, the scores of words"):
+        tc.models.TextGenerator.from_pretrained(tmp_path)
+    with pytest.warns(RuntimeWarning, match=r"no weights for 'text-generation' \(out\)"):
+        tc.models.load(tmp_path, task="text-generation")
 
 
 def test_folders(tmp_path):

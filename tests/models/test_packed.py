@@ -186,7 +186,7 @@ def test_a_text_that_begins_with_padding_has_no_first_token_to_be_judged_by(kind
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_dropout_is_called_with_its_rate(kind, monkeypatch):
-    """Of the embeddings, twice in each layer, of DistilBERT once, and within attention; none where nothing is trained."""
+    """Of the embeddings, twice in each layer, of DistilBERT once, and within attention, of Llama there alone; none where nothing is trained."""
     rates, model = [], create(kind, dropout=0.25)
     attend = tc.functional.scaled_dot_product_attention
     monkeypatch.setattr(
@@ -198,7 +198,8 @@ def test_every_dropout_is_called_with_its_rate(kind, monkeypatch):
     ids, mask = batch(kind)
     model.train()(ids, mask)
     attended = 0.0 if kind == "distilbert" else 0.25
-    assert rates == [("dropout", 0.25), *[("attention", 0.25), ("dropout", attended), ("dropout", 0.25)] * 2]
+    expected = [("dropout", 0.25), *[("attention", 0.25), ("dropout", attended), ("dropout", 0.25)] * 2]
+    assert [(name, rate) for name, rate in rates if rate or kind != "llama"] == ([("attention", 0.25)] * 2 if kind == "llama" else expected)
     rates.clear()
     model.eval()(ids, mask)
     assert [rate for name, rate in rates if name == "attention"] == [0.0, 0.0]

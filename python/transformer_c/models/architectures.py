@@ -8,6 +8,7 @@ from .bert import Bert
 from .distilbert import DistilBert
 from .electra import Electra
 from .gpt2 import GPT2
+from .llama import Llama, Mistral, Qwen2, Qwen3
 from .modernbert import ModernBert
 from .mpnet import MPNet
 from .roberta import Camembert, Roberta, XLMRoberta
@@ -15,5 +16,6 @@ from .vit import ViT
 
 # By model_type of config.json.
 ARCHITECTURES: dict[str, Any] = {
-    kind.table.model_type: kind for kind in (Bert, Camembert, DistilBert, Electra, GPT2, ModernBert, MPNet, Roberta, ViT, XLMRoberta)
+    kind.table.model_type: kind
+    for kind in (*(Bert, Camembert, DistilBert, Electra, GPT2, Llama, Mistral, ModernBert, MPNet, Qwen2, Qwen3, Roberta, ViT, XLMRoberta),)
 }

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from .._core import Tensor
-from .._tensor import as_tensor, empty
+from .._tensor import empty
 from ..nn.packing import Packing
 
 
@@ -50,10 +49,6 @@ class Cache:
             )
         return self.lengths
 
-    def of_layer(self, number: int, ends: np.ndarray, packing: Packing | None) -> Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]:
-        """What puts a layer's keys and values after those of earlier calls, up to `ends` (B,), and gives all of them."""
-        return partial(self._extend, number, ends, packing)
-
     def truncate(self, lengths: Any) -> None:
         """Forgets what comes after the first `lengths` (B,) tokens of each text, for trying another continuation."""
         found = np.asarray(lengths)
@@ -73,7 +68,8 @@ class Cache:
         kept = [(key[chosen], value[chosen]) for key, value in self._kept]
         self.lengths, self._kept = lengths, kept
 
-    def _extend(self, number: int, ends: np.ndarray, packing: Packing | None, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
+    def extended(self, number: int, ends: np.ndarray, packing: Packing | None, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
+        """Puts a layer's keys and values after those of earlier calls, up to `ends` (B,), and gives all of them; the call's last step sets ``lengths``."""
         starts, most = self.starts(len(ends)), int(ends.max(initial=0))
         old: Any = self._kept[number] if self.lengths is not None else (None, None)  # of a first call that failed
         keys, values = (self._written(*each, starts, most, packing) for each in zip(old, (key, value), strict=True))
@@ -104,9 +100,31 @@ class Cache:
         return f"Cache(lengths={None if self.lengths is None else self.lengths.tolist()})"
 
 
-def places_after(starts: np.ndarray, count: int, longest: int) -> Tensor:
-    """The positions of `count` tokens after the first `starts` of each text, (B, count); those beyond the last one are padding's."""
-    return as_tensor(np.minimum(starts[:, None] + np.arange(count), longest - 1))
+@dataclass(frozen=True)
+class CacheOfLayer:
+    """What a layer is given of a cache in a call.
+
+    Attributes
+    ----------
+    cache : Cache
+    number : int
+        Of the layer.
+    ends : ndarray of int, shape (B,)
+        The lengths of the texts after the call.
+    packing : Packing or None
+    places : Tensor, shape (B, 1, T), or None
+        The positions of the new tokens; None: 0, 1, ... in each text.
+    """
+
+    cache: Cache
+    number: int
+    ends: np.ndarray
+    packing: Packing | None
+    places: Tensor | None
+
+    def extended(self, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
+        """The keys and values of all tokens of the texts."""
+        return self.cache.extended(self.number, self.ends, self.packing, key, value)
 
 
 __all__ = ["Cache"]

@@ -38,6 +38,7 @@ class Widths(NamedTuple):
     network_bias: bool = True
     norm_bias: bool = True
     gated: bool = False  # whether the network multiplies what the activation gives with a second product, of the same size
+    rms: bool = False  # whether norms only divide, by the root of the mean square
 
 
 class Config:

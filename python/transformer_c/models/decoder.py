@@ -9,7 +9,7 @@ import numpy as np
 from .._core import Tensor
 from .._recording import is_grad_enabled
 from .._tensor import as_tensor
-from .cache import Cache, places_after
+from .cache import Cache, CacheOfLayer
 from .layers import TextEncoder, named_as_in_transformers, which_are_tokens
 
 
@@ -60,14 +60,18 @@ class TextDecoder(TextEncoder):
             )
         places, real = None, None if packing is None else as_tensor(np.arange(width) < packing.lengths[:, None]).to(ids.device)
         if starts.any():
-            packing, places = None, places_after(starts, width, self.longest).to(ids.device)
+            packing, places = (
+                None,
+                as_tensor(np.minimum(starts[:, None] + np.arange(width), self.longest - 1)).to(ids.device),
+            )  # the last ones are padding's
             visible = {"causal_offset": as_tensor(starts), "key_lengths": as_tensor(ends)}
         elif packing is not None:
             ids, places = packing.pack(ids)[None], as_tensor(packing.positions).to(ids.device)[None]
         visible["is_causal"] = True
         x = self.embed(ids, token_types, places)
+        by_heads = None if places is None else places[:, None]
         for number, layer in enumerate(self.layers):
-            x = layer(x, visible, packing=packing, cache=cache.of_layer(number, ends, packing))
+            x = layer(x, visible, packing=packing, cache=CacheOfLayer(cache, number, ends, packing, by_heads))
         x = self.finish(x)
         cache.lengths = ends
         if packing is not None:

@@ -51,9 +51,7 @@ def continuations(
         if not len(rows):
             return
         with evaluating(model), no_grad():
-            states = model.encoder(cache=cache, **new)
-            last = new["lengths"] - 1 if "lengths" in new else np.zeros(len(rows), np.int64)
-            scores = np.asarray(model.scores(states[np.arange(len(rows)), last]).cpu())
+            scores = model(cache=cache, last=True, **new)[:, 0]
         found = []
         for row, own in zip(rows, scores, strict=True):
             token = sampling.choose(finite(own, int(row), model), np.array(texts[row]), _uniform(drawn[row]))

@@ -29,7 +29,7 @@ TABLE = Table(
         "layers.{}.linear2": "h.{}.mlp.c_proj",
         "norm": "ln_f",
     },
-    heads={"text-generation": {}},
+    heads={"text-generation": {"out": "lm_head"}},
     tied={"lm_head.weight": "wte.weight"},
     vocabulary=Vocabulary(("vocab.json", "merges.txt"), {"unk_token": "<|endoftext|>"}, separators=0, second=0),
     buffers=("h.{}.attn.bias", "h.{}.attn.masked_bias"),
@@ -74,8 +74,8 @@ class GPT2(TextDecoder):
 
     @staticmethod
     def head_options(config: Config, task: str) -> dict:
-        """None."""
-        return {}
+        """Of the head: whether its table is that of the words."""
+        return {"tied": config.flag("tie_word_embeddings", True)}
 
 
 def _widths(config: Config) -> Widths:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
@@ -35,7 +35,7 @@ class WithHead(nn.Module):
     """
 
     task: str
-    scores_words: ClassVar[bool] = False  # by the table of the words' embeddings, of which files may have a second copy
+    scores_words: bool = False  # by the table of the words' embeddings, of which files may have a second copy
 
     def __init__(
         self,
@@ -176,15 +176,23 @@ class FillMask(WithHead):
 
 
 class TextGeneration(WithHead):
-    """Scores of all words to be the next one after each position, (B, T, vocabulary), by the table of the words' embeddings; 0 at the padded ends."""
+    """Scores of all words to be the next one after each position, (B, T, vocabulary); 0 at the padded ends.
+
+    They are products with the words' embeddings, or with a table ``out`` of their own where config.json has tie_word_embeddings = false.
+    """
 
     task = "text-generation"
-    scores_words = True
+
+    def __init__(self, encoder: Any, width: int, tied: bool) -> None:
+        super().__init__(encoder, width, 0)
+        words = encoder.words.weight.shape[0]
+        self.scores_words = tied
+        if not tied:
+            self.out = nn.Linear(width, words, bias=False)
 
     @classmethod
     def build(cls, encoder: Any, config: Config, width: int, options: dict) -> WithHead:
-        config.only("tie_word_embeddings", True, None)
-        return cls(encoder, width, 0, **options)
+        return cls(encoder, encoder.width, **options)
 
     @named_as_in_transformers
     def forward(
@@ -194,12 +202,17 @@ class TextGeneration(WithHead):
         lengths: Tensor | None = None,
         token_types: Tensor | None = None,
         cache: Cache | None = None,
+        last: bool = False,
     ) -> Tensor:
-        return of_tokens(self.scores, self.encoder(ids, mask, lengths, token_types, cache), mask, lengths)
+        """`last`: the scores after each text's last token alone, (B, 1, vocabulary)."""
+        states = self.encoder(ids, mask, lengths, token_types, cache)
+        if not last:
+            return of_tokens(self._scores, states, mask, lengths)
+        packing = which_are_tokens(tuple(states.shape[:2]), mask, lengths)[0]
+        return self._scores(states[:, -1:] if packing is None else states[np.arange(len(states)), packing.lengths - 1][:, None])
 
-    def scores(self, states: Tensor) -> Tensor:
-        """Of states (..., E)."""
-        return F.linear(states, self.encoder.words.weight)
+    def _scores(self, states: Tensor) -> Tensor:
+        return F.linear(states, self.encoder.words.weight) if self.scores_words else self.out(states)
 
     def generate(
         self,

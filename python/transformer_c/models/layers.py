@@ -16,6 +16,7 @@ from ..nn.attention import join_heads
 from ..nn.fusion import activated, add_norm, add_product, gated
 from ..nn.layers import of_sequences
 from ..nn.packing import Packing, checked_lengths, packing_of, tensor_of_lengths
+from .cache import CacheOfLayer
 from .config import Config, Widths
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
@@ -54,6 +55,11 @@ def own_lengths(x: Tensor, visible: dict[str, Any]) -> Any:
     return np.stack((ends, x.shape[1] - ends), 1).ravel()
 
 
+def norm_of(widths: Widths) -> nn.Module:
+    """A norm of states."""
+    return nn.RMSNorm(widths.model, eps=widths.eps) if widths.rms else nn.LayerNorm(widths.model, eps=widths.eps, bias=widths.norm_bias)
+
+
 class Layer(nn.Module):
     """Self-attention, then a network of two layers, each with a residual connection and a norm.
 
@@ -66,6 +72,7 @@ class Layer(nn.Module):
 
     _attention_map: ClassVar = {"return_attention": True}
     window: tuple[int, int] | None = None  # how far a token sees before and behind itself; None: all of its text
+    grouped: bool = False  # whether keys and values have fewer heads than queries
 
     def __init__(self, widths: Widths, norm_first: bool = False) -> None:
         super().__init__()
@@ -73,10 +80,10 @@ class Layer(nn.Module):
         self.attention_dropout = widths.attention_dropout
         self.qkv = nn.Linear(widths.model, 3 * widths.model, bias=widths.qkv_bias)  # rows [Q | K | V]
         self.out = nn.Linear(widths.model, widths.model, bias=widths.out_bias)
-        self.norm1: nn.Module = nn.LayerNorm(widths.model, eps=widths.eps, bias=widths.norm_bias)
+        self.norm1 = norm_of(widths)
         self.linear1 = nn.Linear(widths.model, widths.hidden * (2 if widths.gated else 1), bias=widths.network_bias)
         self.linear2 = nn.Linear(widths.hidden, widths.model, bias=widths.network_bias)
-        self.norm2 = nn.LayerNorm(widths.model, eps=widths.eps, bias=widths.norm_bias)
+        self.norm2 = norm_of(widths)
         self.dropout1: nn.Module = nn.Dropout(widths.dropout if widths.drops_attended else 0.0)
         self.dropout2: nn.Module = nn.Dropout(widths.dropout)
 
@@ -86,7 +93,7 @@ class Layer(nn.Module):
         visible: dict[str, Any],
         return_attention: bool = False,
         packing: Packing | None = None,
-        cache: Callable[[Tensor, Tensor], tuple[Tensor, Tensor]] | None = None,
+        cache: CacheOfLayer | None = None,
     ) -> Any:
         """x (B, T, E), or packed (1, N, E), to the same shape; `visible`: the arguments of attention that say which keys a query sees;
         `cache` keeps keys and values, and gives them with those of the tokens before."""
@@ -105,15 +112,18 @@ class Layer(nn.Module):
     def _attend(
         self, x: Tensor, visible: dict[str, Any], return_attention: bool, lengths: Any, packing: Packing | None, cache: Any
     ) -> tuple[Tensor, Tensor | None]:
-        q, k, v = self._project(x, lengths, packing)
+        q, k, v = self._project(x, lengths)
+        q, k = self._placed(q, k, packing, cache)
         if cache is not None:
-            k, v = cache(k, v)
+            k, v = cache.extended(k, v)
         dropout = self.attention_dropout if self.training else 0.0
-        found = F.scaled_dot_product_attention(q, k, v, dropout_p=dropout, window=self.window, return_attention=return_attention, **visible)
+        found = F.scaled_dot_product_attention(
+            q, k, v, dropout_p=dropout, window=self.window, enable_gqa=self.grouped, return_attention=return_attention, **visible
+        )
         values, weights = found if return_attention else (found, None)
         return of_sequences(self.out, join_heads(values), lengths), weights
 
-    def _project(self, x: Tensor, lengths: Any, packing: Packing | None) -> tuple[Tensor, Tensor, Tensor]:
+    def _project(self, x: Tensor, lengths: Any) -> tuple[Tensor, Tensor, Tensor]:
         """Queries, keys and values, each (B, H, T, D)."""
         layer = self.qkv
         if type(layer) is nn.Linear and "forward" not in vars(layer):
@@ -122,6 +132,10 @@ class Layer(nn.Module):
             of_sequences(layer, x, lengths).reshape(*x.shape[:2], 3, self.heads, -1).permute(2, 0, 3, 1, 4)
         )  # with hooks, or another layer
         return q, k, v
+
+    def _placed(self, q: Tensor, k: Tensor, packing: Packing | None, cache: CacheOfLayer | None) -> tuple[Tensor, Tensor]:
+        """Queries and keys that know their positions."""
+        return q, k
 
     def _hidden(self, x: Tensor, lengths: Any) -> Tensor:
         return activated(self.linear1, ACTIVATIONS[self.activation], x, lengths)
@@ -146,10 +160,11 @@ class RotaryLayer(Layer):
         super().__init__(widths, norm_first)
         self.base, self.window = base, None if window is None else (window, window)
 
-    def _project(self, x: Tensor, lengths: Any, packing: Packing | None) -> tuple[Tensor, Tensor, Tensor]:
-        q, k, v = super()._project(x, lengths, packing)
-        places = None if packing is None else packing.positions_on(x.device)
-        return F.rotary(q, places, base=self.base), F.rotary(k, places, base=self.base), v
+    def _placed(self, q: Tensor, k: Tensor, packing: Packing | None, cache: CacheOfLayer | None) -> tuple[Tensor, Tensor]:
+        places = None if cache is None else cache.places
+        if packing is not None:
+            places = packing.positions_on(q.device)
+        return F.rotary(q, places, base=self.base), F.rotary(k, places, base=self.base)
 
     def _hidden(self, x: Tensor, lengths: Any) -> Tensor:
         return gated(ACTIVATIONS[self.activation], of_sequences(self.linear1, x, lengths))

@@ -308,7 +308,8 @@ def save(model: Any, folder: Any) -> None:
     encoder = model.encoder if isinstance(model, WithHead) else model
     kind = kind_of(encoder)
     state = state_of(model)
-    arrays = {name: value for name, value in state.items() if name not in kind.table.tied}
+    copies = kind.table.tied if isinstance(model, WithHead) and model.scores_words else ()
+    arrays = {name: value for name, value in state.items() if name not in copies}
     task = model.task if isinstance(model, WithHead) else None
     config = {**model.config, "architectures": [kind.table.name + kind.table.classes.get(task, CLASSES[task])]}
     config["dtype"] = next(iter(arrays.values())).dtype.name

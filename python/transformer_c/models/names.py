@@ -33,7 +33,7 @@ def plain(names: Iterable[str], kind: Any) -> dict[str, str]:
 
 
 def source(key: str, module: Any) -> tuple[str, ...]:
-    """The names of the arrays that a parameter of ours is made of: one, or three that are put one below the other."""
+    """The names of the arrays that a parameter of ours is made of: one, or several that are put one below the other."""
     if isinstance(module, WithHead) and key.startswith("encoder."):
         return source(key.removeprefix("encoder."), module.encoder)
     names: Mapping[str, Any] = type(module.encoder).table.heads[module.task] if isinstance(module, WithHead) else type(module).table.names

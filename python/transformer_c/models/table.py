@@ -60,7 +60,7 @@ class Table:
     layers : (str, str)
         The value of config.json that counts the layers, and the beginning of their arrays' names, before the number.
     names : mapping
-        Ours to theirs: of layers or single parameters, {} for the number; three names are one array here, one below the other.
+        Ours to theirs: of layers or single parameters, {} for the number; several names are one array here, one below the other.
     heads : mapping of str to mapping
         The same for the heads, by task.
     tied : mapping of str to str
@@ -82,7 +82,7 @@ class Table:
     name: str
     sizes: Mapping[str, tuple[str, int]]
     layers: tuple[str, str]
-    names: Mapping[str, str | tuple[str, str, str]]
+    names: Mapping[str, str | tuple[str, ...]]
     heads: Mapping[str, Mapping[str, str]]
     tied: Mapping[str, str] = field(default_factory=dict)
     renamed: tuple[tuple[str, str], ...] = ()
@@ -109,7 +109,7 @@ def numbered(name: str) -> tuple[str, str | None]:
 
 
 def several(names: str | Iterable[str]) -> tuple[str, ...]:
-    """One name, or three of which one array is made."""
+    """One name, or those of which one array is made."""
     return (names,) if isinstance(names, str) else tuple(names)
 
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from .._arguments import count
 from .._names import Explaining
+from ..checkpoint import CheckpointError
 from .folder import find, naming, read_config, read_weights
 from .generating import continuations
 from .heads import TextGeneration
@@ -101,7 +102,9 @@ class TextGenerator(Explaining):
         config, sampling = read_config(path), read_sampling(path)
         with naming(path):
             check(config, _TASK)
-            model = assemble(config, read_weights(path, mmap), _TASK, dtype, owned=True)[0]
+            model, lacking = assemble(config, read_weights(path, mmap), _TASK, dtype, owned=True)
+        if lacking:
+            raise CheckpointError(f"{path!r} has no weights for {', '.join(lacking)}, the scores of words")
         return cls(model, Tokenizer(path, model.encoder.longest), vars(sampling), read_ends(path))
 
     def generate(
@@ -173,7 +176,7 @@ class TextGenerator(Explaining):
                         found[rows[row]].append(token)
                 bar.update(len(rows))
         given = [texts] if single else list(texts)
-        new = map(self.tokenizer.decode, found)
+        new = map(self._continuation, tokens, found)
         results = [before + after if return_full_text else after for before, after in zip(given, new, strict=True)]
         return results[0] if single else results
 
@@ -210,18 +213,23 @@ class TextGenerator(Explaining):
         tokens = self._tokens([text])
         settings = self._settings(do_sample, temperature, top_k, top_p, repetition_penalty)
         steps = continuations(self.model, *_padded(tokens), count("max_new_tokens", max_new_tokens), settings, self._ends, rng)
-        return self._pieces(steps)
+        return self._pieces(tokens[0], steps)
 
-    def _pieces(self, steps: Iterator[list[tuple[int, int]]]) -> Iterator[str]:
+    def _continuation(self, before: np.ndarray, after: list[int]) -> str:
+        """The text of new tokens after others: alone, the first one would lose its space in some tokenizers."""
+        begin = before.tolist()
+        return self.tokenizer.decode(begin + after)[len(self.tokenizer.decode(begin)) :]
+
+    def _pieces(self, before: np.ndarray, steps: Iterator[list[tuple[int, int]]]) -> Iterator[str]:
         found: list[int] = []
         shown = 0
         for step in steps:
             found += [token for _, token in step]
-            text = self.tokenizer.decode(found)
+            text = self._continuation(before, found)
             if not text.endswith(_INCOMPLETE):
                 yield text[shown:]
                 shown = len(text)
-        yield self.tokenizer.decode(found)[shown:]
+        yield self._continuation(before, found)[shown:]
 
     def _settings(self, *values: Any) -> Sampling:
         return self._sampling.with_arguments(**dict(zip(vars(self._sampling), values, strict=True)))
