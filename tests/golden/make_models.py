@@ -37,6 +37,7 @@ CONFIGS = {
         classifier_pooling="mean",
     ),
     "mpnet": T.MPNetConfig(**SMALL, max_position_embeddings=160),
+    "nomic_bert": T.NomicBertConfig(**SMALL, max_position_embeddings=16),
     "qwen2": T.Qwen2Config(
         **SMALL, **ENDS, num_key_value_heads=1, max_position_embeddings=16, use_sliding_window=True, sliding_window=3, max_window_layers=1
     ),
@@ -113,22 +114,17 @@ def run(name, config):
     if output.get("pooler_output") is not None:
         arrays["pooled"] = output.pooler_output.detach().numpy()
     for task, kind in OTHERS.get(name, TASKS).items():
-        if task == "question-answering" and config.num_labels != 2:
+        if type(config) not in kind._model_mapping or (task == "question-answering" and config.num_labels != 2):
             continue
         model = kind.from_config(config).double().eval()
         randomise(model)
         base = model.base_model
-        base.load_state_dict({key: value for key, value in own.items() if key in base.state_dict()})
+        base.load_state_dict({**base.state_dict(), **{key: value for key, value in own.items() if key in base.state_dict()}})
         model.tie_weights()
         prefix = model.base_model_prefix + "."
-        head = {key: value for key, value in state_of(model).items() if not key.startswith(prefix)}
-        arrays.update(
-            {
-                f"head.{task}.{key}": value
-                for key, value in head.items()
-                if ".decoder." not in key and key not in TIED and not (key == "lm_head.weight" and model.config.tie_word_embeddings)
-            }
-        )
+        known = (*own, *TIED, *(["lm_head.weight"] if config.tie_word_embeddings else []))
+        head = {key.removeprefix(prefix): value for key, value in state_of(model).items() if key.removeprefix(prefix) not in known}
+        arrays.update({f"head.{task}.{key}": value for key, value in head.items() if ".decoder." not in key})
         arrays[task] = scores(model(**inputs)).detach().numpy()
         if task == "text-generation":
             arrays["generated"] = model.generate(inputs["input_ids"][:1], max_new_tokens=7, do_sample=False).numpy()

@@ -80,8 +80,8 @@ def test_new_embeddings_of_padding_are_zero(case):
     for table in filter(None, (model.words, getattr(model, "positions", None))):
         zero = np.flatnonzero(~table.weight.detach().numpy().any(1)).tolist()
         assert zero == ([] if table.padding_idx is None else [table.padding_idx])
-    words = {"gpt2": 50257, "modernbert": 50368, "mpnet": 30527, "roberta": 50265, "llama": 32000, "mistral": 32000}
-    words |= dict.fromkeys(("qwen2", "qwen3"), 151936)
+    words = {"gpt2": 50257, "modernbert": 50368, "mpnet": 30527, "nomic_bert": 30528, "roberta": 50265}
+    words |= {**dict.fromkeys(("llama", "mistral"), 32000), **dict.fromkeys(("qwen2", "qwen3"), 151936)}
     assert model.words.num_embeddings == words.get(case, 30522)
 
 

@@ -11,11 +11,15 @@ from .gpt2 import GPT2
 from .llama import Llama, Mistral, Qwen2, Qwen3
 from .modernbert import ModernBert
 from .mpnet import MPNet
+from .nomic_bert import NomicBert
 from .roberta import Camembert, Roberta, XLMRoberta
 from .vit import ViT
 
 # By model_type of config.json.
 ARCHITECTURES: dict[str, Any] = {
     kind.table.model_type: kind
-    for kind in (*(Bert, Camembert, DistilBert, Electra, GPT2, Llama, Mistral, ModernBert, MPNet, Qwen2, Qwen3, Roberta, ViT, XLMRoberta),)
+    for kind in (
+        *(Bert, Camembert, DistilBert, Electra, ModernBert, MPNet, NomicBert, Roberta, ViT, XLMRoberta),
+        *(GPT2, Llama, Mistral, Qwen2, Qwen3),
+    )
 }

@@ -163,6 +163,20 @@ class Config:
             raise self.refuse("rope_parameters" if "rope_theta" in own else older, "a base of rotary positions above 0")
         return float(base)
 
+    def rotated(self, widths: Widths, model: str, heads: str) -> Widths:
+        """`widths`, whose heads have an even number of features, which are rotated in pairs."""
+        size = self.divided(widths, model, heads).model // widths.heads
+        if size % 2:
+            raise CheckpointError(f"config.json has {model} / {heads} = {size}; rotary positions need an even number")
+        self.only("head_dim", None, size)
+        return widths
+
+    def renamed(self, older: Mapping[str, str]) -> None:
+        """Gives values their names, where they have older ones; refuses two that differ."""
+        for old, name in older.items():
+            if old in self.values:
+                self.only(old, self.values.setdefault(name, self.values[old]))
+
     def problem(self) -> str | None:
         """What the head of a classifier answers, in transformers' words; None where nobody has said so."""
         value = self.values.get("problem_type")

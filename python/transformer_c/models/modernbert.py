@@ -6,7 +6,6 @@ from typing import Any
 
 from .. import nn
 from .._core import Tensor
-from ..checkpoint import CheckpointError
 from .config import Config, Widths
 from .layers import RotaryLayer, TextEncoder
 from .table import Table
@@ -93,11 +92,7 @@ class ModernBert(TextEncoder):
             norm_bias=config.flag("norm_bias", False),
             gated=True,
         )
-        config.divided(widths, "hidden_size", "num_attention_heads")
-        size = widths.model // widths.heads
-        if size % 2:
-            raise CheckpointError(f"config.json has hidden_size / num_attention_heads = {size}; rotary positions need an even number")
-        config.only("head_dim", None, size)
+        config.rotated(widths, "hidden_size", "num_attention_heads")
         window = config.size("local_attention", 128) // 2
         config.only("sliding_window", None, window)
         bases = {

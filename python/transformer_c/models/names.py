@@ -57,6 +57,15 @@ def is_transposed(key: str, module: Any) -> bool:
     return leaf == "weight" and numbered(path)[0] in type(encoder).table.transposed
 
 
+def _parts(names: tuple[str, ...], kind: Any, files: Mapping[str, str]) -> tuple[str, ...]:
+    """These names, or those of the parts that `files` has of an array."""
+    for part, others in kind.table.split.items():
+        own = tuple(names[0].replace(part, other) for other in others)
+        if part in names[0] and any(name in files for name in own):
+            return own
+    return names
+
+
 def fill(module: Any, kind: Any, state: Mapping[str, Any], convert: Any, owned: bool = False) -> set[str]:
     """Makes the parameters of a module those of `state`, without a copy where an array can be used as it is.
 
@@ -84,7 +93,7 @@ def fill(module: Any, kind: Any, state: Mapping[str, Any], convert: Any, owned: 
         When arrays are missing, have other shapes or are not known.
     """
     files = plain(state, kind)
-    wanted = {key: source(key, module) for key in module.state_dict()}
+    wanted = {key: _parts(source(key, module), kind, files) for key in module.state_dict()}
     head = {key for key in wanted if isinstance(module, WithHead) and not key.startswith("encoder.")}
     known = {key.partition(".")[0] for key in head if any(name in files for name in wanted[key])}
     new = {key for key in head if key.partition(".")[0] not in known}

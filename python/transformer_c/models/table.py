@@ -67,6 +67,8 @@ class Table:
         Names of second copies of an array.
     renamed : tuple of (pattern, replacement)
         From names that other versions have to these.
+    split : mapping of str to tuple of str
+        For a part of a name, those of the arrays that others have instead of one, which is these one below the other.
     vocabulary : Vocabulary, optional
         Of which files a tokenizer is made where there is no tokenizer.json; None: of none.
     buffers : tuple of str
@@ -86,6 +88,7 @@ class Table:
     heads: Mapping[str, Mapping[str, str]]
     tied: Mapping[str, str] = field(default_factory=dict)
     renamed: tuple[tuple[str, str], ...] = ()
+    split: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     vocabulary: Vocabulary | None = None
     buffers: tuple[str, ...] = ("embeddings.position_ids", "embeddings.token_type_ids")
     transposed: tuple[str, ...] = ()
