@@ -158,7 +158,7 @@ def assemble(values: Any, state: Mapping[str, Any], task: str | None, dtype: Any
 
 @explained({"dtype": "tc.models.create(config).to(dtype)", "device": "tc.models.create(config).to(device)"})
 def create(config: Any, *, task: str | None = None) -> nn.Module:
-    """A new model of an architecture, with random weights: N(0, initializer_range) as in transformers, biases and the embeddings of padding 0.
+    """A new model of an architecture, with random weights: N(0, initializer_range), as BERT has in transformers; biases and the padding 0.
 
     Parameters
     ----------
