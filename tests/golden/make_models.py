@@ -122,7 +122,7 @@ def run(name, config):
         base.load_state_dict({**base.state_dict(), **{key: value for key, value in own.items() if key in base.state_dict()}})
         model.tie_weights()
         prefix = model.base_model_prefix + "."
-        known = (*own, *TIED, *(["lm_head.weight"] if config.tie_word_embeddings else []))
+        known = (*own, *TIED, *(["lm_head.weight"] if getattr(config, "tie_word_embeddings", False) else []))
         head = {key.removeprefix(prefix): value for key, value in state_of(model).items() if key.removeprefix(prefix) not in known}
         arrays.update({f"head.{task}.{key}": value for key, value in head.items() if ".decoder." not in key})
         arrays[task] = scores(model(**inputs)).detach().numpy()

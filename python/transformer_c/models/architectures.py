@@ -15,11 +15,9 @@ from .nomic_bert import NomicBert
 from .roberta import Camembert, Roberta, XLMRoberta
 from .vit import ViT
 
+_KINDS: tuple[Any, ...] = (
+    *(Bert, Camembert, DistilBert, Electra, ModernBert, MPNet, NomicBert, Roberta, ViT, XLMRoberta),
+    *(GPT2, Llama, Mistral, Qwen2, Qwen3),  # decoders
+)
 # By model_type of config.json.
-ARCHITECTURES: dict[str, Any] = {
-    kind.table.model_type: kind
-    for kind in (
-        *(Bert, Camembert, DistilBert, Electra, ModernBert, MPNet, NomicBert, Roberta, ViT, XLMRoberta),
-        *(GPT2, Llama, Mistral, Qwen2, Qwen3),
-    )
-}
+ARCHITECTURES: dict[str, Any] = {kind.table.model_type: kind for kind in sorted(_KINDS, key=lambda kind: kind.table.model_type)}
