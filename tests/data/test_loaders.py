@@ -217,6 +217,24 @@ def test_shuffles_from_a_generator_of_the_loaders_own(size, batch_size, drop_las
         assert [b[0].tolist() for b in ours] == [b.tolist() for b in theirs]
 
 
+@pytest.mark.parametrize("num_workers", [0, 1])
+@pytest.mark.parametrize("seed", [None, 5])
+def test_shuffles_of_two_loaders_walked_over_together(num_workers, seed):
+    """PyTorch draws an order at the first next(), or where workers begin; what is drawn between iter() and that is of before it or after it."""
+    torch = pytest.importorskip("torch")
+
+    def walked(library, generator):
+        library.manual_seed(3)
+        options = dict(shuffle=True, generator=generator, num_workers=num_workers)
+        first, second = (library.utils.data.DataLoader(range(size), 2, **options) for size in (7, 5))
+        found = [[batch.tolist() for batch in pair] for _ in range(2) for pair in zip(first, second, strict=False)]
+        batches = iter(first)
+        return [*found, library.rand(3).tolist(), *(batch.tolist() for batch in batches), library.rand(3).tolist()]
+
+    ours = walked(tc, None if seed is None else tc.Generator(seed))
+    assert ours == walked(torch, None if seed is None else torch.Generator().manual_seed(seed))
+
+
 @pytest.mark.parametrize(
     ("samples", "expected"),
     [

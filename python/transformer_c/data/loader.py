@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
+from itertools import chain, islice
 from typing import Any
 
 import numpy as np
@@ -181,7 +182,7 @@ class DataLoader:
             return self._cut(self.dataset)
         if self.batch_sampler is not None:
             return self._deal(self.batch_sampler)
-        return self._cut(self.sampler)
+        return self._slices() if vars(self)["sampler"] is None else self._cut(self.sampler)
 
     def _cut(self, order: Iterable[Any]) -> Iterable[Any]:
         """The indices of each batch, from those of all samples."""
@@ -191,32 +192,29 @@ class DataLoader:
         """Of the batches of a batch_sampler, those that are made: all."""
         return batches
 
+    def _slices(self) -> Iterator[Any]:
+        """As ``_cut``, of the order that the loader's own sampler gives, in arrays."""
+        orders = RandomSampler(self.dataset, generator=self.generator).orders() if self.shuffle else iter([np.arange(len(self.dataset))])
+        order, size = next(orders, np.arange(0)), self.batch_size
+        whole = len(order) if size is None else len(order) // size * size  # samples in full batches
+        yield from order if size is None else (order[i : i + size] for i in range(0, whole, size))
+        if self.generator is not None:
+            next(orders, None)  # is not used, but advances the generator: there PyTorch's sampler ends
+        if whole < len(order) and not self.drop_last:
+            yield order[whole:]
+
     def __iter__(self) -> Iterator[Any]:
         seed = as_generator(self.generator).seed64()  # as PyTorch draws one for its workers; here it is for the thread
-        if vars(self)["sampler"] is not None or self.batch_sampler is not None or isinstance(self.dataset, IterableDataset):
-            return self._batches(self._parts(), seed)
-        orders = RandomSampler(self.dataset, generator=self.generator).orders() if self.shuffle else iter([np.arange(len(self.dataset))])
-        order = next(orders, np.arange(0))
-        batches = self._batches(self._slices(order), seed)
-        return batches if self.generator is None or not self.shuffle else self._use_up(batches, orders)
-
-    def _slices(self, order: np.ndarray) -> Iterable[Any]:
-        """As ``_cut``, of an array."""
-        if self.batch_size is None:
-            return order
-        return (order[i * self.batch_size : (i + 1) * self.batch_size] for i in range(len(self)))
+        parts = iter(self._parts())
+        if self.num_workers and not isinstance(self.dataset, IterableDataset):  # PyTorch gives workers their first indices here
+            parts = chain(list(islice(parts, 1)), parts)
+        return self._batches(parts, seed)
 
     def _batches(self, parts: Iterable[Any], seed: int) -> Iterator[Any]:
         if self.prefetch == 0:
             return (self._batch(indices) for indices in parts)
         jobs = (partial(self._batch, indices) for indices in parts)
         return ahead(jobs, self.prefetch, seed, isinstance(self.dataset, IterableDataset))
-
-    @staticmethod
-    def _use_up(batches: Iterator[Any], orders: Iterator[Any]) -> Iterator[Any]:
-        """Ends an epoch as PyTorch's sampler does: by drawing one more order, which is not used but advances the generator."""
-        yield from batches
-        next(orders, None)
 
 
 __all__ = ["DataLoader"]

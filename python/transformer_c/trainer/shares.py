@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
-import numpy as np
-
 from ..data import DataLoader, DistributedSampler, IterableDataset
 from .same_data import checksum, fields_of, fields_of_batch
 
@@ -73,8 +71,8 @@ class SharedLoader(DataLoader):
                 self.read.order = checksum(list(batch))
             yield batch
 
-    def _slices(self, order: np.ndarray) -> Iterator[Any]:
-        return self._own(self._noting(super()._slices(order)))
+    def _slices(self) -> Iterator[Any]:
+        return self._own(self._noting(super()._slices()))
 
     def _deal(self, batches: Iterable[Any]) -> Iterator[Any]:
         return islice(self._noting(batches), self._rank, None, self._size)
