@@ -24,7 +24,7 @@ def gradcheck(
     Parameters
     ----------
     f : callable
-        Takes Tensors, returns a Tensor or a tuple of Tensors.
+        Takes Tensors, returns a Tensor or a tuple of Tensors, of which those that are not floating are not checked.
     inputs : Tensor, ndarray, or a sequence of them
         Floating ones are taken in float64 and differentiated (Tensors only if they require a gradient, when any of the inputs does);
         others are passed on unchanged.
@@ -71,7 +71,11 @@ def _array(x: Tensor) -> np.ndarray:
 
 def _outputs(f: Callable[..., Any], inputs: Sequence[Any]) -> list[Tensor]:
     result = f(*inputs)
-    return [r for r in (result if isinstance(result, (tuple, list)) else (result,)) if isinstance(r, Tensor) and r.dtype.kind == "f"]
+    results = result if isinstance(result, (tuple, list)) else (result,)
+    for k, r in enumerate(results):
+        if not isinstance(r, (Tensor, type(None))):
+            raise TypeError(f"f returned a value of type {type(r).__name__} as output {k}; expected a Tensor, which records gradients")
+    return [r for r in results if r is not None and r.dtype.kind == "f"]
 
 
 def _check(f, inputs, wanted, eps, atol, rtol) -> None:
@@ -81,7 +85,7 @@ def _check(f, inputs, wanted, eps, atol, rtol) -> None:
         # One random direction of the output would miss errors that cancel: every element of small outputs, else many directions.
         size = int(np.prod(shape))
         directions = np.eye(size) if size <= 64 else rng.standard_normal((16, size))
-        numerical = {i: _numerical(f, inputs, i, k, eps) for i in wanted}
+        numerical = {i: _numerical(f, inputs, i, k, eps).reshape(inputs[i].numel(), size) for i in wanted}
         for direction in directions:
             for i in wanted:
                 inputs[i].grad = None
@@ -109,7 +113,7 @@ def _numerical(f, inputs, i: int, k: int, eps: float) -> np.ndarray:
                 changed = [tensor(moved, device=v.device) if j == i else v for j, v in enumerate(inputs)]
                 sides.append(_array(_outputs(f, changed)[k]).reshape(-1).copy())
             rows.append((sides[0] - sides[1]) / (2 * eps))
-    return np.array(rows).reshape(base.size, -1)
+    return np.array(rows)
 
 
 def _compare(analytic: np.ndarray, expected: np.ndarray, i: int, k: int, atol: float, rtol: float) -> None:
