@@ -474,6 +474,17 @@ def test_registering_does_not_replace_what_is_of_another_kind():
     assert m.factor.tolist() == [3.0] and type(m.inner) is nn.Tanh and m.plain == 3
 
 
+@pytest.mark.parametrize("library", ["torch", "transformer_c"])
+def test_names_are_parts_of_keys(library):
+    lib = pytest.importorskip(library)
+    m = lib.nn.Module()
+    for register, value in ((m.register_parameter, None), (m.register_buffer, None), (m.add_module, lib.nn.ReLU())):
+        for name, error in (("", KeyError), ("a.b", KeyError), (3, TypeError)):
+            with pytest.raises(error):
+                register(name, value)
+    assert m.state_dict() == {} and list(m.modules()) == [m]
+
+
 def test_copies_and_pickles():
     m = nn.Sequential(Scale(), nn.Linear(3, 2)).eval()
     for other in (copy.deepcopy(m), pickle.loads(pickle.dumps(nn.Sequential(nn.Linear(3, 2), nn.ReLU())))):

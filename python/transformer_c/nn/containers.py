@@ -231,7 +231,7 @@ class ModuleDict(Module):
             )
         holder = Module()
         for name, module in dict(modules).items():
-            _add(holder, name, module)
+            holder.add_module(name, module)
         for name, module in holder._modules.items():
             self.add_module(name, module)
 
@@ -259,7 +259,7 @@ class ModuleDict(Module):
         return self._modules[name]
 
     def __setitem__(self, name: str, module: Module) -> None:
-        _add(self, name, module)
+        self.add_module(name, module)
 
     def __delitem__(self, name: str) -> None:
         del self._modules[name]
@@ -272,10 +272,3 @@ class ModuleDict(Module):
 
     def __contains__(self, name: object) -> bool:
         return name in self._modules
-
-
-def _add(holder: Module, name: str, module: Module) -> None:
-    """Registers a module; TypeError if its name is no str."""
-    if not isinstance(name, str):
-        raise TypeError(f"the name of a module is a str, not {type(name).__name__}")
-    holder.add_module(name, module)

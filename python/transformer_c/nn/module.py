@@ -195,8 +195,7 @@ class Module:
         """
         if "_buffers" not in self.__dict__:
             raise AttributeError("call super().__init__() before register_buffer()")
-        if not isinstance(name, str) or not name or "." in name:
-            raise ValueError(f"a buffer's name is a non-empty str without dots, got {name!r}")
+        _check_name("buffer", name)
         if value is not None and not isinstance(value, Tensor):
             value = tensor(value)
         self._refuse_taken(name, self._buffers)
@@ -207,7 +206,8 @@ class Module:
             self._transient.add(name)
 
     def register_parameter(self, name: str, value: Parameter | None) -> None:
-        """Registers a parameter, or None in place of an omitted one; KeyError where the name is another attribute's."""
+        """Registers a parameter, or None in place of an omitted one, under a name without dots; KeyError where it is another attribute's."""
+        _check_name("parameter", name)
         if value is not None and not isinstance(value, Parameter):
             raise TypeError(f"{name!r} must be an nn.Parameter or None, not {type(value).__name__}")
         self._refuse_taken(name, self._parameters)
@@ -220,8 +220,7 @@ class Module:
             if isinstance(module, type) and issubclass(module, Module):
                 hint = f"; call the class to make one: {module.__name__}()"
             raise TypeError(f"{name!r} must be an nn.Module or None, not {type(module).__name__}{hint}")
-        if not name or "." in name:
-            raise KeyError(f"a module cannot be named {name!r}: dots separate names in the keys of a state dict")
+        _check_name("module", name)
         self._refuse_taken(name, self._modules)
         self._register(self._modules, name, module)
 
@@ -655,6 +654,14 @@ class Module:
     def _repr_html_(self, name: str = "") -> str:
         """The tree of modules with their parameters, for notebooks."""
         return html_tree(self, name)
+
+
+def _check_name(kind: str, name: str) -> None:
+    """Raises where something cannot be registered under a name, which becomes a part of the keys of a state dict."""
+    if not isinstance(name, str):
+        raise TypeError(f"the name of a {kind} is a str, not {type(name).__name__}")
+    if not name or "." in name:
+        raise KeyError(f"a {kind} cannot be named {name!r}: dots separate names in the keys of a state dict")
 
 
 def _assign(places: Mapping[str, Tensor], values: Mapping[str, Tensor]) -> None:
