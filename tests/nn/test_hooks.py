@@ -363,6 +363,32 @@ def test_a_forward_of_an_object_is_back_after_its_hooks():
     assert layer.forward is own and layer(x).tolist() == [3.0, 3.0]
 
 
+@pytest.mark.parametrize("library", ["torch", "transformer_c"])
+def test_a_forward_that_is_set_after_hooks_is_called_under_them(library):
+    lib = pytest.importorskip(library)
+    layer, x = lib.nn.ReLU(), lib.ones(2)
+    handle = layer.register_forward_hook(lambda module, args, result: result + 1)
+    with pytest.raises(AttributeError):
+        del layer.forward
+    before = layer.forward
+    layer.forward = lambda x: before(x) * 10
+    assert layer(x).tolist() == [11, 11] and copy.copy(layer)(x).tolist() == [11, 11]
+    second = layer.register_forward_hook(lambda module, args, result: result * 3)
+    assert layer(x).tolist() == [33, 33]
+    layer.forward = before
+    assert layer(x).tolist() == [6, 6]
+    layer.forward = own = lambda x: x * 100
+    handle.remove()
+    assert layer(x).tolist() == [300, 300]
+    del layer.forward
+    assert layer(x).tolist() == [3, 3]
+    layer.forward = own
+    second.remove()
+    assert layer.forward is own and layer(x).tolist() == [100, 100]
+    del layer.forward
+    assert layer(x).tolist() == [1, 1] and "forward" not in vars(layer)
+
+
 @pytest.mark.parametrize("kind", ["forward_pre", "forward", "full_backward"])
 def test_a_hook_is_a_function(kind):
     layer = tc.nn.Linear(3, 2)

@@ -129,6 +129,8 @@ class Module:
             if value is not None:
                 raise TypeError(f"{name!r} is a module: assign an nn.Module, or None to unregister it, not {type(value).__name__}")
             self._modules[name] = None
+        elif name == "forward" and (hooked := Hooked.in_place(self)):
+            hooked.replace(value)
         else:
             object.__setattr__(self, name, value)
 
@@ -153,7 +155,11 @@ class Module:
         return f"; did you mean {found!r}?" if found else ""
 
     def __delattr__(self, name: str) -> None:
-        if name in self.__dict__ or not self._forget(name):
+        if name == "forward" and (hooked := Hooked.in_place(self)):
+            if Hooked.is_own(self):
+                raise AttributeError(f"this {type(self).__name__} has no forward of its own, only hooks, which their handles remove")
+            hooked.replace(None)
+        elif name in self.__dict__ or not self._forget(name):
             object.__delattr__(self, name)
 
     def __dir__(self):

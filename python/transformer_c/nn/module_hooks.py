@@ -42,8 +42,7 @@ class Hooked:
     @classmethod
     def of(cls, module: Any) -> Hooked:
         """That of a module, or a new one, which is not in its place yet."""
-        found = vars(module).get("forward")
-        return found if isinstance(found, cls) else cls(module)
+        return cls.in_place(module) or cls(module)
 
     @classmethod
     def settle_copy(cls, module: Any) -> None:
@@ -63,6 +62,26 @@ class Hooked:
         copied.settle()
 
     @classmethod
+    def in_place(cls, module: Any) -> Hooked | None:
+        """That of a module which has hooks."""
+        found = vars(module).get("forward")
+        return found if isinstance(found, cls) and found._has_hooks else None
+
+    @property
+    def _has_hooks(self) -> bool:
+        return bool(self.before or self.after or self.backward or self.around)
+
+    def replace(self, forward: Callable[..., Any] | None) -> None:
+        """Lets another function, or None for the class's, be the module's ``forward`` under the same hooks. This one, which that function may
+        call, is the one before, without hooks."""
+        following = type(self)(self._module)
+        following._replaced = forward._replaced if isinstance(forward, Hooked) and forward._module is self._module else forward
+        for kind in ("before", "after", "backward", "around"):
+            setattr(following, kind, getattr(self, kind))
+            setattr(self, kind, {})
+        object.__setattr__(self._module, "forward", following)
+
+    @classmethod
     def is_own(cls, module: Any) -> bool:
         """Whether a module's ``forward`` is that of its class, be there hooks or none, and no other that took its place."""
         found = vars(module).get("forward")
@@ -74,7 +93,7 @@ class Hooked:
     def settle(self) -> None:
         """Takes the place of the module's ``forward`` while there are hooks, and puts that back in its place otherwise."""
         is_in_place = vars(self._module).get("forward") is self
-        if self.before or self.after or self.backward or self.around:
+        if self._has_hooks:
             if not is_in_place:
                 object.__setattr__(self._module, "forward", self)
         elif is_in_place:
@@ -176,17 +195,19 @@ class Gradients:
 class RemovableHandle:
     """What registering a hook returns: ``remove()`` takes the hook away, and so does the end of a ``with`` block."""
 
-    def __init__(self, hooked: Hooked, kind: str, hook: Any, prepend: bool) -> None:
+    def __init__(self, module: Any, kind: str, hook: Any, prepend: bool) -> None:
         self.id = next(_numbers)
-        self._hooked, self._kind = hooked, kind
+        self._module, self._kind = module, kind
+        hooked = Hooked.of(module)
         hooks = getattr(hooked, kind)
         setattr(hooked, kind, {self.id: hook, **hooks} if prepend else {**hooks, self.id: hook})
         hooked.settle()
 
     def remove(self) -> None:
         """Takes the hook away; does nothing the second time."""
-        getattr(self._hooked, self._kind).pop(self.id, None)
-        self._hooked.settle()
+        hooked = Hooked.of(self._module)
+        getattr(hooked, self._kind).pop(self.id, None)
+        hooked.settle()
 
     def __enter__(self) -> RemovableHandle:
         return self
@@ -199,7 +220,7 @@ def register(module: Any, kind: str, hook: Hook, with_kwargs: bool = False, prep
     """Registers a hook of one kind: "before", "after" or "backward"."""
     if not callable(hook):
         raise TypeError(f"a hook of {type(module).__name__} must be a function, got {hook!r}")
-    return RemovableHandle(Hooked.of(module), kind, hook if kind == "backward" else (hook, with_kwargs), prepend)
+    return RemovableHandle(module, kind, hook if kind == "backward" else (hook, with_kwargs), prepend)
 
 
 def around(hooks: Iterable[tuple[Any, Hook]], result: Any = None) -> AbstractContextManager[Any]:
