@@ -703,6 +703,13 @@ def test_initial_values_of_what_is_no_tensor(fill):
     assert (array == 7.0).all()
 
 
+@pytest.mark.parametrize("mode", ["fan_in", "fan_out"])
+@pytest.mark.parametrize("shape", [(0, 3), (3, 0)])
+def test_initial_values_of_no_elements(shape, mode):
+    for fill in (nn.init.kaiming_uniform_, nn.init.kaiming_normal_):
+        assert fill(tc.empty(*shape), mode=mode).shape == shape
+
+
 @pytest.mark.parametrize("dtype", ["float32", "float64", "bfloat16"])
 @pytest.mark.parametrize("n", [1 << 21, (3 << 20) + 5])
 def test_initial_values_that_are_drawn_in_pieces(n, dtype):
