@@ -475,6 +475,39 @@ def test_registering_does_not_replace_what_is_of_another_kind():
 
 
 @pytest.mark.parametrize("library", ["torch", "transformer_c"])
+def test_a_parameter_that_its_class_would_hide(library):
+    """The class's attribute would be used in the parameter's place, which would get no gradient."""
+    lib = pytest.importorskip(library)
+    nn = lib.nn
+
+    class Default(nn.Module):
+        scale = None
+
+    class Method(nn.Module):
+        def scale(self):
+            return 5
+
+    class Bare(nn.Linear):
+        weight = None
+
+    class Later(nn.Module):
+        @property
+        def scale(self):
+            return self.raw * 2
+
+    for m in (Default(), Method()):
+        with pytest.raises(KeyError, match="attribute 'scale' already exists"):
+            m.scale = nn.Parameter(lib.ones(1))
+        assert not m.state_dict()
+    with pytest.raises(KeyError, match="attribute 'weight' already exists"):
+        Bare(1, 1)
+    m = Later()
+    m.scale = nn.Parameter(lib.ones(1))
+    m.scale = nn.Parameter(lib.zeros(1))
+    assert list(m.state_dict()) == ["scale"]
+
+
+@pytest.mark.parametrize("library", ["torch", "transformer_c"])
 def test_names_are_parts_of_keys(library):
     lib = pytest.importorskip(library)
     m = lib.nn.Module()

@@ -96,8 +96,6 @@ def test_getattr_of_a_mixin_is_asked(below):
 
 def test_what_another_base_class_has_under_the_name():
     class Doubled:
-        bias = None
-
         @property
         def weight(self):
             return self._parameters["weight"] * 2
@@ -109,9 +107,17 @@ def test_what_another_base_class_has_under_the_name():
         pass
 
     x = np.ones((1, 2), np.float32)
-    for layer in (Layer(2, 3), Below(2, 3)):
-        assert layer.bias is None
+    for layer in (Layer(2, 3, bias=False), Below(2, 3, bias=False)):
         np.testing.assert_allclose(layer(x), x @ (2 * layer._parameters["weight"].detach().numpy()).T, rtol=1e-6)
+
+    class Bare:
+        bias = None
+
+    class Unbiased(tc.nn.Linear, Bare):
+        pass
+
+    with pytest.raises(KeyError, match="attribute 'bias' already exists: the class Unbiased has it"):
+        Unbiased(2, 3)
 
 
 def test_subclasses_find_names_as_the_class_that_declares_them():

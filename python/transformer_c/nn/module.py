@@ -111,6 +111,7 @@ class Module:
             object.__setattr__(self, name, value)
             return
         if isinstance(value, Parameter):
+            self._refuse_hidden(name)
             self._register(self._parameters, name, value)
         elif isinstance(value, Module) and name not in self._parameters:
             self._register(self._modules, name, value)
@@ -176,6 +177,13 @@ class Module:
         """KeyError where `name` is an attribute of another kind than those of `registry`: to replace it, one assigns, or deletes it first."""
         if name not in registry and hasattr(self, name):
             raise KeyError(f"attribute {name!r} already exists")
+
+    def _refuse_hidden(self, name: str) -> None:
+        """KeyError where the class has a value or a method of this name, which Python would find before a parameter. A property may be there:
+        it computes with the parameter."""
+        owner = next((kind for kind in type(self).__mro__ if name in vars(kind)), None)
+        if owner and not (isinstance(found := vars(owner)[name], _core.registered) or hasattr(type(found), "__set__")):
+            raise KeyError(f"attribute {name!r} already exists: the class {owner.__name__} has it, which would hide the parameter")
 
     def _forget(self, name: str, but: dict[str, Any] | None = None) -> bool:
         """Removes `name` from all registries except `but`."""
