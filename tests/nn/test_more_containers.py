@@ -32,6 +32,13 @@ def test_sequential_is_changed_as_a_list():
     assert list(net.insert(-1, b)) == [a, c, b, d] and net.pop(-1) is d
 
 
+def test_slices_of_a_subclass():
+    class Stages(nn.ModuleList):
+        pass
+
+    assert type(Stages([nn.ReLU(), nn.Tanh()])[1:]) is Stages and type(nn.ModuleList()[:]) is nn.ModuleList
+
+
 @pytest.mark.parametrize("kind", [nn.Sequential, nn.ModuleList])
 def test_positions_are_written_to_as_in_a_list(kind):
     a, b, c, d = (nn.Linear(2, 2) for _ in range(4))

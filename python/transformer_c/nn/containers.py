@@ -129,7 +129,7 @@ class ModuleList(_Numbered):
 
     def __getitem__(self, index):
         items = list(self._modules.values())
-        return ModuleList(items[index]) if isinstance(index, slice) else items[self._place(index)]
+        return type(self)(items[index]) if isinstance(index, slice) else items[self._place(index)]
 
     def __repr__(self) -> str:
         """As PyTorch shows it: neighbours that look alike once, with their numbers."""
