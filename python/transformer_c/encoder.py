@@ -17,7 +17,7 @@ from ._promotion import as_given, cast_input
 from ._tensor import as_tensor
 from .nn.attention import join_heads, own_length
 from .nn.cache import KeyValueCache, one_a_layer, restored_on_error
-from .nn.fusion import activated, add_norm, add_product, applied_by_a_product, probability_of
+from .nn.fusion import activated, add_norm, add_product, applied_by_a_product, is_plain, probability_of
 from .nn.layers import of_sequences
 from .nn.parameter import registered
 from .random import as_generator
@@ -191,7 +191,7 @@ class MultiheadAttention(nn.Module):
     def _project(self, x: Tensor, own: int | None) -> tuple[Tensor, Tensor, Tensor]:
         """Queries, keys and values, each (B, H, T, D)."""
         layer = self.qkv_proj
-        if type(layer) is not nn.Linear or "forward" in vars(layer):  # another layer, or one with hooks
+        if not is_plain(layer, nn.Linear):
             batch, length, _ = x.shape
             heads = of_sequences(layer, x, own).reshape(batch, length, self.num_heads, 3 * self.head_dim).permute(0, 2, 1, 3)
             return heads.chunk(3, dim=-1)
@@ -203,6 +203,13 @@ _ACTIVATIONS = {"relu": nn.ReLU, "gelu": nn.GELU}
 
 # A block takes short sequences through all of its parts in one pass, if they are of these types: on CPUs only where nothing is recorded.
 _STOCK = (*[nn.Linear] * 4, *[nn.LayerNorm] * 2, MultiheadAttention, nn.Sequential, *[nn.Dropout] * 2)
+
+
+def _forwards() -> tuple[Any, ...]:
+    return nn.Linear.forward, nn.LayerNorm.forward, MultiheadAttention.forward, nn.Sequential.forward, nn.Dropout.forward
+
+
+_OWN_FORWARDS = _forwards()  # a program may set others on the classes
 
 
 class EncoderBlock(nn.Module):
@@ -299,7 +306,7 @@ class EncoderBlock(nn.Module):
             return None
         layers = (attention.qkv_proj, attention.o_proj, first, last, norm1, norm2)
         modules = (*layers, attention, net, dropout, self.dropout)
-        if tuple(map(type, modules)) != _STOCK or any("forward" in vars(module) for module in modules):
+        if tuple(map(type, modules)) != _STOCK or any("forward" in vars(module) for module in modules) or _forwards() != _OWN_FORWARDS:
             return None
         (batch, length, size), hidden, heads = x.shape, first.weight.shape[0], attention.num_heads
         if not _core.encoder_block_takes(x, hidden):
@@ -335,7 +342,7 @@ class EncoderBlock(nn.Module):
     def _feed_forward(self, x: Tensor, own: int | None) -> Tensor:
         """linear_net(x)."""
         net = self.linear_net
-        if type(net) is not nn.Sequential or "forward" in vars(net) or len(net) == 0:
+        if not is_plain(net, nn.Sequential) or len(net) == 0:
             return net(x)
         *parts, last = net
         return of_sequences(last, _hidden(parts, x, own), own)
@@ -343,7 +350,7 @@ class EncoderBlock(nn.Module):
     def _add_feed_forward(self, x: Tensor, own: int | None) -> Tensor:
         """x + dropout(linear_net(norm2(x)))."""
         h, net = self.norm2(x), self.linear_net
-        if type(net) is not nn.Sequential or "forward" in vars(net) or len(net) == 0:
+        if not is_plain(net, nn.Sequential) or len(net) == 0:
             return x + self.dropout(net(h))
         *parts, last = net
         return add_product(x, last, _hidden(parts, h, own), self.dropout, own)
@@ -353,7 +360,7 @@ def _hidden(parts: Sequence[nn.Module], x: Tensor, own: int | None) -> Tensor:
     """What the last part of a linear_net is given by the others. Where dropout does nothing, the first product applies the activation."""
     if len(parts) == 3:
         first, dropout, activation = parts
-        if type(dropout) is nn.Dropout and "forward" not in vars(dropout) and not (dropout.training and dropout.p > 0):
+        if is_plain(dropout, nn.Dropout) and not (dropout.training and dropout.p > 0):
             return activated(first, activation, x, own)
     for part in parts:
         x = of_sequences(part, x, own)

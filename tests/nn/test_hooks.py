@@ -3,6 +3,7 @@
 import contextlib
 import copy
 import inspect
+import itertools
 import pickle
 
 import numpy as np
@@ -387,6 +388,26 @@ def test_a_forward_that_is_set_after_hooks_is_called_under_them(library):
     assert layer.forward is own and layer(x).tolist() == [100, 100]
     del layer.forward
     assert layer(x).tolist() == [1, 1] and "forward" not in vars(layer)
+
+
+@pytest.mark.parametrize("kind", ["Linear", "LayerNorm", "Dropout", "ReLU", "GELU", "Sequential", "MultiheadAttention"])
+@pytest.mark.parametrize("layer", ["EncoderBlock", "TransformerEncoderLayer", "TransformerDecoderLayer"])
+def test_a_forward_that_is_set_on_a_class_is_called(layer, kind, monkeypatch):
+    """Not passed by, where several layers are computed in one pass."""
+    nn, x = tc.nn, tc.rand(2, 3, 8)
+    of_kind = tc.MultiheadAttention if (layer, kind) == ("EncoderBlock", "MultiheadAttention") else getattr(nn, kind)
+    own, called = of_kind.forward, set()
+    monkeypatch.setattr(of_kind, "forward", lambda self, *args, **options: (called.add(self), own(self, *args, **options))[1])
+    for activation in ("relu", "gelu"):
+        if layer == "EncoderBlock":
+            model = tc.EncoderBlock(8, 2, 16, dropout=0.1, activation=activation)
+        else:
+            model = getattr(nn, layer)(8, 2, 16, 0.1, nn.ReLU() if activation == "relu" else nn.GELU(), batch_first=True)
+        for training, recorded in itertools.product((True, False), repeat=2):
+            called.clear()
+            with tc.set_grad_enabled(recorded):
+                model.train(training)(*[x] * (1 + (layer == "TransformerDecoderLayer")))
+            assert called == {part for part in model.modules() if type(part) is of_kind}
 
 
 @pytest.mark.parametrize("kind", ["forward_pre", "forward", "full_backward"])

@@ -13,7 +13,7 @@ from .._core import Tensor
 from .._names import explained
 from .._tensor import arange, as_tensor
 from ..nn.attention import join_heads
-from ..nn.fusion import activated, add_norm, add_product, gated
+from ..nn.fusion import activated, add_norm, add_product, gated, is_plain
 from ..nn.layers import of_sequences
 from ..nn.packing import Packing, checked_lengths, packing_of, tensor_of_lengths
 from .cache import CacheOfLayer
@@ -126,7 +126,7 @@ class Layer(nn.Module):
     def _project(self, x: Tensor, lengths: Any) -> tuple[Tensor, Tensor, Tensor]:
         """Queries, keys and values, each (B, H, T, D)."""
         layer = self.qkv
-        if type(layer) is nn.Linear and "forward" not in vars(layer):
+        if is_plain(layer, nn.Linear):
             return _core.qkv_projection(x, layer.weight, layer.bias, num_heads=self.heads, packing="qkv", sequence_lengths=lengths)
         q, k, v = (
             of_sequences(layer, x, lengths).reshape(*x.shape[:2], 3, self.heads, -1).permute(2, 0, 3, 1, 4)

@@ -15,15 +15,18 @@ from .._core import Tensor
 from .._promotion import cast_input, is_half
 from ..random import as_generator
 from .activations import GELU, ReLU
+from .containers import Sequential
 from .layers import Dropout, LayerNorm, Linear, of_sequences
 from .module import Module
 
 _M = TypeVar("_M", bound=Module)
 
+_FORWARDS: dict[Any, Any] = {kind: kind.forward for kind in (Linear, LayerNorm, Dropout, ReLU, GELU, Sequential)}
 
-def _is_plain(module: Any, kind: type[_M]) -> TypeGuard[_M]:
-    """Is it of this class, neither another layer nor one with hooks?"""
-    return type(module) is kind and "forward" not in vars(module)
+
+def is_plain(module: Any, kind: type[_M]) -> TypeGuard[_M]:
+    """Is it of this class, neither another layer nor one with hooks, nor has a program set a forward on it or on the class?"""
+    return type(module) is kind and "forward" not in vars(module) and kind.forward is _FORWARDS[kind]
 
 
 def probability_of(dropout: Dropout) -> float:
@@ -34,9 +37,9 @@ def probability_of(dropout: Dropout) -> float:
 
 def add_norm(norm: Module, x: Tensor, update: Tensor, dropout: Module | None = None) -> Tensor:
     """norm(x + dropout(update)); for a LayerNorm and a Dropout, in one pass over memory."""
-    plain = _is_plain(norm, LayerNorm)
+    plain = is_plain(norm, LayerNorm)
     p = 0.0
-    if plain and _is_plain(dropout, Dropout):
+    if plain and is_plain(dropout, Dropout):
         p = probability_of(dropout)
     elif dropout is not None:
         update = dropout(update)
@@ -49,13 +52,11 @@ def add_norm(norm: Module, x: Tensor, update: Tensor, dropout: Module | None = N
 
 def applied_by_a_product(activation: Any) -> str | None:
     """The name of the activation for a product that applies it to its result; None if the product cannot."""
-    if isinstance(activation, Module) and "forward" in vars(activation):  # it has hooks
-        return None
-    if activation is F.relu or type(activation) is ReLU:
+    if activation is F.relu or is_plain(activation, ReLU):
         return "relu"
     if activation is F.gelu:
         return "gelu"
-    if type(activation) is GELU:
+    if is_plain(activation, GELU):
         return "gelu" if activation.approximate == "none" else "gelu_tanh"
     return None
 
@@ -86,9 +87,9 @@ _NO_DROPOUT: Any = object()
 def activated(first: Module, activation: Callable[[Tensor], Tensor], x: Tensor, lengths: Any = None, dropout: Any = _NO_DROPOUT) -> Tensor:
     """dropout(activation(first(x))); of a Linear, where the product can apply them, in one pass over memory. `lengths`: of_sequences."""
     fused = applied_by_a_product(activation)
-    if not fused or not _is_plain(first, Linear):
+    if not fused or not is_plain(first, Linear):
         y = activation(of_sequences(first, x, lengths))
-    elif _is_plain(dropout, Dropout) and _may_drop_in_product(first.weight):
+    elif is_plain(dropout, Dropout) and _may_drop_in_product(first.weight):
         return _product(first, x, fused, lengths, dropout)
     else:
         y = _product(first, x, fused, lengths)
@@ -104,7 +105,7 @@ def gated(activation: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
 
 def add_product(x: Tensor, last: Module, h: Tensor, dropout: Module, lengths: Any = None) -> Tensor:
     """x + dropout(last(h)); of a Linear and a Dropout in train mode, in one pass over memory."""
-    if _is_plain(last, Linear) and _is_plain(dropout, Dropout):
+    if is_plain(last, Linear) and is_plain(dropout, Dropout):
         if probability_of(dropout) == 0.0:
             return x + of_sequences(last, h, lengths)
         weight = last.weight
