@@ -191,3 +191,19 @@ def test_a_column_has_the_bits_of_its_elements_alone(isa, dtype, rng):
         assert_close(alone, R.matmul(a[:40], b), dtype, k, scale=magnitude(a[:40], b))
         batch = _core.matmul(np.stack([a, 2 * a]), np.stack([b, b])[:, :, None])
         np.testing.assert_array_equal(batch[1, :40, 0], 2 * alone)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_a_batch_of_rows_by_columns_has_the_bits_of_each_alone(isa, threads, dtype, rng):
+    """Several are computed at once, one per lane, wherever the operands lie in memory."""
+    for shape in ((1, 1), (3, 7), (2, 5, 16), (35, 33), (4, 9, 400), (19, 1000), (8, 3000)):
+        a, b = (rng.standard_normal(shape).astype(dtype) for _ in range(2))
+        alone = np.array([_core.matmul(x, y) for x, y in zip(a.reshape(-1, shape[-1]), b.reshape(-1, shape[-1]), strict=True)])
+        apart = np.repeat(b, 2, 0)[::2]
+        for x, y in ((a, b), (a, apart), (np.asfortranarray(a), b), (a[::-1].copy()[::-1], apart)):
+            np.testing.assert_array_equal(_core.matmul(x[..., None, :], y[..., None]).ravel(), alone)
+        one = b[:1] if len(shape) == 3 else b[0]
+        np.testing.assert_array_equal(_core.matmul(a[..., None, :], one[..., None]).ravel()[0], alone[0])
+        product = _core.matmul(a[..., None, :], np.broadcast_to(one, shape)[..., None])
+        np.testing.assert_array_equal(product, _core.matmul(a[..., None, :], one[..., None]))
+    assert np.isnan(_core.matmul(np.array([[[np.inf]], [[1.0]]]), np.array([[[0.0]], [[2.0]]]))).ravel().tolist() == [True, False]

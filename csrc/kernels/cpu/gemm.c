@@ -5,6 +5,7 @@
  * blocks of k of a column group then follow one another, and halves are widened in registers. Where rows of B lie pages apart they are read
  * by strips: some rows from end to end at a time, while sums wait in scratch. */
 #include "activation.h"
+#include "gemm_dots.h"
 #include "gemm_pack.h"
 #include "gemm_tiles.h"
 #include "gemm_windows.h"
@@ -372,6 +373,10 @@ TC_DEFINE_KERNEL(gemm)(const void *args, int64_t begin, int64_t end, void *scrat
     const tc_gemm_scratch places = tc_gemm_scratch_of(g, sizeof(real));
     const int64_t row_blocks = tc_gemm_row_blocks(g), col_blocks = tc_gemm_col_blocks(g);
     gemm_item before = {0};
+    if (is_dots(g)) {
+        batch_of_dots(g, begin, end);
+        return;
+    }
     for (int64_t item = begin; item < end; item++) {
         const int64_t row = item % row_blocks * g->row_block, col = item / row_blocks % col_blocks * g->col_block;
         const int64_t chunk = item / row_blocks / col_blocks % g->k_chunks, first_k = chunk * g->k_chunk;
