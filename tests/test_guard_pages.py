@@ -77,6 +77,7 @@ for at_end, dtype in itertools.product((True, False), (np.float32, np.float64, n
             _core.attention(*numbers(dtype, at_end, (1, 2, queries, D), (1, 2, T, D), (1, 2, T, D)))
     for shape in ((1, 1), (7, 33), (16, 16), (33, 70)):
         _core.cumsum(*numbers(dtype, at_end, shape), 1)
+        _core.sum(*numbers(dtype, at_end, shape), 0)
         _core.softmax(*numbers(dtype, at_end, shape), -1)
         x, gamma, beta = numbers(dtype, at_end, shape, shape[1:], shape[1:])
         _core.layer_norm(x, shape[1:], gamma, beta)
@@ -90,6 +91,8 @@ for at_end, dtype in itertools.product((True, False), (np.float32, np.float64, n
         x[mask] = 1.0
         x[::-1][mask] = y[mask]
         x.index_add_(0, places, y).clamp_(-1.0, 1.0).lerp_(y, 0.5)
+        for whole in (places, mask, *(guarded(places.astype(to), at_end) for to in (np.int32, np.uint8))):
+            _core.sum(whole), _core.max(whole), _core.argmin(whole), _core.any(whole), _core.all(whole), _core.cumsum(whole, 0)
         for to in ("float32", "float64", "float16", "bfloat16", "int64", "int32", "uint8", "bool"):
             x.to(to)[::-1].to(y.dtype)
             x[::2].to(to)

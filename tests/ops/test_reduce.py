@@ -202,6 +202,41 @@ def test_integers(rng):
     assert _core.sum(np.array([2**62, 1])) == 2**62 + 1
 
 
+@pytest.mark.parametrize("dtype", [np.int64, np.int32, np.uint8, bool])
+def test_integers_of_dense_rows(isa, threads, dtype, rng):
+    """Rows are reduced where they lie, in their own dtype: lengths around vectors, words of bytes, chunks and segments; extremes anywhere."""
+    low, high = (0, 1) if dtype is bool else (np.iinfo(dtype).min, np.iinfo(dtype).max)
+    for rows, n in ((1, 1), (3, 7), (2, 16), (5, 33), (2, 255), (3, 1025), (2, 2049), (1, 40_000)):
+        x = rng.integers(low, high, (rows, n), np.int64, endpoint=True).astype(dtype)
+        x[0] = high
+        for place in {0, n // 2, n - 1}:
+            y = x.copy()
+            y[:, place] = low
+            for array in (y, y[:, ::-1], np.asfortranarray(y), y[:, ::3]):
+                for axis in (None, 1):
+                    np.testing.assert_array_equal(_core.sum(array, axis), array.sum(axis, dtype=np.int64))  # which wraps around
+                    for name in ("max", "min", "any", "all", "argmax", "argmin"):
+                        np.testing.assert_array_equal(getattr(_core, name)(array, axis), getattr(array, name)(axis), name)
+        np.testing.assert_array_equal(_core.any(np.zeros_like(x), 1), [False] * rows)
+        np.testing.assert_array_equal(_core.all(np.full_like(x, high), 1), [True] * rows)
+        np.testing.assert_array_equal(tc.count_nonzero(x, 1), np.count_nonzero(x, 1))
+
+
+@pytest.mark.parametrize("name", ["sum", "var", "max", "any"])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_few_columns_have_the_bits_of_many(isa, dtype, name, rng):
+    """Few are added up in registers: lengths around blocks of rows and segments, widths around vectors, NaN in one column."""
+    for rows in (1, 3, 4, 127, 130, 300, 9000):
+        x = rng.standard_normal((2, rows, 70)).astype(dtype)
+        x[1, rows // 2, 3] = np.nan
+        whole = getattr(_core, name)(x, 1)
+        for n in (1, 2, 4, 7, 8, 17, 31, 33, 64):
+            for few in (x[..., :n], np.ascontiguousarray(x[..., :n])):
+                if n == 1 and few.flags.c_contiguous:
+                    continue  # a row
+                np.testing.assert_array_equal(getattr(_core, name)(few, 1), whole[:, :n])
+
+
 def test_two_names_of_one_argument():
     x = np.ones((2, 3))
     for keepdims, keepdim in ((True, False), (False, True), (True, True)):

@@ -25,6 +25,8 @@ INTEGER_KERNEL(integer_argsort)
 #include "integer_elements.h"
 #include "reduced.h"
 
+#include <string.h>
+
 /* Are all operands integers of at most 32 bits? */
 static bool is_narrow(const tc_elementwise_args *a)
 {
@@ -102,7 +104,8 @@ static int64_t flip_of(const tc_reduce_args *a) { return a->step == TC_STEP_min 
 
 #define CHAINS 16 /* comparisons that do not wait for one another */
 
-TC_INLINE int64_t largest_of(int64_t flip, const int64_t *x, int64_t n)
+/* The largest of dense elements, flipped. Vectors of 64 bits have no instruction for it. */
+TC_INLINE int64_t int64_t_largest(int64_t flip, const int64_t *x, int64_t n)
 {
     int64_t most[CHAINS], i = 0;
     for (int j = 0; j < CHAINS; j++) most[j] = INT64_MIN;
@@ -113,12 +116,74 @@ TC_INLINE int64_t largest_of(int64_t flip, const int64_t *x, int64_t n)
     return most[0];
 }
 
-/* Does any element have this truth? */
-TC_INLINE bool has(bool truth, const int64_t *x, int64_t n)
+#define LARGEST(TYPE)                                                                                                                      \
+    TC_INLINE int64_t TYPE##_largest(int64_t flip, const TYPE *x, int64_t n)                                                               \
+    {                                                                                                                                      \
+        TYPE most = (TYPE)(x[0] ^ flip);                                                                                                   \
+        for (int64_t i = 1; i < n; i++) most = (TYPE)(x[i] ^ flip) > most ? (TYPE)(x[i] ^ flip) : most;                                    \
+        return (TYPE)(most ^ flip) ^ flip;                                                                                                 \
+    }
+LARGEST(int32_t)
+LARGEST(uint8_t)
+
+/* What is made of n > 0 dense elements: the step's largest value, flipped; and the first place of a value, in bounds even if somebody
+ * writes to x meanwhile. */
+#define CHUNKS(TYPE)                                                                                                                       \
+    static int64_t TYPE##_reduced(int step, int64_t flip, const void *x_, int64_t n)                                                       \
+    {                                                                                                                                      \
+        const TYPE *x = x_;                                                                                                                \
+        TYPE found = 0;                                                                                                                    \
+        if (step != TC_STEP_any && step != TC_STEP_all) return TYPE##_largest(flip, x, n);                                                 \
+        if (step == TC_STEP_any)                                                                                                           \
+            for (int64_t i = 0; i < n; i++) found |= x[i];                                                                                 \
+        else                                                                                                                               \
+            for (int64_t i = 0; i < n; i++) found |= x[i] == 0;                                                                            \
+        return (step == TC_STEP_any ? found != 0 : found == 0) ^ flip;                                                                     \
+    }                                                                                                                                      \
+    static int64_t TYPE##_place(int64_t value, const void *x_, int64_t n)                                                                  \
+    {                                                                                                                                      \
+        const TYPE *x = x_;                                                                                                                \
+        int64_t at = 0;                                                                                                                    \
+        while (at < n - 1 && x[at] != value) at++;                                                                                         \
+        return at;                                                                                                                         \
+    }
+CHUNKS(int64_t)
+CHUNKS(int32_t)
+CHUNKS(uint8_t)
+
+/* Eight bytes at a time, or whether each of them is not 0, are added up in fields of 16 bits, which hold so many words of them. */
+#define WORDS_OF_A_SUM 128
+TC_INLINE int64_t sum_of_bytes(bool truth, const uint8_t *x, int64_t n)
 {
-    int64_t found = 0;
-    for (int64_t i = 0; i < n; i++) found |= truth ? x[i] : x[i] == 0;
-    return found != 0;
+    const uint64_t fields = 0x00ff00ff00ff00ff, ones = 0x0101010101010101;
+    int64_t sum = 0;
+    for (int64_t words; n >= 8; n -= 8 * words, x += 8 * words) {
+        uint64_t total = 0;
+        words = n / 8 < WORDS_OF_A_SUM ? n / 8 : WORDS_OF_A_SUM;
+        for (int64_t i = 0; i < words; i++) {
+            uint64_t w;
+            memcpy(&w, x + 8 * i, sizeof w);
+            if (truth) w = (((w & 0x7f * ones) + 0x7f * ones) | w) >> 7 & ones;
+            total += (w & fields) + (w >> 8 & fields);
+        }
+        for (; total; total >>= 16) sum += (int64_t)(total & 0xffff);
+    }
+    for (int64_t i = 0; i < n; i++) sum += truth ? x[i] != 0 : x[i];
+    return sum;
+}
+
+static int64_t sum_of(int dtype, const void *x_, int64_t n)
+{
+    if (dtype == TC_UINT8) return sum_of_bytes(false, x_, n);
+    if (dtype == TC_BOOL) return sum_of_bytes(true, x_, n);
+    int64_t sum = 0;
+    const int64_t *x = x_;
+    const int32_t *narrow = x_;
+    if (dtype == TC_INT64)
+        for (int64_t i = 0; i < n; i++) sum = WRAP(sum, +, x[i]);
+    else
+        for (int64_t i = 0; i < n; i++) sum += narrow[i]; /* of a chunk, so that it does not wrap around */
+    return sum;
 }
 
 /* The result of one row so far, flipped, and where it was found. */
@@ -126,20 +191,18 @@ typedef struct best {
     int64_t value, at;
 } best;
 
-/* The same with the elements [r, r + n). */
-static best reduce_chunk(const tc_reduce_args *a, best so_far, const int64_t *x, int64_t n, int64_t r)
+/* The same with the elements [r, r + n), which are dense and of `dtype`. */
+static best reduce_chunk(const tc_reduce_args *a, best so_far, int dtype, const void *x, int64_t n, int64_t r)
 {
-    if (a->step == TC_STEP_sum) {
-        for (int64_t i = 0; i < n; i++) so_far.value = WRAP(so_far.value, +, x[i]);
-        return so_far;
-    }
-    const int64_t flip = flip_of(a), largest = a->step == TC_STEP_any   ? has(true, x, n)
-                                               : a->step == TC_STEP_all ? (int64_t)!has(false, x, n) ^ flip
-                                                                        : largest_of(flip, x, n);
+    if (a->step == TC_STEP_sum) return (best){WRAP(so_far.value, +, sum_of(dtype, x, n)), so_far.at};
+    const int64_t flip = flip_of(a), largest = (dtype == TC_INT64   ? int64_t_reduced
+                                                : dtype == TC_INT32 ? int32_t_reduced
+                                                                    : uint8_t_reduced)(a->step, flip, x, n);
     if (largest <= so_far.value) return so_far;
-    int64_t at = 0; /* in bounds even if somebody writes to x meanwhile */
-    while (a->arg && at < n - 1 && (x[at] ^ flip) != largest) at++;
-    return (best){largest, r + at};
+    if (!a->arg) return (best){largest, r};
+    return (best){largest, r + (dtype == TC_INT64   ? int64_t_place
+                                : dtype == TC_INT32 ? int32_t_place
+                                                    : uint8_t_place)(largest ^ flip, x, n)};
 }
 
 /* Results [k, k + n), which lie along the innermost kept axis from `kept` on. */
@@ -176,33 +239,44 @@ static bool by_columns(const tc_reduce_args *a)
            (a->reduced < STRIDED_SHORT || tc_reduce_by_columns(a));
 }
 
+/* Rows that are read where they are. Only the truth of a bool is known, not its byte. */
+#define DENSE_CHUNK 2048
+static bool has_dense_rows(const tc_reduce_args *a)
+{
+    return a->reduced_ndim == 1 && a->reduced_strides[0] == 1 && (a->x_dtype != TC_BOOL || a->step == TC_STEP_sum || of_truth(a));
+}
+
 TC_DEFINE_KERNEL(integer_reduce)(const void *args, int64_t begin, int64_t end, void *scratch)
 {
     const tc_reduce_args *a = args;
-    const bool columns = by_columns(a), dense = a->x_dtype == TC_INT64 && a->reduced_ndim == 1 && a->reduced_strides[0] == 1;
+    const bool columns = by_columns(a), dense = has_dense_rows(a);
+    const int64_t chunk = dense ? DENSE_CHUNK : STRIDED_CHUNK, bytes = element_bytes[a->x_dtype];
     int64_t buffer[STRIDED_CHUNK];
+    position kept = position_of(begin / a->segments, a->kept_ndim, a->kept_shape);
     (void)scratch;
     for (int64_t k = begin, done; k < end; k += done) {
-        const position kept = position_of(k / a->segments, a->kept_ndim, a->kept_shape);
         done = 1;
         if (columns) {
             const int64_t left = a->kept_shape[a->kept_ndim - 1] - kept.index[a->kept_ndim - 1];
             done = left < end - k ? left : end - k;
             if (done > STRIDED_CHUNK) done = STRIDED_CHUNK;
             reduce_columns(a, k, &kept, done);
+            position_advance(&kept, done, a->kept_ndim, a->kept_shape);
             continue;
         }
         const int64_t first = k % a->segments * a->segment, left = a->reduced - first,
                       last = left < a->segment ? a->reduced : first + a->segment;
-        const char *x = (const char *)a->x + position_offset(&kept, a->kept_ndim, a->kept_strides) * element_bytes[a->x_dtype];
+        const char *x = (const char *)a->x + position_offset(&kept, a->kept_ndim, a->kept_strides) * bytes;
         best so_far = {a->step == TC_STEP_sum || a->step == TC_STEP_any ? 0 : a->step == TC_STEP_all ? ~1 : INT64_MIN, first};
         for (int64_t r = first, n; r < last; r += n) {
-            n = last - r < STRIDED_CHUNK ? last - r : STRIDED_CHUNK;
+            n = last - r < chunk ? last - r : chunk;
             if (!dense) gather_reduced(buffer, a, x, r, n);
-            so_far = reduce_chunk(a, so_far, dense ? (const int64_t *)(const void *)x + r : buffer, n, r);
+            so_far = reduce_chunk(a, so_far, dense ? a->x_dtype : TC_INT64, dense ? x + r * bytes : (const char *)buffer, n, r);
+            if (of_truth(a) && (so_far.value & 1)) break; /* some is true, or some is false: what follows changes nothing */
         }
         const int64_t result = a->arg ? so_far.at : so_far.value ^ flip_of(a);
         cast_runs[TC_INT64][a->out_dtype]((char *)a->out + k * element_bytes[a->out_dtype], 1, &result, 1, 1);
+        if (last == a->reduced) position_advance(&kept, 1, a->kept_ndim, a->kept_shape);
     }
 }
 

@@ -189,32 +189,44 @@ TC_DEFINE_KERNEL(reduce_rows)(const void *args, int64_t begin, int64_t end, void
 
 /* ---- many neighbouring results at once ------------------------------------------------------------------------------ */
 
-/* What columns_tile makes of a single column, in the same order: all lanes have the same. */
-TC_INLINE void one_column(int step, const tc_reduce_args *a, const char *x, int64_t first, int64_t last, real center, real *result)
+/* So many columns are added up in registers at most, for a block of rows one vector after the other. */
+#define NARROW_TILE (4 * TC_LANES)
+
+/* The first `lanes` columns of rows that are `apart` elements apart. */
+TC_INLINE vreal block_of_columns(int step, const real *x, int64_t apart, int64_t rows, int lanes, vreal center)
+{
+    vreal sum = identity(step);
+    for (; rows >= 4; rows -= 4, x += 4 * apart) {
+        const vreal x0 = prepare(step, v_load_some(x, lanes), center), x1 = prepare(step, v_load_some(x + apart, lanes), center);
+        const vreal x2 = prepare(step, v_load_some(x + 2 * apart, lanes), center);
+        const vreal x3 = prepare(step, v_load_some(x + 3 * apart, lanes), center);
+        sum = combine(step, sum, combine(step, combine(step, x0, x1), combine(step, x2, x3)));
+    }
+    if (rows == 0) return sum;
+    vreal rest = prepare(step, v_load_some(x, lanes), center);
+    for (x += apart; --rows > 0; x += apart) rest = combine(step, rest, prepare(step, v_load_some(x, lanes), center));
+    return combine(step, sum, rest);
+}
+
+/* What columns_tile makes of few columns that lie next to one another in rows evenly apart, or of a single one; in the same order. */
+TC_INLINE void narrow_tile(int step, const tc_reduce_args *a, const char *x, int64_t first, int64_t last, int64_t n, const real *center,
+                           real *total)
 {
     const bool direct = a->x_dtype == ELEMENT_DTYPE && a->reduced_ndim == 1;
     const int64_t block = a->segment < TC_REDUCE_ROWS ? a->segment : TC_REDUCE_ROWS, apart = direct ? a->reduced_strides[0] : 1;
-    const vreal c = v_set1(center);
     real buffer[TC_REDUCE_ROWS];
-    vreal total = identity(step);
-    for (int64_t r = first, n; r < last; r += n) {
+    for (int64_t j = 0; j < n; j += TC_LANES) v_store_some(total + j, identity(step), v_left(n, j));
+    for (int64_t r = first, rows; r < last; r += rows) {
         const real *row = direct ? (const real *)(const void *)x + r * apart : buffer;
-        vreal sum = identity(step);
-        n = last - r < block ? last - r : block;
-        if (!direct) gather_reduced(buffer, a, x, r, n);
-        for (int64_t left = n; left > 0; left -= 4, row += 4 * apart) {
-            vreal x0 = prepare(step, v_set1(row[0]), c);
-            if (left >= 4) {
-                const vreal x1 = prepare(step, v_set1(row[apart]), c), x2 = prepare(step, v_set1(row[2 * apart]), c);
-                x0 = combine(step, combine(step, x0, x1), combine(step, x2, prepare(step, v_set1(row[3 * apart]), c)));
-            } else {
-                for (int64_t k = 1; k < left; k++) x0 = combine(step, x0, prepare(step, v_set1(row[k * apart]), c));
-            }
-            sum = combine(step, sum, x0);
+        rows = last - r < block ? last - r : block;
+        if (!direct) gather_reduced(buffer, a, x, r, rows);
+        for (int64_t j = 0; j < n; j += TC_LANES) {
+            const int lanes = v_left(n, j);
+            const vreal c = center ? v_load_some(center + j, lanes) : v_zero();
+            const vreal sum = block_of_columns(step, row + j, apart, rows, lanes, c);
+            v_store_some(total + j, combine(step, v_load_some(total + j, lanes), sum), lanes);
         }
-        total = combine(step, total, sum);
     }
-    v_store_some(result, total, 1);
 }
 
 /* total[j] = combination over rows [first, last) of x[row][j], j < n.  x: the tile's first column in the first of all rows. */
@@ -226,8 +238,8 @@ TC_INLINE void columns_tile(int step, const tc_reduce_args *a, const char *x, in
     const bool direct = a->x_dtype == ELEMENT_DTYPE && column_step == 1;
     const cast_run load = cast_runs[a->x_dtype][ELEMENT_DTYPE];
     position at = position_of(first, a->reduced_ndim, a->reduced_shape);
-    if (n == 1) {
-        one_column(step, a, x, first, last, center ? *center : 0, total);
+    if (n == 1 || (direct && a->reduced_ndim == 1 && n <= NARROW_TILE)) {
+        narrow_tile(step, a, x, first, last, n, center, total);
         return;
     }
     for (int64_t j = 0; j < n; j += TC_LANES) v_store_some(total + j, identity(step), v_left(n, j));
@@ -276,20 +288,21 @@ TC_INLINE void columns(int step, const tc_reduce_args *a, int64_t begin, int64_t
     for (int64_t item = begin; item < end; item++) {
         const int64_t column = item % tiles * TC_REDUCE_TILE, s = item / tiles % a->segments, o = item / tiles / a->segments;
         const int64_t n = width - column < TC_REDUCE_TILE ? width - column : TC_REDUCE_TILE;
-        const int64_t first = s * a->segment, last = a->reduced - first < step_rows ? a->reduced : first + step_rows;
+        const int64_t first = s * a->segment, last = a->segments == 1 || a->reduced - first < a->segment ? a->reduced : first + a->segment;
         const position outer = position_of(o, outer_ndim, a->kept_shape);
         const int64_t offset = position_offset(&outer, outer_ndim, a->kept_strides) + column * column_step;
         const real *center = a->center ? (const real *)a->center + o * width + column : NULL;
         const char *x = (const char *)a->x + offset * element_bytes[a->x_dtype];
-        columns_tile(step, a, x, column_step, first, last, n, center, total);
-        for (int64_t r = last, next; a->segments == 1 && r < a->reduced; r = next) {
-            next = a->reduced - r < step_rows ? a->reduced : r + step_rows;
-            columns_tile(step, a, x, column_step, r, next, n, center, part);
-            for (int64_t j = 0; j < n; j += TC_LANES) {
+        int64_t r = first;
+        do {
+            const int64_t next = last - r < step_rows ? last : r + step_rows;
+            columns_tile(step, a, x, column_step, r, next, n, center, r == first ? total : part);
+            for (int64_t j = 0; r > first && j < n; j += TC_LANES) {
                 const int lanes = v_left(n, j);
                 v_store_some(total + j, combine(step, v_load_some(total + j, lanes), v_load_some(part + j, lanes)), lanes);
             }
-        }
+            r = next;
+        } while (r < last);
         for (int64_t j = 0; j < n; j++) store_result(a, (o * a->segments + s) * width + column + j, total[j]);
     }
 }
