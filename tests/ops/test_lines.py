@@ -235,7 +235,9 @@ def test_nothing_is_scattered_from_a_source_of_any_rank(shape, add):
     assert (x.grad.numpy() == 1).all() and (y.detach().numpy() == 1).all()
 
 
-@pytest.mark.parametrize("shape", [(7, 1), (1, 9), (5, 33), (4, 8), (6, 0), (16, 16), (19, 1), (37, 31), (33, 130)])
+@pytest.mark.parametrize(
+    "shape", [(7, 1), (33, 2), (41, 3), (23, 12), (1, 9), (5, 33), (4, 8), (6, 0), (16, 16), (19, 1), (37, 31), (33, 130)]
+)
 def test_running_sums_along_memory(isa, shape, rng):
     """As many lines as a vector has lanes, several at a time, and those that are left: the order of additions is that of NumPy in float64."""
     for dtype in (np.float32, np.float64):

@@ -206,11 +206,34 @@ static void run_across_lanes(const tc_cumsum_args *a, const real *x, real *y)
 
 #define LINES_AT_ONCE 4
 
+/* Lines of fewer elements, which do not fill vectors: while the sums of one wait for one another, the processor begins the next ones. */
+#define SHORT_LINE 16
+TC_INLINE void run_short_lines(const tc_cumsum_args *a, int64_t begin, int64_t end, const int64_t step)
+{
+    const int64_t n = a->length, first = step < 0 ? n - 1 : 0;
+    const real *x = (const real *)a->x + begin * n + first;
+    real *y = (real *)a->y + begin * n + first;
+    for (int64_t item = begin; item < end; item++, x += n, y += n) {
+        double total = 0;
+        for (int64_t k = 0; k < n; k++) {
+            total += (double)x[k * step];
+            y[k * step] = (real)total;
+        }
+    }
+}
+
 /* Lines whose elements are neighbours, several at a time: an addition of one line does not wait for that of another. The same sums in each
  * way, so the same bits. */
 static void run_along_memory(const tc_cumsum_args *a, int64_t begin, int64_t end)
 {
     const int64_t n = a->length, step = a->reverse ? -1 : 1;
+    if (n < SHORT_LINE && n % TC_LANES != 0) {
+        if (a->reverse)
+            run_short_lines(a, begin, end, -1);
+        else
+            run_short_lines(a, begin, end, 1);
+        return;
+    }
     for (; begin + TC_LANES <= end; begin += TC_LANES) run_across_lanes(a, (const real *)a->x + begin * n, (real *)a->y + begin * n);
     for (int64_t item = begin; item < end; item += LINES_AT_ONCE) {
         const int lines = end - item < LINES_AT_ONCE ? (int)(end - item) : LINES_AT_ONCE;
@@ -235,14 +258,22 @@ static void run_along_memory(const tc_cumsum_args *a, int64_t begin, int64_t end
 }
 
 /* The same of integers, which have no lanes to gain: one line after the other. */
-static void run_integers(const tc_cumsum_args *a, int64_t begin, int64_t end)
+TC_INLINE void run_integers_by(const tc_cumsum_args *a, int64_t begin, int64_t end, const int64_t step)
 {
     for (int64_t item = begin; item < end; item++) {
-        const int64_t step = a->reverse ? -1 : 1, start = item * a->length + (a->reverse ? a->length - 1 : 0);
+        const int64_t start = item * a->length + (step < 0 ? a->length - 1 : 0);
         const uint64_t *x = (const uint64_t *)a->x + start;
         uint64_t *y = (uint64_t *)a->y + start, total = 0;
         for (int64_t k = 0; k < a->length; k++) y[k * step] = total += x[k * step];
     }
+}
+
+static void run_integers(const tc_cumsum_args *a, int64_t begin, int64_t end)
+{
+    if (a->reverse)
+        run_integers_by(a, begin, end, -1);
+    else
+        run_integers_by(a, begin, end, 1);
 }
 
 TC_DEFINE_KERNEL(cumsum)(const void *args, int64_t begin, int64_t end, void *scratch)
