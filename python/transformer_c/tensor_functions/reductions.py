@@ -120,7 +120,7 @@ def _shared_extreme(reduce: Any, input: Tensor, dim: Any, keepdim: bool, axis: A
     keep = kept(keepdim, keepdims)
     if axes is None:
         return reduce(input, None, keep)
-    if len(axes) == 1 and input.ndim:  # equal elements share the gradient where several axes are named: one of them of length 1
+    if len(axes) == 1 and input.requires_grad and input.ndim:  # where several axes are named, equal elements share the gradient
         return reduce(input.unsqueeze(0), (0, axes[0] + 1), True).squeeze(0) if keep else reduce(input.unsqueeze(0), (0, axes[0] + 1))
     return reduce(input, axis=axes if input.ndim else None, keepdims=keep)
 
@@ -444,7 +444,8 @@ def count_nonzero(input: Any, dim: Any = None, *, axis: Any = None) -> Any:
     array([1, 2])
     """
     axes = _reduced(input, dim, axis)
-    return _core.sum(_core.ne(input.detach(), 0 if input._dtype_name != "bool" else False), axis=axes if input.ndim else None)
+    truth = input if input._dtype_name == "bool" else _core.ne(input.detach(), 0)
+    return _core.sum(truth, axis=axes if input.ndim else None)
 
 
 @takes_arrays("input")
