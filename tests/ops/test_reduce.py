@@ -203,8 +203,8 @@ def test_integers(rng):
 
 
 @pytest.mark.parametrize("dtype", [np.int64, np.int32, np.uint8, bool])
-def test_integers_of_dense_rows(isa, threads, dtype, rng):
-    """Rows are reduced where they lie, in their own dtype: lengths around vectors, words of bytes, chunks and segments; extremes anywhere."""
+def test_integers_in_their_own_dtype(isa, threads, dtype, rng):
+    """Where they lie, by rows and by columns: lengths around vectors, words of bytes, chunks and segments; extremes anywhere."""
     low, high = (0, 1) if dtype is bool else (np.iinfo(dtype).min, np.iinfo(dtype).max)
     for rows, n in ((1, 1), (3, 7), (2, 16), (5, 33), (2, 255), (3, 1025), (2, 2049), (1, 40_000)):
         x = rng.integers(low, high, (rows, n), np.int64, endpoint=True).astype(dtype)
@@ -213,7 +213,7 @@ def test_integers_of_dense_rows(isa, threads, dtype, rng):
             y = x.copy()
             y[:, place] = low
             for array in (y, y[:, ::-1], np.asfortranarray(y), y[:, ::3]):
-                for axis in (None, 1):
+                for axis in (None, 0, 1):
                     np.testing.assert_array_equal(_core.sum(array, axis), array.sum(axis, dtype=np.int64))  # which wraps around
                     for name in ("max", "min", "any", "all", "argmax", "argmin"):
                         np.testing.assert_array_equal(getattr(_core, name)(array, axis), getattr(array, name)(axis), name)

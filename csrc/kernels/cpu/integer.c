@@ -205,31 +205,87 @@ static best reduce_chunk(const tc_reduce_args *a, best so_far, int dtype, const 
                                                     : uint8_t_place)(largest ^ flip, x, n)};
 }
 
+/* One more element of each of n results, `apart` elements from one another: into so_far, which is of this type but for sums, whose is
+ * int64; largest elements are flipped, and `all` is whether any element is 0. */
+#define ROWS(TYPE)                                                                                                                         \
+    TC_INLINE void TYPE##_row_by(int step, int64_t flip, void *so_far_, const void *x_, int64_t apart, int64_t n)                          \
+    {                                                                                                                                      \
+        int64_t *const sum = so_far_;                                                                                                      \
+        TYPE *const so_far = so_far_;                                                                                                      \
+        const TYPE *x = x_;                                                                                                                \
+        if (step == TC_STEP_sum) {                                                                                                         \
+            SIDE_BY_SIDE                                                                                                                   \
+            for (int64_t j = 0; j < n; j++) sum[j] = WRAP(sum[j], +, x[j * apart]);                                                        \
+        } else if (step == TC_STEP_any) {                                                                                                  \
+            SIDE_BY_SIDE                                                                                                                   \
+            for (int64_t j = 0; j < n; j++) so_far[j] |= x[j * apart];                                                                     \
+        } else if (step == TC_STEP_all) {                                                                                                  \
+            SIDE_BY_SIDE                                                                                                                   \
+            for (int64_t j = 0; j < n; j++) so_far[j] |= x[j * apart] == 0;                                                                \
+        } else {                                                                                                                           \
+            SIDE_BY_SIDE                                                                                                                   \
+            for (int64_t j = 0; j < n; j++) {                                                                                              \
+                const TYPE value = (TYPE)(x[j * apart] ^ flip);                                                                            \
+                so_far[j] = value > so_far[j] ? value : so_far[j];                                                                         \
+            }                                                                                                                              \
+        }                                                                                                                                  \
+    }                                                                                                                                      \
+    static void TYPE##_row(int step, int64_t flip, void *so_far, const void *x, int64_t apart, int64_t n)                                  \
+    {                                                                                                                                      \
+        if (apart == 1)                                                                                                                    \
+            TYPE##_row_by(step, flip, so_far, x, 1, n);                                                                                    \
+        else                                                                                                                               \
+            TYPE##_row_by(step, flip, so_far, x, apart, n);                                                                                \
+    }
+ROWS(int64_t)
+ROWS(int32_t)
+ROWS(uint8_t)
+
+/* The same of largest elements, and where they are. */
+static void arg_row(int64_t flip, int64_t *so_far, int64_t *found, const int64_t *x, int64_t n, int64_t r)
+{
+    for (int64_t j = 0; j < n; j++) {
+        const int64_t value = x[j] ^ flip;
+        found[j] = value > so_far[j] ? r : found[j];
+        so_far[j] = value > so_far[j] ? value : so_far[j];
+    }
+}
+
 /* Results [k, k + n), which lie along the innermost kept axis from `kept` on. */
 static void reduce_columns(const tc_reduce_args *a, int64_t k, const position *kept, int64_t n)
 {
-    int64_t so_far[STRIDED_CHUNK], found[STRIDED_CHUNK], row[STRIDED_CHUNK];
-    const int64_t step = a->kept_strides[a->kept_ndim - 1], flip = flip_of(a);
-    const bool truth = of_truth(a);
-    const char *x = (const char *)a->x + position_offset(kept, a->kept_ndim, a->kept_strides) * element_bytes[a->x_dtype];
+    union {
+        int64_t wide[STRIDED_CHUNK];
+        int32_t narrow[STRIDED_CHUNK];
+    } so_far;
+    int64_t found[STRIDED_CHUNK], row[STRIDED_CHUNK];
+    const bool in_place = !a->arg && (a->x_dtype != TC_BOOL || of_truth(a)); /* of a bool only the truth is known, not its byte */
+    const int dtype = in_place ? a->x_dtype : TC_INT64;
+    const int64_t step = a->kept_strides[a->kept_ndim - 1], flip = flip_of(a), bytes = element_bytes[a->x_dtype];
+    const char *x = (const char *)a->x + position_offset(kept, a->kept_ndim, a->kept_strides) * bytes;
     position at = position_of(0, a->reduced_ndim, a->reduced_shape);
-    for (int64_t j = 0; j < n; j++) so_far[j] = a->step == TC_STEP_sum ? 0 : INT64_MIN, found[j] = 0;
-    for (int64_t r = 0; r < a->reduced; r++) {
-        const char *from = x + position_offset(&at, a->reduced_ndim, a->reduced_strides) * element_bytes[a->x_dtype];
-        cast_runs[a->x_dtype][TC_INT64](row, 1, from, step, n);
-        position_advance(&at, 1, a->reduced_ndim, a->reduced_shape);
-        if (a->step == TC_STEP_sum) {
-            for (int64_t j = 0; j < n; j++) so_far[j] = WRAP(so_far[j], +, row[j]);
-            continue;
-        }
-        for (int64_t j = 0; j < n; j++) {
-            const int64_t value = (truth ? row[j] != 0 : row[j]) ^ flip;
-            found[j] = value > so_far[j] ? r : found[j];
-            so_far[j] = value > so_far[j] ? value : so_far[j];
-        }
+    memset(&so_far, 0, (size_t)n * sizeof(int64_t));
+    memset(found, 0, (size_t)n * sizeof(int64_t));
+    for (int64_t j = 0; j < n && (a->step == TC_STEP_max || a->step == TC_STEP_min); j++) {
+        if (dtype == TC_INT64) so_far.wide[j] = INT64_MIN;
+        if (dtype == TC_INT32) so_far.narrow[j] = INT32_MIN;
     }
-    for (int64_t j = 0; j < n; j++) so_far[j] ^= flip;
-    cast_runs[TC_INT64][a->out_dtype]((char *)a->out + k * element_bytes[a->out_dtype], 1, a->arg ? found : so_far, 1, n);
+    for (int64_t r = 0; r < a->reduced; r++) {
+        const void *from = x + position_offset(&at, a->reduced_ndim, a->reduced_strides) * bytes;
+        position_advance(&at, 1, a->reduced_ndim, a->reduced_shape);
+        if (!in_place) cast_runs[a->x_dtype][TC_INT64](row, 1, from, step, n);
+        if (a->arg)
+            arg_row(flip, so_far.wide, found, row, n, r);
+        else
+            (dtype == TC_INT64   ? int64_t_row
+             : dtype == TC_INT32 ? int32_t_row
+                                 : uint8_t_row)(a->step, flip, &so_far, in_place ? from : row, in_place ? step : 1, n);
+    }
+    if (!a->arg) {
+        cast_runs[a->step == TC_STEP_sum ? TC_INT64 : dtype][TC_INT64](found, 1, &so_far, 1, n);
+        for (int64_t j = 0; j < n; j++) found[j] ^= a->step == TC_STEP_all ? 1 : flip;
+    }
+    cast_runs[TC_INT64][a->out_dtype]((char *)a->out + k * element_bytes[a->out_dtype], 1, found, 1, n);
 }
 
 /* Short rows, and rows whose neighbours are nearer than their elements, are reduced beside one another. */
