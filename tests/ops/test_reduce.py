@@ -206,7 +206,7 @@ def test_integers(rng):
 def test_integers_in_their_own_dtype(isa, threads, dtype, rng):
     """Where they lie, by rows and by columns: lengths around vectors, words of bytes, chunks and segments; extremes anywhere."""
     low, high = (0, 1) if dtype is bool else (np.iinfo(dtype).min, np.iinfo(dtype).max)
-    for rows, n in ((1, 1), (3, 7), (2, 16), (5, 33), (2, 255), (3, 1025), (2, 2049), (1, 40_000)):
+    for rows, n in ((1, 1), (3, 7), (2, 16), (40, 16), (40, 17), (5, 33), (2, 255), (3, 1025), (2, 2049), (1, 40_000)):
         x = rng.integers(low, high, (rows, n), np.int64, endpoint=True).astype(dtype)
         x[0] = high
         for place in {0, n // 2, n - 1}:

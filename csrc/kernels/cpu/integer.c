@@ -292,7 +292,7 @@ static void reduce_columns(const tc_reduce_args *a, int64_t k, const position *k
 static bool by_columns(const tc_reduce_args *a)
 {
     return a->segments == 1 && a->reduced > 0 && a->kept_ndim > 0 && a->kept_shape[a->kept_ndim - 1] >= STRIDED_SHORT &&
-           (a->reduced < STRIDED_SHORT || tc_reduce_by_columns(a));
+           (a->reduced <= STRIDED_SHORT || tc_reduce_by_columns(a));
 }
 
 /* Rows that are read where they are. Only the truth of a bool is known, not its byte. */
@@ -320,7 +320,7 @@ TC_DEFINE_KERNEL(integer_reduce)(const void *args, int64_t begin, int64_t end, v
             position_advance(&kept, done, a->kept_ndim, a->kept_shape);
             continue;
         }
-        const int64_t first = k % a->segments * a->segment, left = a->reduced - first,
+        const int64_t first = a->segments == 1 ? 0 : k % a->segments * a->segment, left = a->reduced - first,
                       last = left < a->segment ? a->reduced : first + a->segment;
         const char *x = (const char *)a->x + position_offset(&kept, a->kept_ndim, a->kept_strides) * bytes;
         best so_far = {a->step == TC_STEP_sum || a->step == TC_STEP_any ? 0 : a->step == TC_STEP_all ? ~1 : INT64_MIN, first};
