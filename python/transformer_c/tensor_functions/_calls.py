@@ -92,6 +92,8 @@ def takes_arrays(*names: str, method: bool | str = True) -> Callable[[Function],
 
 def axes_of(name: str, ndim: int, dim: Any, axis: Any = None) -> tuple[int, ...] | None:
     """The axes, given under either name, as positive ints; None for all of them."""
+    if axis is None and type(dim) is int and -ndim <= dim < ndim:  # most calls: no checks that cannot fail
+        return (dim % ndim,)
     given = one_axis(axis, dim, None)
     if given is None:
         return None
