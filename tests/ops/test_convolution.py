@@ -67,6 +67,11 @@ PROBLEMS = [
     (2, 48, 20, 1, (9, 35), (3, 3), (1, 1), (1, 1), (1, 1)),  # rows of several vectors; two blocks of k
     (1, 2, 600, 2, (9, 7), (3, 2), (1, 1), (1, 0), (1, 1)),  # more rows than an item has
     (2, 6, 6, 6, (20, 21), (5, 5), (1, 1), (2, 2), (1, 1)),
+    (2, 6, 6, 6, (9, 38), (3, 3), (2, 2), (1, 1), (1, 1)),  # channels by themselves: every other element, also of short rows,
+    (2, 4, 4, 4, (6, 5), (2, 4), (1, 2), (1, 0), (1, 1)),
+    (3, 3, 3, 3, (7, 5), (2, 4), (1, 1), (0, 0), (1, 1)),  # rows of y too short for vectors,
+    (1, 2, 2, 2, (1001,), (4,), (1,), (2,), (3,)),  # and several blocks of k
+    (1, 4, 6, 2, (11, 39), (3, 3), (2, 2), (1, 1), (1, 1)),
     (1, 0, 3, 1, (5,), (3,), (1,), (1,), (1,)),
     (3, 3, 3, 3, (10, 11, 13), (3, 5, 4), (2, 3, 4), (1, 2, 0), (1, 1, 2)),  # zeros between the elements of dy
     (2, 3, 34, 1, (9,), (3,), (2,), (1,), (1,)),  # columns are added up: too many zeros

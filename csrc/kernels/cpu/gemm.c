@@ -340,9 +340,9 @@ static void by_columns(const gemm_item *it)
 static bool is_row_of_windows(const gemm_item *it)
 {
     const tc_gemm_args *g = it->args;
-    return it->b_rows && it->rows == 1 && g->by_columns && g->a_stored == TC_STORED_AS_COMPUTED && g->c_stored == TC_STORED_AS_COMPUTED &&
+    return it->b_rows && it->rows == 1 && g->a_stored == TC_STORED_AS_COMPUTED && g->c_stored == TC_STORED_AS_COMPUTED &&
            g->activation == TC_ACTIVATION_NONE && !it->pre && !it->residual && (!g->bias || g->bias_of_rows) &&
-           !are_transposed(it->b_rows, it->K, it->b_cols, it->cols);
+           (g->by_columns ? !are_transposed(it->b_rows, it->K, it->b_cols, it->cols) : are_along(it->b_rows, it->K, g->a_col));
 }
 
 /* out (rows, bias_row) <- bias (rows), for the first vectors of a tile. */
@@ -377,6 +377,8 @@ TC_DEFINE_KERNEL(gemm)(const void *args, int64_t begin, int64_t end, void *scrat
         batch_of_dots(g, begin, end);
         return;
     }
+    known_runs runs;
+    runs.of = NULL;
     for (int64_t item = begin; item < end; item++) {
         const int64_t row = item % row_blocks * g->row_block, col = item / row_blocks % col_blocks * g->col_block;
         const int64_t chunk = item / row_blocks / col_blocks % g->k_chunks, first_k = chunk * g->k_chunk;
@@ -422,7 +424,8 @@ TC_DEFINE_KERNEL(gemm)(const void *args, int64_t begin, int64_t end, void *scrat
         }
         if (g->a_sum && col == 0) sum_rows((real *)g->a_sum + chunk * g->M + row, it.rows, it.K, it.a, g->a_stored, g->a_row, g->a_col);
         if (is_row_of_windows(&it)) {
-            sum_windows(&(row_of_windows){it.a, it.b, it.row_bias, g->a_col, it.K, it.k_block, it.b_rows, it.c}, it.b_cols, it.cols);
+            const row_of_windows w = {it.a, it.b, it.row_bias, g->a_col, it.K, it.k_block, it.b_rows, it.c};
+            (g->by_columns ? sum_windows : sum_along_windows)(&w, &runs, it.b_cols, it.cols);
             continue;
         }
         choose_tiles(&it);

@@ -65,55 +65,91 @@ TC_INLINE void pack_panel_of(const tc_stored stored, const bool raised, void *ou
     }
 }
 
-/* How many of the first `most` offsets follow one another. Called, not copied to its callers: it is in every object of the product. */
-static __attribute__((noinline)) int run_of(const int64_t *offsets, int most)
-{
-    int run = 1;
-    while (run < most && offsets[run] == offsets[0] + run) run++;
-    return run;
-}
+#if TC_LANES == 2
+#define EVERY_OTHER_OF_TWO 0, 3
+#elif TC_LANES == 4
+#define EVERY_OTHER_OF_TWO 0, 2, 5, 7
+#elif TC_LANES == 8
+#define EVERY_OTHER_OF_TWO 0, 2, 4, 6, 9, 11, 13, 15
+#else
+#define EVERY_OTHER_OF_TWO 0, 2, 4, 6, 8, 10, 12, 14, 17, 19, 21, 23, 25, 27, 29, 31
+#endif
 
-/* One vector of columns of pack_windows: run by run of those that follow one another, and zeros. */
-TC_INLINE void pack_column_runs(real *out, int64_t K, const int lanes, const real *b, const int64_t *rows, const int64_t *cols)
-{
-    for (int first = 0, run; first < lanes; first += run) {
-        run = run_of(cols + first, lanes - first);
-        const int stored = first + run == lanes ? TC_LANES - first : run;
-        for (int64_t k = 0; k < K; k++) v_store_some(out + k * PANEL + first, v_load_some(b + rows[k] + cols[first], run), stored);
-    }
-}
+/* Offsets that follow one another, `step` apart: 1 or 2. */
+typedef struct offset_run {
+    int count, step;
+} offset_run;
 
-/* run_of() of a whole vector, without branches. */
-TC_INLINE bool is_whole_run(const int64_t *offsets)
+/* Are TC_LANES offsets from the first to the last of a run? Without branches. */
+TC_INLINE bool is_whole_run(const int64_t *offsets, int64_t first, int step)
 {
     int64_t differ = 0;
     TC_UNROLL
-    for (int i = 1; i < TC_LANES; i++) differ |= offsets[i] - offsets[0] - i;
+    for (int i = 0; i < TC_LANES; i++) differ |= offsets[i] - first - i * step;
     return differ == 0;
 }
 
-/* The same for columns that lie apart: rows that follow one another are transposed, the last ones together with some before them again.
- * Lanes beyond `lanes` repeat the last column. */
+/* The run that begins with the first offset, of which `most` are looked at. Called, not copied to its callers: it is in every object of the
+ * product. */
+static __attribute__((noinline)) offset_run run_of(const int64_t *offsets, int most)
+{
+    offset_run run = {0, most > 1 && offsets[1] == offsets[0] + 2 ? 2 : 1};
+    while (run.count + TC_LANES <= most && is_whole_run(offsets + run.count, offsets[0] + run.count * run.step, run.step))
+        run.count += TC_LANES;
+    while (run.count < most && offsets[run.count] == offsets[0] + run.count * run.step) run.count++;
+    return run;
+}
+
+/* The elements of a run of at most TC_LANES offsets. What is between its ends is read, and nothing else. */
+TC_INLINE vreal load_run(const real *from, const int step, int lanes)
+{
+    if (step == 1) return v_load_some(from, lanes);
+    const real *const rest = from + (TC_LANES - 1);
+    if (lanes == TC_LANES) return TC_SHUFFLE(v_load(from), v_load(rest), EVERY_OTHER_OF_TWO);
+    const int reach = 2 * lanes - 1;
+    return TC_SHUFFLE(v_load_n(from, reach < TC_LANES ? reach : TC_LANES), v_load_n(rest, reach < TC_LANES ? 0 : reach + 1 - TC_LANES),
+                      EVERY_OTHER_OF_TWO);
+}
+
+/* One vector of columns of pack_windows: run by run, and zeros. */
+TC_INLINE void pack_column_runs(real *out, int64_t K, const int lanes, const real *b, const int64_t *rows, const int64_t *cols)
+{
+    offset_run run;
+    for (int first = 0; first < lanes; first += run.count) {
+        run = run_of(cols + first, lanes - first);
+        const int stored = first + run.count == lanes ? TC_LANES - first : run.count;
+        const real *const from = b + cols[first];
+        if (run.step == 1)
+            for (int64_t k = 0; k < K; k++) v_store_some(out + k * PANEL + first, load_run(from + rows[k], 1, run.count), stored);
+        else
+            for (int64_t k = 0; k < K; k++) v_store_some(out + k * PANEL + first, load_run(from + rows[k], 2, run.count), stored);
+    }
+}
+
+/* The same for columns that lie apart: runs of rows are transposed. Lanes beyond `lanes` repeat the last column. */
 TC_INLINE void pack_row_runs(real *out, int64_t K, const int lanes, const real *b, const int64_t *rows, const int64_t *cols)
 {
-    int64_t column[TC_LANES], start = 0; /* start: of the run of rows that k belongs to */
+    int64_t column[TC_LANES];
+    offset_run run;
     for (int i = 0; i < TC_LANES; i++) column[i] = cols[i < lanes ? i : lanes - 1];
-    for (int64_t k = 0; k < K;) {
-        if (k > 0 && rows[k] != rows[k - 1] + 1) start = k;
-        const int run = K - k >= TC_LANES && is_whole_run(rows + k) ? TC_LANES : run_of(rows + k, v_left(K, k));
-        const int64_t first = k + run - TC_LANES;
-        if (first < start) { /* too short */
-            for (const int64_t end = k + run; k < end; k++) TC_UNROLL_BY(1)
-            for (int i = 0; i < TC_LANES; i++) out[k * PANEL + i] = b[rows[k] + column[i]];
+    for (int64_t k = 0; k < K; k += run.count) {
+        const real *const from = b + rows[k];
+        vreal block[TC_LANES];
+        const bool whole = K - k >= TC_LANES && is_whole_run(rows + k, rows[k], 1);
+        run = whole ? (offset_run){TC_LANES, 1} : run_of(rows + k, v_left(K, k));
+        if (run.count == 1) {
+            TC_UNROLL_BY(1)
+            for (int i = 0; i < TC_LANES; i++) out[k * PANEL + i] = from[column[i]];
             continue;
         }
-        vreal block[TC_LANES];
         TC_UNROLL
-        for (int i = 0; i < TC_LANES; i++) block[i] = v_load(b + rows[first] + column[i]);
+        for (int i = 0; i < TC_LANES; i++) {
+            const real *const column_from = from + column[i];
+            block[i] = whole ? v_load(column_from) : load_run(column_from, run.step, run.count);
+        }
         v_transpose_by_halves(block);
-        TC_UNROLL
-        for (int i = 0; i < TC_LANES; i++) v_store(out + (first + i) * PANEL, block[i]);
-        k += run;
+        for (int i = 0; i < TC_LANES; i++)
+            if (i < run.count) v_store(out + (k + i) * PANEL, block[i]);
     }
 }
 
@@ -121,7 +157,8 @@ TC_INLINE void pack_row_runs(real *out, int64_t K, const int lanes, const real *
 static __attribute__((noinline)) void pack_windows(real *out, int64_t K, int cols, const real *b, const int64_t *b_rows,
                                                    const int64_t *b_cols)
 {
-    if (cols == PANEL && run_of(b_cols, PANEL) == PANEL) {
+    const offset_run whole = run_of(b_cols, cols);
+    if (whole.count == PANEL && whole.step == 1) {
         for (int64_t k = 0; k < K; k++, out += PANEL) {
             const real *from = b + b_rows[k] + b_cols[0];
             TC_UNROLL
@@ -134,8 +171,8 @@ static __attribute__((noinline)) void pack_windows(real *out, int64_t K, int col
         int runs = 0;
         if (!lanes)
             for (int64_t k = 0; k < K; k++) v_store(out + k * PANEL + v, v_zero());
-        for (int i = 0; i < lanes; runs++) i += run_of(b_cols + v + i, lanes - i);
-        if ((runs < 2 || runs < lanes) && runs * run_of(b_rows, v_left(K, 0)) <= TC_LANES) /* parts of vectors, not elements */
+        for (int i = 0; i < lanes; runs++) i += run_of(b_cols + v + i, lanes - i).count;
+        if ((runs < 2 || runs < lanes) && runs * run_of(b_rows, v_left(K, 0)).count <= TC_LANES) /* parts of vectors, not elements */
             pack_column_runs(out + v, K, lanes, b, b_rows, b_cols + v);
         else
             pack_row_runs(out + v, K, lanes, b, b_rows, b_cols + v);
