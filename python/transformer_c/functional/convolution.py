@@ -7,7 +7,7 @@ from typing import Any
 from .. import _core
 from .._arguments import all_of, count, integer, one_of
 from .._promotion import as_given, needed, promote, unchanged
-from .._tensor import integers
+from ..tensor_functions._calls import takes_arrays
 
 __all__ = ["conv1d", "conv2d", "pad"]
 
@@ -116,21 +116,29 @@ def conv2d(input, weight, bias=None, stride=1, padding=0, dilation=1, groups: in
     return convolve(2, input, weight, bias, stride, padding, dilation, groups)
 
 
-def _places(mode: str, length: int, before: int, after: int, device: str) -> Any:
-    """Where the elements of a padded axis come from: an ndarray, or a Tensor on a GPU."""
+@takes_arrays("x", method=False)
+def _pad_axis(x: Any, axis: int, mode: str, before: int, after: int) -> Any:
+    """Joins an axis with parts of itself. Negative numbers remove elements."""
+    length, first, last = x.shape[axis], max(-before, 0), x.shape[axis] - max(-after, 0)  # of the part that is kept
+    left, right = max(before, 0), max(after, 0)
     if mode == "circular":
-        first, kept = max(-before, 0), max(length - max(-after, 0) - max(-before, 0), 0)  # negative numbers remove elements first
-        if max(before, after) > kept:
+        kept = max(last - first, 0)
+        if max(left, right) > kept:
             raise ValueError(f"padding by {before} and {after} with mode 'circular' needs an axis as long, got length {kept}")
-        return first + integers(-max(before, 0), 1, kept + max(before, 0) + max(after, 0), device) % max(kept, 1)
-    if length + min(before, 0) + min(after, 0) < 0:
+        ends = x.narrow(axis, last - left, left), x.narrow(axis, first, right)
+    elif last < first:
         raise ValueError(f"padding by {before} and {after} removes more than there is of an axis of length {length}")
-    index = integers(-before, 1, length + before + after, device)
-    if mode == "replicate":
-        return index.clip(0, length - 1)
-    if max(before, after) >= length:
-        raise ValueError(f"padding by {before} and {after} with mode 'reflect' needs an axis longer than that, got length {length}")
-    return length - 1 - abs(length - 1 - abs(index))
+    elif mode == "replicate":
+        if not length and left + right:
+            raise ValueError(f"padding by {before} and {after} with mode 'replicate' needs an element, got length 0")
+        shape = [-1] * x.ndim
+        edges = x.narrow(axis, 0, min(length, 1)), x.narrow(axis, max(length - 1, 0), min(length, 1))
+        ends = tuple(edge.expand([*shape[:axis], n, *shape[axis + 1 :]]) for edge, n in zip(edges, (left, right), strict=True))
+    else:
+        if max(left, right) >= max(length, 1):
+            raise ValueError(f"padding by {before} and {after} with mode 'reflect' needs an axis longer than that, got length {length}")
+        ends = x.narrow(axis, min(length, 1), left).flip(axis), x.narrow(axis, max(length - 1 - right, 0), right).flip(axis)
+    return _core.cat([ends[0], x.narrow(axis, first, max(last - first, 0)), ends[1]], axis)
 
 
 def pad(input, pad, mode: str = "constant", value: float | None = None):
@@ -168,9 +176,7 @@ def pad(input, pad, mode: str = "constant", value: float | None = None):
         raise ValueError(f"mode {mode!r} takes no value, got {value}")
     if len(numbers) % 2 or len(numbers) > 2 * x.ndim:
         raise ValueError(f"pad has {len(numbers)} numbers; expected two for each padded axis of input, whose shape is {tuple(x.shape)}")
-    device = getattr(x, "device", "cpu")
     for i in range(0, len(numbers), 2):
-        axis = x.ndim - 1 - i // 2
         if numbers[i] or numbers[i + 1]:
-            x = x[(slice(None),) * axis + (_places(mode, x.shape[axis], numbers[i], numbers[i + 1], device),)]
+            x = _pad_axis(x, x.ndim - 1 - i // 2, mode, numbers[i], numbers[i + 1])
     return x if any(numbers) else unchanged(x)
