@@ -69,6 +69,29 @@ def test_rows_and_columns(isa, dtype, rng):
             np.testing.assert_array_equal(t, expected + row)
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int64", "uint8"])
+def test_long_runs_of_outer_axes(isa, threads, dtype, rng):
+    """Runs that follow one another along the axis outside of them: of each operand, a number for each, of another dtype; also written."""
+    for rows, length in ((1, 40), (5, 32), (40, 33), (9, 700)):
+        x, y = ((rng.standard_normal((n, length + 3)) * 9).astype(dtype)[:, 1:-2] for n in (rows, 6))
+        column, casted = x[:, None, :1], (x[:, None, :1] > 3).astype("int32")
+        heads = np.lib.stride_tricks.as_strided(y, (2, 3, length), (y.strides[0], 2 * y.strides[0], y.strides[1]))
+        for a, b in (
+            (x[:, None], y),
+            (y, column),
+            (y, casted),
+            (np.repeat(column, 6, 1), y),
+            (heads, heads.copy()),
+            (heads, heads[:, :, :1]),
+        ):
+            a, b = np.broadcast_arrays(a, b)
+            np.testing.assert_array_equal(_core.maximum(a, b.astype(dtype)), np.maximum(a, b.astype(dtype)))
+            np.testing.assert_array_equal(_core.lt(a, b), a < b)
+        to = tc.zeros(rows, 6, length + 5, dtype=dtype)[:, :, 2:-3]
+        to += tc.as_tensor(y)
+        np.testing.assert_array_equal(to, np.broadcast_to(y, to.shape))
+
+
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_reductions_of_views(isa, dtype, rng):
     for x in views(rng, dtype, 60):

@@ -56,6 +56,12 @@ static stream_kind stream_kind_of(const tc_operand *operand, int ndim, const int
     return STREAM_GATHER;
 }
 
+/* From one run to the next of an operand that is read or written in place. */
+static int64_t row_step_of(const tc_operand *operand, stream_kind kind, int inner, const int64_t *shape)
+{
+    return kind == STREAM_CONSTANT ? 0 : kind == STREAM_DENSE ? shape[inner] : operand->strides[inner - 1];
+}
+
 /* Computes a chunk: out[0 .. n-1] from in[k][i * step[k]], steps 0 or 1. */
 typedef void (*chunk_function)(element *out, const element *const *in, const int *step, int64_t n);
 
@@ -67,14 +73,16 @@ static void run_elementwise(const tc_elementwise_args *a, int64_t begin, int64_t
     const bool long_runs = ndim > 0 && a->shape[inner] >= STRIDED_LONG;
     const element *in[TC_ELEMENT_INPUTS];
     int step[TC_ELEMENT_INPUTS];
+    int64_t row_step[TC_ELEMENT_INPUTS];
     stream_kind kinds[TC_ELEMENT_INPUTS] = {STREAM_CONSTANT};
-    bool by_run = false, by_chunk = false;
+    bool by_run = false, by_chunk = false, casts_repeats = false;
     int64_t longest = STRIDED_CHUNK; /* chunk */
     const int64_t last = end * TC_ELEMENT_BLOCK < a->numel ? end * TC_ELEMENT_BLOCK : a->numel;
     for (int k = 0; k < a->inputs; k++) {
         const tc_operand *operand = &a->in[k];
         kinds[k] = stream_kind_of(operand, ndim, a->shape, long_runs);
         by_run |= kinds[k] == STREAM_RUN || kinds[k] == STREAM_REPEAT;
+        casts_repeats |= kinds[k] == STREAM_REPEAT && operand->dtype != ELEMENT_DTYPE;
         by_chunk |= kinds[k] == STREAM_CAST || kinds[k] == STREAM_GATHER || kinds[k] == STREAM_ROW || kinds[k] == STREAM_COLUMN;
         if (kinds[k] == STREAM_ROW) {
             longest = STRIDED_CHUNK - a->shape[1]; /* from any place of the row on */
@@ -97,6 +105,10 @@ static void run_elementwise(const tc_elementwise_args *a, int64_t begin, int64_t
     by_run |= out_kind == STREAM_RUN;
     by_chunk |= !out_dense && out_kind != STREAM_RUN;
 
+    const bool by_rows = by_run && !by_chunk && !casts_repeats && inner > 0; /* whole runs follow one another without a new position */
+    for (int k = 0; by_rows && k < a->inputs; k++) row_step[k] = row_step_of(&a->in[k], kinds[k], inner, a->shape);
+    const int64_t out_row_step = by_rows ? row_step_of(&a->out, out_kind, inner, a->shape) : 0;
+
     position at = position_of(begin * TC_ELEMENT_BLOCK, ndim, a->shape);
     for (int64_t i = begin * TC_ELEMENT_BLOCK, n; i < last; i += n) {
         n = last - i;
@@ -109,7 +121,7 @@ static void run_elementwise(const tc_elementwise_args *a, int64_t begin, int64_t
             else if (kinds[k] == STREAM_CAST)
                 cast_runs[operand->dtype][ELEMENT_DTYPE](buffers[k], 1, (const char *)operand->data + i * element_bytes[operand->dtype], 1,
                                                          n);
-            else if (kinds[k] == STREAM_RUN)
+            else if (kinds[k] == STREAM_RUN || (kinds[k] == STREAM_REPEAT && operand->dtype == ELEMENT_DTYPE))
                 in[k] = (const element *)operand->data + position_offset(&at, ndim, operand->strides);
             else if (kinds[k] == STREAM_ROW)
                 in[k] = buffers[k] + at.index[1];
@@ -126,6 +138,17 @@ static void run_elementwise(const tc_elementwise_args *a, int64_t begin, int64_t
         else if (out_kind == STREAM_RUN)
             out = (element *)a->out.data + position_offset(&at, ndim, a->out.strides);
         function(out, in, step, n);
+        if (by_rows && n == a->shape[inner]) {
+            const int64_t left = a->shape[inner - 1] - at.index[inner - 1], more = (last - i) / n;
+            const int64_t rows = left < more ? left : more;
+            for (int64_t row = 1; row < rows; row++) {
+                for (int k = 0; k < a->inputs; k++) in[k] += row_step[k];
+                out += out_row_step;
+                function(out, in, step, n);
+            }
+            at.index[inner - 1] += rows - 1;
+            i += (rows - 1) * n;
+        }
         if (out_kind == STREAM_CAST)
             cast_runs[ELEMENT_DTYPE][a->out.dtype]((char *)a->out.data + i * element_bytes[a->out.dtype], 1, out, 1, n);
         else if (!out_dense && out_kind != STREAM_RUN)
