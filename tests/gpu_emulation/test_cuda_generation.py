@@ -1,0 +1,40 @@
+"""Decoders on a GPU: the tokens and scores of the CPU, with a cache and without."""
+
+import numpy as np
+import pytest
+import transformer_c as tc
+from device_cases import host
+
+pytestmark = pytest.mark.usefixtures("nothing_is_left")
+
+CONFIGS = {
+    "gpt2": {"n_embd": 8, "n_layer": 2, "n_head": 2, "n_inner": 16, "n_positions": 24},
+    "qwen3": {
+        **{
+            "hidden_size": 8,
+            "num_hidden_layers": 2,
+            "num_attention_heads": 2,
+            "num_key_value_heads": 1,
+            "head_dim": 6,
+            "intermediate_size": 16,
+        },
+        **{"use_sliding_window": True, "sliding_window": 3, "max_window_layers": 1, "max_position_embeddings": 24},
+    },
+}
+
+
+@pytest.mark.parametrize("kind", CONFIGS)
+def test_texts_are_continued_as_on_the_cpu(emulated_gpu, kind, rng):
+    tc.manual_seed(3)
+    model = tc.models.create({"model_type": kind, "vocab_size": 30, "initializer_range": 0.5, **CONFIGS[kind]}, task="text-generation")
+    ids, lengths = rng.integers(0, 30, (2, 5)), np.array([5, 2])
+    expected, scores = model.generate(ids, 6, lengths=lengths), model(ids, lengths=lengths)
+    model.to(emulated_gpu)
+    assert np.array_equal(model.generate(ids, 6, lengths=lengths), expected)
+    cache = tc.models.Cache()
+    with tc.no_grad():
+        parts = [
+            host(model(tc.tensor(ids[:, part], device=emulated_gpu), lengths=n, cache=cache))
+            for part, n in ((slice(0, 2), [2, 2]), (slice(2, 5), [3, 0]))
+        ]
+    np.testing.assert_allclose(np.concatenate(parts, 1), scores, rtol=0, atol=1e-5 * np.abs(scores).max())
