@@ -616,6 +616,29 @@ def test_maps_and_hooks_at_once():
         tc.nn.attention_maps(tc.nn.Linear(2, 2))
 
 
+@pytest.mark.parametrize("blocks", [1, 2])
+def test_a_forward_that_is_set_inside_a_block_stays_with_the_hooks(blocks):
+    x, seen = np.zeros((2, 4, 8), np.float32), []
+    for hooked in (False, True):
+        attention = tc.nn.MultiheadAttention(8, 2, batch_first=True).eval()
+        handle = attention.register_forward_hook(lambda m, args, output: seen.append(m)) if hooked else contextlib.nullcontext()
+        around = tc.nn.attention_maps(attention)
+        own = lambda *args, **options: type(attention).forward(attention, *args, **options)
+        with handle:
+            with contextlib.ExitStack() as stack:
+                maps = [stack.enter_context(tc.nn.attention_maps(attention) if i else around) for i in range(blocks)]
+                attention.forward = own
+                attention(x, x, x)
+            assert all("" in found for found in maps)
+            attention(x, x, x)
+            assert seen == [attention] * 2 * hooked
+        assert attention.forward is own
+        attention.forward = other = lambda *args, **options: None
+        with around:
+            pass
+        assert attention.forward is other
+
+
 # ---- summary -------------------------------------------------------------------------------------------------------------------------
 
 

@@ -38,6 +38,7 @@ class Hooked:
         self.after: dict[int, tuple[Hook, bool]] = {}
         self.backward: dict[int, Hook] = {}
         self.around: dict[int, Hook] = {}  # called with the forward and its arguments; they stand next to it
+        self._following: Hooked | None = None  # has the hooks now
 
     @classmethod
     def of(cls, module: Any) -> Hooked:
@@ -57,7 +58,7 @@ class Hooked:
         copied = cls.__new__(cls)
         copied._module, copied._replaced = module, given._replaced
         copied.before, copied.after = dict(given.before), dict(given.after)
-        copied.backward, copied.around = dict(given.backward), {}
+        copied.backward, copied.around, copied._following = dict(given.backward), {}, None
         object.__setattr__(module, "forward", copied)
         copied.settle()
 
@@ -79,7 +80,19 @@ class Hooked:
         for kind in ("before", "after", "backward", "around"):
             setattr(following, kind, getattr(self, kind))
             setattr(self, kind, {})
+        self._following = following
         object.__setattr__(self._module, "forward", following)
+
+    def end_block(self) -> None:
+        """Lets hooks and a ``forward`` stay that were set on the module in a block that has put back what was there before."""
+        last = self
+        while last._following:
+            last = last._following
+        if last is not self:
+            object.__setattr__(self._module, "forward", last)
+        last.settle()
+        if not last.around:  # else it is in another block, which puts back as well
+            self._following = None
 
     @classmethod
     def is_own(cls, module: Any) -> bool:
@@ -233,7 +246,7 @@ def around(hooks: Iterable[tuple[Any, Hook]], result: Any = None) -> AbstractCon
 
     def end(unused: Any) -> None:
         for hooked, _ in parts:
-            hooked.settle()  # which has hooks that the block has registered
+            hooked.end_block()
 
     return _core.replaced(places, result, end)
 
