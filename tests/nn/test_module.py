@@ -515,6 +515,9 @@ def test_names_are_parts_of_keys(library):
         for name, error in (("", KeyError), ("a.b", KeyError), (3, TypeError)):
             with pytest.raises(error):
                 register(name, value)
+    for name in ("", "a.b"):
+        with pytest.raises(KeyError):
+            setattr(m, name, lib.nn.Parameter(lib.ones(1)))
     assert m.state_dict() == {} and list(m.modules()) == [m]
 
 

@@ -111,6 +111,7 @@ class Module:
             object.__setattr__(self, name, value)
             return
         if isinstance(value, Parameter):
+            _check_name("parameter", name)
             self._refuse_hidden(name)
             self._register(self._parameters, name, value)
         elif isinstance(value, Module) and name not in self._parameters:
