@@ -36,7 +36,11 @@ def test_slices_of_a_subclass():
     class Stages(nn.ModuleList):
         pass
 
+    class Scales(nn.ParameterList):
+        pass
+
     assert type(Stages([nn.ReLU(), nn.Tanh()])[1:]) is Stages and type(nn.ModuleList()[:]) is nn.ModuleList
+    assert type(Scales([tc.ones(2), tc.ones(3)])[1:]) is Scales
 
 
 @pytest.mark.parametrize("kind", [nn.Sequential, nn.ModuleList])

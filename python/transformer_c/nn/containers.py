@@ -183,7 +183,7 @@ class ParameterList(Module):
 
     def __getitem__(self, index):
         if isinstance(index, slice):
-            return ParameterList(list(self._parameters.values())[index])  # the parameters, also in a call under autocast
+            return type(self)(list(self._parameters.values())[index])  # the parameters, also in a call under autocast
         return list(self)[index]
 
     def __repr__(self) -> str:
