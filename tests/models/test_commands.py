@@ -160,7 +160,7 @@ def test_classify_numbers(problems, run, tmp_path):
 
 WRONG = [
     (["embed", "nowhere"], "", "there is no folder 'nowhere'"),
-    (["embed", "{embeddings}", "nofile.txt"], "", "nofile.txt: No such file"),
+    (["embed", "{embeddings}", "nofile.txt"], "", "nofile.txt: No such file or directory; texts are lines of files"),
     (["embed", "{embeddings}"], b"abc\n\xff\n", "standard input, line 2: it is not text in UTF-8 (invalid start byte at byte 0)\n"),
     (
         ["embed", "{embeddings}"],

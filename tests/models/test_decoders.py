@@ -261,6 +261,9 @@ def test_a_text_without_tokens_begins_with_that_which_begins_texts():
         (TypeError, "do_sample must be True or False, got 'yes'", {"do_sample": "yes"}),
         (TypeError, "rng must be an int", {"do_sample": True, "rng": "x", "max_new_tokens": 3}),
         (ValueError, "batch_size must be at least 1", {"batch_size": 0}),
+        (TypeError, "generate\\(\\) has no option 'max_length': max_new_tokens=, which counts", {"max_length": 20}),
+        (TypeError, "has no option 'seed': rng=", {"seed": 0}),
+        (TypeError, "beams are not computed", {"num_beams": 4}),
     ],
 )
 def test_refusals(error, message, arguments):
@@ -279,6 +282,10 @@ def test_what_a_generator_is_made_of():
             tc.models.TextGenerator(*arguments) if arguments else writer().stream(["a"])
     with pytest.raises(AttributeError, match=r"use generator.generate\(texts\)"):
         writer().predict("a")
+    with pytest.raises(TypeError, match="stream\\(\\) has no option 'return_full_text': the pieces are those"):
+        writer().stream("a", return_full_text=True)
+    plain = writer().generate("a", max_new_tokens=3)
+    assert writer().generate("a", max_new_tokens=3, num_beams=1, num_return_sequences=1, use_cache=True) == plain
 
 
 def test_damaged_weights():

@@ -162,7 +162,7 @@ def test_what_has_an_order_is_taken(made):
         ("encoder", lambda e: e.fit([("a", "\ud800")]), "pair number 0 has .* no character"),
         ("cross", lambda c: c.predict("a", "b"), r"list\(zip\(queries, documents\)\)"),
         ("cross", lambda c: c.predict(["a", "b"], ["c", "d"]), r"list\(zip\(queries, documents\)\)"),
-        ("model", lambda m: m("a text"), "ids must be numbers of tokens; texts are read by SentenceEncoder"),
+        ("model", lambda m: m("a text"), "ids must be numbers of tokens; texts are read by SentenceEncoder, .* and TextGenerator"),
         ("model", lambda m: m(["a", "text"]), "ids must be numbers of tokens"),
         ("model", lambda m: m({"input_ids": IDS}), r"ids are a dict, as a tokenizer gives it; model\(\*\*tokens\) takes"),
         ("model", lambda m: m([[1, 2], [3]]), "lists of different lengths make no array: pad them at their ends"),

@@ -56,6 +56,7 @@ def test_mistakes(folder, run, tmp_path):
         ([folder, ""], b"", "text number 0 has no tokens"),
         ([folder, "a", "--top-k", "3"], b"", "top_k is for drawing tokens, and changes nothing without do_sample=True"),
         ([folder, "a", "--max-new-tokens", "60"], b"", "the model takes at most 60 together"),
+        ([folder, "a" * 300], b"", "text number 0 has 60 tokens or more, and max_new_tokens is 50"),
         ([folder], b"\xff", "standard input is not text in UTF-8"),
     ):
         status, out, err = run(*arguments, given=given)

@@ -134,8 +134,11 @@ def _checked(options: argparse.Namespace) -> int | None:
     total, counted = 0, not options.no_progress and bool(options.input) and "-" not in options.input
     for path in options.input:
         if path != "-":
-            with open_regular(path)[0] as file:
-                total += _count(file) if counted else 0
+            try:
+                with open_regular(path)[0] as file:
+                    total += _count(file) if counted else 0
+            except FileNotFoundError as error:
+                raise CommandError(f"{path}: {error.strerror}; texts are lines of files, or of standard input") from None
     check_output(output, (path for path in options.input if path != "-"))
     return total if counted else None
 

@@ -39,8 +39,9 @@ def continuations(
     if (lengths < 1).any():
         raise ValueError(f"text number {lengths.argmin()} has no tokens; a model needs one to begin with")
     if lengths.max(initial=0) + most > longest:
+        cut = " or more" if lengths.max() == longest else ""  # where tokenizers cut texts off
         raise ValueError(
-            f"text number {lengths.argmax()} has {lengths.max()} tokens, and max_new_tokens is {most}; the model takes at most {longest} together"
+            f"text number {lengths.argmax()} has {lengths.max()} tokens{cut}, and max_new_tokens is {most}; the model takes at most {longest} together"
         )
     source = as_generator(rng) if sampling.do_sample else None
     drawn = [as_generator(int(_uniform(source) * 2**53)) if source else None for _ in lengths]

@@ -298,7 +298,7 @@ def _numbers(ids: Any) -> Tensor:
     found = ids if isinstance(ids, Tensor) else np.asarray(ids)
     if found.dtype.kind in "USO":
         raise TypeError(
-            "ids must be numbers of tokens; texts are read by SentenceEncoder, TextClassifier, TokenClassifier and CrossEncoder"
+            "ids must be numbers of tokens; texts are read by SentenceEncoder, TextClassifier, TokenClassifier, CrossEncoder and TextGenerator"
         )
     return as_tensor(found)
 

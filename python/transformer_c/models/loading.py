@@ -104,7 +104,7 @@ def check(values: Any, task: str | None) -> tuple[Config, Any]:
     kind = ARCHITECTURES[name]
     if task is not None and (not isinstance(task, str) or task not in kind.table.heads):
         raise ValueError(
-            f"task is {task!r}; for {name} there are {', '.join(map(repr, kind.table.heads))}, or None for the encoder alone (config.json has model_type = {name!r})"
+            f"task is {task!r}; for {name} there are {', '.join(map(repr, kind.table.heads))}, or None for the states alone (config.json has model_type = {name!r})"
         )
     return config, kind
 

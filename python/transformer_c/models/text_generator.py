@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from .._arguments import count
-from .._names import Explaining
+from .._names import Explaining, explained
 from ..checkpoint import CheckpointError
 from .folder import find, naming, read_config, read_weights
 from .generating import continuations
@@ -19,6 +19,16 @@ from .texts import Bar, as_others_read, attributes, checked, made_of, of_charact
 from .tokenizing import Tokenizer
 
 _TASK = "text-generation"
+# Transformers' words for what is said otherwise here, or not computed.
+_OF_GENERATE = {
+    "max_length": "max_new_tokens=, which counts the new tokens alone",
+    **dict.fromkeys(("seed", "random_state", "generator"), "rng="),
+    "num_beams": "beams are not computed; each token is the likeliest, or with do_sample=True a drawn one",
+    "num_return_sequences": "generate([text] * n, do_sample=True) gives n continuations",
+    "eos_token_id": "an argument of TextGenerator(model, tokenizer, eos_token_id=...)",
+    "streamer": "generator.stream(text) gives the pieces",
+}
+_AS_HERE: dict[str, tuple[Any, ...]] = {"num_beams": (1,), "num_return_sequences": (1,), "use_cache": (True,)}
 _INCOMPLETE = "\N{REPLACEMENT CHARACTER}"  # what the bytes of a part of a character become
 
 
@@ -107,6 +117,7 @@ class TextGenerator(Explaining):
             raise CheckpointError(f"{path!r} has no weights for {', '.join(lacking)}, the scores of words")
         return cls(model, Tokenizer(path, model.encoder.longest), vars(sampling), read_ends(path))
 
+    @explained(_OF_GENERATE, harmless=_AS_HERE)
     def generate(
         self,
         texts: Any,
@@ -180,6 +191,7 @@ class TextGenerator(Explaining):
         results = [before + after if return_full_text else after for before, after in zip(given, new, strict=True)]
         return results[0] if single else results
 
+    @explained({**_OF_GENERATE, "return_full_text": "the pieces are those of the continuation alone"}, harmless=_AS_HERE)
     def stream(
         self,
         text: str,
