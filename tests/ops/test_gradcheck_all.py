@@ -478,5 +478,8 @@ def test_gradcheck_says_what_is_no_tensor_and_takes_no_elements():
     for f, kind in ((lambda x: x.detach().numpy() ** 2, "ndarray"), (lambda x: (x * 2, 3.0), "float")):
         with pytest.raises(TypeError, match=f"f returned a value of type {kind} as output"):
             gradcheck(f, np.ones(2))
+    for nothing in (None, (), (None, None)):
+        with pytest.raises(TypeError, match=r"f returned .*; expected a Tensor, or a tuple with one"):
+            gradcheck(lambda x: nothing, np.ones(2))
     assert gradcheck(lambda x: (x * 2, None, x.argmax()), np.arange(2.0))
     assert gradcheck(lambda x, y: (x * 2, y.sum(), x.sum() * y), (np.ones((0, 3)), np.ones(2)))

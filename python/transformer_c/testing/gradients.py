@@ -75,6 +75,8 @@ def _outputs(f: Callable[..., Any], inputs: Sequence[Any]) -> list[Tensor]:
     for k, r in enumerate(results):
         if not isinstance(r, (Tensor, type(None))):
             raise TypeError(f"f returned a value of type {type(r).__name__} as output {k}; expected a Tensor, which records gradients")
+    if all(r is None for r in results):
+        raise TypeError(f"f returned {result!r}; expected a Tensor, or a tuple with one")
     return [r for r in results if r is not None and r.dtype.kind == "f"]
 
 
