@@ -26,7 +26,7 @@ _FORWARDS: dict[Any, Any] = {kind: kind.forward for kind in (Linear, LayerNorm, 
 
 def is_plain(module: Any, kind: type[_M]) -> TypeGuard[_M]:
     """Is it of this class, neither another layer nor one with hooks, nor has a program set a forward on it or on the class?"""
-    return type(module) is kind and "forward" not in vars(module) and kind.forward is _FORWARDS[kind]
+    return type(module) is kind and "forward" not in module.__dict__ and kind.forward is _FORWARDS[kind]
 
 
 def probability_of(dropout: Dropout) -> float:
