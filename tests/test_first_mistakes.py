@@ -284,6 +284,11 @@ MISTAKES = {
         "2 arguments are wrong:\n.*'batch_size'\\?\n.*'shuffle'",
     ),
     "a misspelt method of a module": (lambda: _LINEAR.paramters(), AttributeError, "no attribute 'paramters'; did you mean 'parameters'"),
+    "PyTorch's names for an EncoderBlock": (
+        lambda: tc.EncoderBlock(d_model=8, nhead=2, dim_feedforward=16, batch_first=True),
+        TypeError,
+        r"has no option 'd_model': input_dim=\n.*has no option 'nhead': num_heads=",
+    ),
     "a misspelt layer of a module": (lambda: tc.EncoderBlock(4, 1, 8).self_atn, AttributeError, "did you mean 'self_attn'"),
     "a module to fit": (lambda: _LINEAR.fit([1]), AttributeError, r"use tc\.Trainer\(epochs\)\.fit"),
     "arrays into a loader": (

@@ -13,6 +13,7 @@ from . import functional as F
 from ._arguments import all_of, array, count, divisible, not_negative, one_of, probability
 from ._core import Tensor, scaled_dot_product
 from ._graph import refuse
+from ._names import explained
 from ._promotion import as_given, cast_input
 from ._tensor import as_tensor
 from .nn.attention import join_heads, own_length
@@ -212,6 +213,9 @@ def _forwards() -> tuple[Any, ...]:
 _OWN_FORWARDS = _forwards()  # a program may set others on the classes
 
 
+_OF_PYTORCH = {**dict.fromkeys(("d_model", "embed_dim"), "input_dim="), "nhead": "num_heads="}
+
+
 class EncoderBlock(nn.Module):
     """One block of a Transformer encoder: attention, then a two-layer network, each with a residual connection and layer norm.
 
@@ -243,6 +247,7 @@ class EncoderBlock(nn.Module):
     norm2: nn.LayerNorm = registered("_modules")
     dropout: nn.Dropout = registered("_modules")
 
+    @explained(_OF_PYTORCH, harmless={"batch_first": (True,)})
     def __init__(
         self,
         input_dim: int,
