@@ -206,6 +206,17 @@ def test_seeds():
     assert generator.generate("abc", max_new_tokens=12, rng=1) == generator.generate("abc", max_new_tokens=12)
 
 
+@pytest.mark.parametrize("make", [lambda: 3, lambda: np.random.default_rng(3), lambda: tc.Generator(3)])
+def test_each_text_is_drawn_by_itself(make):
+    """Also those of different batches, whose size changes nothing."""
+    generator = writer()
+    found = [
+        generator.generate(["abc"] * 6, do_sample=True, max_new_tokens=12, batch_size=size, rng=make(), return_full_text=False)
+        for size in (1, 2, 6)
+    ]
+    assert len(set(found[0])) == 6 and found[0] == found[1] == found[2]
+
+
 def test_texts():
     generator = writer()
     texts = ["abc", "z", "transformers", "q"]
@@ -215,7 +226,7 @@ def test_texts():
         new[len(t) :] for new, t in zip(found, texts, strict=True)
     ]
     assert "".join(generator.stream("abc", max_new_tokens=8)) == found[0][3:]
-    assert generator.generate([]) == []
+    assert generator.generate([]) == [] and generator.model.generate(IDS[:0]).shape == (0, 0)
     assert generator.model.training is False and repr(generator).startswith("TextGenerator(GPT2, do_sample=False, temperature=1.0")
 
 
@@ -252,6 +263,12 @@ def test_a_text_without_tokens_begins_with_that_which_begins_texts():
             "text number 1 has 3 tokens, and max_new_tokens is 38; the model takes at most 40 together",
             {"texts": ["a", "abc"], "max_new_tokens": 38},
         ),
+        (
+            ValueError,
+            "text number 2 has 39 tokens, and max_new_tokens is 5",
+            {"texts": ["a", "abc", "a" * 39], "max_new_tokens": 5, "batch_size": 2},
+        ),
+        (ValueError, "text number 3 has no tokens", {"texts": ["a", "abc", "a", ""], "max_new_tokens": 5, "batch_size": 2}),
         (ValueError, "max_new_tokens must be at least 1, got 0", {"max_new_tokens": 0}),
         (ValueError, "temperature is for drawing tokens, and changes nothing without do_sample=True", {"temperature": 0.5}),
         (ValueError, "top_p must be above 0 and at most 1, got 1.5", {"do_sample": True, "top_p": 1.5}),
@@ -293,6 +310,10 @@ def test_damaged_weights():
     generator.model.encoder.norm.weight.data[0] = np.nan
     with pytest.raises(ValueError, match="the model gives nan for text number 0: its weights are damaged"):
         generator.generate("abc", max_new_tokens=3)
+    generator = writer(tie_word_embeddings=False)
+    generator.model.encoder.words.weight.data[LETTERS.index("q")] = np.nan
+    with pytest.raises(ValueError, match="the model gives nan for text number 2: its"):
+        generator.generate(["abc", "d", "q"], max_new_tokens=3, batch_size=2)
 
 
 def test_training():
@@ -446,4 +467,4 @@ def test_pieces_are_whole_characters(monkeypatch):
     for text in tokens:
         steps = iter([[(0, token)] for token in text])
         monkeypatch.setattr("transformer_c.models.text_generator.continuations", lambda *_, steps=steps: steps)
-        assert [piece for piece in generator.stream("a") if piece] == list(bytes(text).decode())
+        assert [piece for piece in generator.stream("a", max_new_tokens=9) if piece] == list(bytes(text).decode())

@@ -19,7 +19,7 @@ from .texts import finite
 
 
 def continuations(
-    model: Any, ids: np.ndarray, lengths: np.ndarray, most: int, sampling: Sampling, ends: tuple[int, ...], rng: Any
+    model: Any, ids: np.ndarray, lengths: np.ndarray, most: int, sampling: Sampling, ends: tuple[int, ...], rng: Any, first: int = 0
 ) -> Iterator[list[tuple[int, int]]]:
     """After each step, (number of the text, its next token) of every text that has not ended.
 
@@ -34,15 +34,9 @@ def continuations(
         Of new tokens per text.
     ends : tuple of int
         Tokens that end a text.
+    first : int
+        The number of the first text.
     """
-    longest = model.encoder.longest
-    if (lengths < 1).any():
-        raise ValueError(f"text number {lengths.argmin()} has no tokens; a model needs one to begin with")
-    if lengths.max(initial=0) + most > longest:
-        cut = " or more" if lengths.max() == longest else ""  # where tokenizers cut texts off
-        raise ValueError(
-            f"text number {lengths.argmax()} has {lengths.max()} tokens{cut}, and max_new_tokens is {most}; the model takes at most {longest} together"
-        )
     source = as_generator(rng) if sampling.do_sample else None
     drawn = [as_generator(int(_uniform(source) * 2**53)) if source else None for _ in lengths]
     texts = [row[:length].tolist() for row, length in zip(ids, lengths, strict=True)]
@@ -55,15 +49,27 @@ def continuations(
             scores = model(cache=cache, last=True, **new)[:, 0]
         found = []
         for row, own in zip(rows, scores, strict=True):
-            token = sampling.choose(finite(own, int(row), model), np.array(texts[row]), _uniform(drawn[row]))
+            token = sampling.choose(finite(own, first + int(row), model), np.array(texts[row]), _uniform(drawn[row]))
             texts[row].append(token)
-            found.append((int(row), token))
+            found.append((first + int(row), token))
         yield found
         left = np.array([token not in ends for _, token in found], bool)
         if not left.all():
             rows = rows[left]
             cache.select(np.flatnonzero(left))
         new = {"ids": np.array([[token] for (_, token), stays in zip(found, left, strict=True) if stays], np.int64).reshape(-1, 1)}
+
+
+def check_lengths(model: Any, lengths: np.ndarray, most: int) -> None:
+    """Raises where a text has no tokens, or with `most` new ones more than the model takes."""
+    longest = model.encoder.longest
+    if (lengths < 1).any():
+        raise ValueError(f"text number {lengths.argmin()} has no tokens; a model needs one to begin with")
+    if len(lengths) and lengths.max() + most > longest:
+        cut = " or more" if lengths.max() == longest else ""  # where tokenizers cut texts off
+        raise ValueError(
+            f"text number {lengths.argmax()} has {lengths.max()} tokens{cut}, and max_new_tokens is {most}; the model takes at most {longest} together"
+        )
 
 
 def _uniform(generator: Generator | None) -> float:
@@ -77,8 +83,10 @@ def generate(model: Any, ids: Any, lengths: Any, most: int, sampling: Sampling, 
     host = given.detach().cpu().numpy().astype(np.int64)
     batch, width = host.shape
     own = np.full(batch, width) if lengths is None else checked_lengths(lengths, batch, width, f"ids have {host.shape}")
+    most = count("max_new_tokens", most)
+    check_lengths(model, own, most)
     texts = [row[:length].tolist() for row, length in zip(host, own, strict=True)]
-    for step in continuations(model, host, own, count("max_new_tokens", most), sampling, ends, rng):
+    for step in continuations(model, host, own, most, sampling, ends, rng):
         for row, token in step:
             texts[row].append(token)
     found = np.full((len(texts), max(map(len, texts), default=0)), ends[0] if ends else 0, np.int64)
@@ -87,4 +95,4 @@ def generate(model: Any, ids: Any, lengths: Any, most: int, sampling: Sampling, 
     return found
 
 
-__all__ = ["continuations", "generate"]
+__all__ = ["check_lengths", "continuations", "generate"]

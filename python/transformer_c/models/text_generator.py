@@ -10,8 +10,9 @@ import numpy as np
 from .._arguments import count
 from .._names import Explaining, explained
 from ..checkpoint import CheckpointError
+from ..random import as_generator
 from .folder import find, naming, read_config, read_weights
-from .generating import continuations
+from .generating import check_lengths, continuations
 from .heads import TextGeneration
 from .loading import assemble, check
 from .sampling import Sampling, read_ends, read_sampling
@@ -155,7 +156,7 @@ class TextGenerator(Explaining):
         rng : int, np.random.Generator, tc.Generator or None
             The source of random numbers, with ``do_sample``; None: the default generator.
         batch_size : int, default 8
-            How many texts are continued at once. Without ``do_sample`` this changes no result.
+            How many texts are continued at once; it changes no result.
         progress : bool, default False
             Show a bar.
 
@@ -178,13 +179,15 @@ class TextGenerator(Explaining):
         single = isinstance(texts, str)
         tokens = self._tokens([texts] if single else checked(texts))
         settings = self._settings(do_sample, temperature, top_k, top_p, repetition_penalty)
-        most = count("max_new_tokens", max_new_tokens)
+        most, size = count("max_new_tokens", max_new_tokens), count("batch_size", batch_size)
+        check_lengths(self.model, _lengths(tokens), most)
+        source = as_generator(rng) if settings.do_sample else None  # of all parts
         found: list[list[int]] = [[] for _ in tokens]
         with Bar(len(tokens), progress, "writing") as bar:
-            for rows in parts(np.arange(len(tokens)), count("batch_size", batch_size)):
-                for step in continuations(self.model, *_padded([tokens[i] for i in rows]), most, settings, self._ends, rng):
-                    for row, token in step:
-                        found[rows[row]].append(token)
+            for rows in parts(np.arange(len(tokens)), size):
+                for step in continuations(self.model, *_padded([tokens[i] for i in rows]), most, settings, self._ends, source, rows[0]):
+                    for number, token in step:
+                        found[number].append(token)
                 bar.update(len(rows))
         given = [texts] if single else list(texts)
         new = map(self._continuation, tokens, found)
@@ -224,7 +227,9 @@ class TextGenerator(Explaining):
             raise TypeError(f"text must be a str, got {text!r:.80} ({type(text).__name__}); generate(texts) continues several")
         tokens = self._tokens([text])
         settings = self._settings(do_sample, temperature, top_k, top_p, repetition_penalty)
-        steps = continuations(self.model, *_padded(tokens), count("max_new_tokens", max_new_tokens), settings, self._ends, rng)
+        most = count("max_new_tokens", max_new_tokens)
+        check_lengths(self.model, _lengths(tokens), most)
+        steps = continuations(self.model, *_padded(tokens), most, settings, self._ends, rng)
         return self._pieces(tokens[0], steps)
 
     def _continuation(self, before: np.ndarray, after: list[int]) -> str:
@@ -260,9 +265,13 @@ class TextGenerator(Explaining):
         return f"TextGenerator({type(self.model.encoder).__name__}, {', '.join(f'{k}={v}' for k, v in vars(self._sampling).items())})"
 
 
+def _lengths(tokens: list[np.ndarray]) -> np.ndarray:
+    return np.array([len(own) for own in tokens], np.int64)
+
+
 def _padded(tokens: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
     """(ids, lengths)."""
-    lengths = np.array([len(own) for own in tokens], np.int64)
+    lengths = _lengths(tokens)
     ids = np.zeros((len(tokens), lengths.max(initial=0)), np.int64)
     for row, own in zip(ids, tokens, strict=True):
         row[: len(own)] = own
