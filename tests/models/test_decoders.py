@@ -83,6 +83,40 @@ def test_a_text_read_in_parts(dtype, parts, kind):
         assert cache.lengths.tolist() == np.minimum(LENGTHS, end).tolist()
 
 
+def test_scores_after_the_last_token():
+    """Wherever a text is padded."""
+    mask = np.array([[0, 0, 1, 1], [1, 1, 0, 0], [1, 0, 1, 0], [0, 0, 0, 0]])
+    model, ids = create(), IDS[[0, 1, 2, 0], :4]
+    found, expected = model(ids, mask, last=True), model(ids, mask)
+    assert found.shape == (4, 1, 60) and not found[3].any() and found[:3].any(2).all()
+    assert np.array_equal(found[:3, 0], expected[range(3), [3, 1, 2]])
+    ends = np.arange(9) < LENGTHS[:, None]
+    expected = model(IDS, ends)[range(3), LENGTHS - 1]
+    for arguments in ({"mask": ends}, {"lengths": LENGTHS}):
+        assert np.array_equal(model(IDS, last=True, **arguments)[:, 0], expected)
+
+
+class Last(tc.nn.Module):
+    def __init__(self, model):
+        super().__init__()
+        self.model = model
+
+    def forward(self, ids, mask):
+        return self.model(ids, mask, last=True)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_export(kind, tmp_path):
+    """Other batches and lengths than those of the example, longer than a window; all scores, and the last."""
+    onnxruntime = pytest.importorskip("onnxruntime")
+    model, ends, path = of_kind(kind), (np.arange(9) < LENGTHS[:, None]).astype(np.int64), str(tmp_path / "model.onnx")
+    for module, real in ((model, ends != 0), (Last(model), ...)):
+        tc.export_onnx(module, {"ids": IDS[:2, :6], "mask": ends[:2, :6]}, path)
+        (found,) = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"]).run(None, {"ids": IDS, "mask": ends})
+        expected = module(IDS, ends)
+        np.testing.assert_allclose(found[real], expected[real], rtol=0, atol=2e-5 * np.abs(expected).max())
+
+
 def test_a_cache_is_selected_and_truncated():
     model, cache = create(), tc.models.Cache()
     model(IDS, lengths=LENGTHS, cache=cache)

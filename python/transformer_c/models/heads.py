@@ -11,13 +11,13 @@ import numpy as np
 from .. import _core, nn
 from .. import functional as F
 from .._core import Tensor
-from .._tensor import as_tensor, zeros
+from .._tensor import arange, as_tensor, zeros
 from ..nn.fusion import activated
 from ..nn.parameter import Parameter
 from . import generating
 from .cache import Cache
 from .config import Config
-from .layers import ACTIVATIONS, named_as_in_transformers, which_are_tokens
+from .layers import ACTIVATIONS, named_as_in_transformers, tokens_among, which_are_tokens
 from .sampling import Sampling, numbers_of
 
 
@@ -208,8 +208,7 @@ class TextGeneration(WithHead):
         states = self.encoder(ids, mask, lengths, token_types, cache)
         if not last:
             return of_tokens(self._scores, states, mask, lengths)
-        packing = which_are_tokens(tuple(states.shape[:2]), mask, lengths)[0]
-        return self._scores(states[:, -1:] if packing is None else states[np.arange(len(states)), packing.lengths - 1][:, None])
+        return self._scores(_last(states, mask, lengths))
 
     def _scores(self, states: Tensor) -> Tensor:
         return F.linear(states, self.encoder.words.weight) if self.scores_words else self.out(states)
@@ -258,6 +257,19 @@ class TextGeneration(WithHead):
             return numbers_of("eos_token_id", given)
         found = numbers_of("eos_token_id of config.json", self.config.get("eos_token_id"))
         return tuple(end for end in found if end < self.encoder.words.weight.shape[0])  # small models keep the default of large ones
+
+
+def _last(states: Tensor, mask: Tensor | None, lengths: Tensor | None) -> Tensor:
+    """The states of the last token of each text, (B, T, E) to (B, 1, E); 0 where a text has none."""
+    packing, visible = which_are_tokens(tuple(states.shape[:2]), mask, lengths)
+    if packing is not None:
+        return states[np.arange(len(states)), packing.lengths - 1][:, None]
+    real = tokens_among(visible, states)
+    if real is None:
+        return states[:, -1:]
+    places = arange(1, states.shape[1] + 1, device=states.device)
+    others = places != places.masked_fill(~real, 0).amax(1, keepdim=True)
+    return states.masked_fill(others[:, :, None], 0.0).sum(1, keepdim=True)
 
 
 class ImageClassification(WithHead):

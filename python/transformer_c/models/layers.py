@@ -48,7 +48,7 @@ def own_lengths(x: Tensor, visible: dict[str, Any]) -> Any:
     if "causal_offset" in visible:  # tokens after those in a cache
         ends = (visible["key_lengths"] - visible["causal_offset"]).numpy()
     else:
-        tokens = _tokens(visible, x)
+        tokens = tokens_among(visible, x)
         if tokens is None:
             return x.shape[1]
         ends = (tokens.numpy() * np.arange(1, x.shape[1] + 1)).max(1, initial=0)
@@ -259,7 +259,7 @@ class TextEncoder(nn.Module):
         if self.causal:
             visible["is_causal"] = True
         places, width = self.places(ids), ids.shape[1]
-        real = None if packing is not None else _tokens(visible, ids)
+        real = None if packing is not None else tokens_among(visible, ids)
         if packing is not None:
             width = packing.longest
             places = (packing.positions_on(ids.device) if places is None else packing.pack(places))[None]
@@ -303,7 +303,7 @@ def _numbers(ids: Any) -> Tensor:
     return as_tensor(found)
 
 
-def _tokens(visible: dict[str, Any], ids: Tensor) -> Tensor | None:
+def tokens_among(visible: dict[str, Any], ids: Tensor) -> Tensor | None:
     """Which of the positions of ids (B, T), or of states (B, T, E), are tokens; None: all."""
     mask, lengths = visible.get("attn_mask"), visible.get("key_lengths")
     real = None if mask is None else mask[:, 0, 0]
