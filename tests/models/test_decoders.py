@@ -388,6 +388,8 @@ def test_older_files(tmp_path):
         ("add_cross_attention", True),
         ("activation_function", "x"),
         ("n_head", 3),
+        ("eos_token_id", "x"),
+        ("eos_token_id", [2, None]),
     ],
 )
 def test_what_is_not_computed_is_refused(name, value):
@@ -475,6 +477,9 @@ def test_folders(tmp_path):
         ({"num_beams": 4}, "num_beams = 4; supported are do_sample"),
         ({"top_p": 2}, "top_p must be above 0"),
         ({"min_length": 5}, "min_length = 5"),
+        ({"temperature": 10**400}, "generation_config.json': temperature must be above 0, and finite"),
+        ({"eos_token_id": "x"}, "generation_config.json': eos_token_id must be an int, got 'x'"),
+        ({"eos_token_id": [1, -1]}, "generation_config.json': eos_token_id must be at least 0, got -1"),
     ],
 )
 def test_settings_that_are_refused(tmp_path, values, message):

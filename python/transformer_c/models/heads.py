@@ -192,6 +192,10 @@ class TextGeneration(WithHead):
 
     @classmethod
     def build(cls, encoder: Any, config: Config, width: int, options: dict) -> WithHead:
+        try:
+            numbers_of("eos_token_id", config.values.get("eos_token_id"))
+        except (TypeError, ValueError):
+            raise config.refuse("eos_token_id", "null, the number of a token, or a list of them") from None
         return cls(encoder, encoder.width, **options)
 
     @named_as_in_transformers
@@ -255,7 +259,7 @@ class TextGeneration(WithHead):
         """The tokens that end a text: those given, or of ``config`` those that are words of this model."""
         if given is not None:
             return numbers_of("eos_token_id", given)
-        found = numbers_of("eos_token_id of config.json", self.config.get("eos_token_id"))
+        found = numbers_of("eos_token_id", self.config.get("eos_token_id"))
         return tuple(end for end in found if end < self.encoder.words.weight.shape[0])  # small models keep the default of large ones
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -18,6 +19,7 @@ _HARMLESS = (
     *("max_new_tokens", "cache_implementation", "return_dict_in_generate", "output_attentions", "output_hidden_states", "output_scores"),
 )
 _IDLE: dict[str, Any] = {"num_beams": 1, "num_beam_groups": 1, "num_return_sequences": 1, "min_length": 0, "length_penalty": 1.0}
+_LARGEST = sys.float_info.max
 
 
 @dataclass(frozen=True)
@@ -34,11 +36,11 @@ class Sampling:
         if type(self.do_sample) is not bool:
             raise TypeError(f"do_sample must be True or False, got {self.do_sample!r:.80}")
         count("top_k", self.top_k, 0)
-        for name, least, most in (("temperature", 0.0, np.inf), ("top_p", 0.0, 1.0), ("repetition_penalty", 0.0, np.inf)):
+        for name, least, most in (("temperature", 0.0, _LARGEST), ("top_p", 0.0, 1.0), ("repetition_penalty", 0.0, _LARGEST)):
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, (int, float, np.integer, np.floating)):
                 raise TypeError(f"{name} must be a number, got {value!r:.80}")
-            if not least < value <= most or value == np.inf:
+            if not least < value <= most:
                 advice = "; for the likeliest token each time, do_sample=False" if name == "temperature" else ""
                 raise ValueError(f"{name} must be above 0{' and at most 1' if most == 1 else ', and finite'}, got {value!r:.80}{advice}")
 
@@ -95,7 +97,13 @@ def read_sampling(folder: str) -> Sampling:
 
 def read_ends(folder: str) -> Any:
     """What a folder's generation_config.json says of the tokens that end a text; None where it says nothing."""
-    return mapping(os.path.join(folder, "generation_config.json")).get("eos_token_id")
+    path = os.path.join(folder, "generation_config.json")
+    found = mapping(path).get("eos_token_id")
+    try:
+        numbers_of("eos_token_id", found)
+    except (TypeError, ValueError) as error:
+        raise CheckpointError(f"{path!r}: {error}") from None
+    return found
 
 
 def numbers_of(name: str, value: Any) -> tuple[int, ...]:

@@ -110,13 +110,13 @@ class TextGenerator(Explaining):
             When the package tokenizers is not installed.
         """
         path = find(folder)
-        config, sampling = read_config(path), read_sampling(path)
+        config, sampling, ends = read_config(path), read_sampling(path), read_ends(path)
         with naming(path):
             check(config, _TASK)
             model, lacking = assemble(config, read_weights(path, mmap), _TASK, dtype, owned=True)
         if lacking:
             raise CheckpointError(f"{path!r} has no weights for {', '.join(lacking)}, the scores of words")
-        return cls(model, Tokenizer(path, model.encoder.longest), vars(sampling), read_ends(path))
+        return cls(model, Tokenizer(path, model.encoder.longest), vars(sampling), ends)
 
     @explained(_OF_GENERATE, harmless=_AS_HERE)
     def generate(
