@@ -29,7 +29,7 @@ DECODER = {
 # The names in config.json of the sizes of a model: BERT's, and those of architectures that have others.
 SIZES = {
     "width": ("hidden_size", "dim", "n_embd"),
-    "heads": ("num_attention_heads", "n_heads", "n_head"),
+    "heads": ("num_attention_heads", "num_key_value_heads", "n_heads", "n_head"),
     "hidden": ("intermediate_size", "hidden_dim", "n_inner"),
     "layers": ("num_hidden_layers", "n_layers", "n_layer"),
     "words": ("vocab_size",),

@@ -425,6 +425,21 @@ def test_heads_that_the_weights_have_not():
             tc.convert.from_hf(state, config)
 
 
+@pytest.mark.parametrize(("kind", "keys"), [("llama", None), ("mistral", 8), ("qwen2", 32), ("qwen3", 32)])
+def test_heads_of_keys_where_config_json_does_not_say(kind, keys):
+    """As many as in transformers' class; with null as many as those of queries."""
+    values = {name: value for name, value in of_kind(kind).config.items() if name != "num_key_value_heads"}
+    values |= {"num_attention_heads": 64, "head_dim": 2}
+    for given, expected in (({}, keys or 64), ({"num_key_value_heads": None}, 64), ({"num_key_value_heads": 16}, 16)):
+        assert tc.models.create({**values, **given}).layers[0].key.out_features == 2 * expected
+
+
+def test_a_window_that_is_null():
+    for options in ({"sliding_window": None}, {"use_sliding_window": False}):
+        whole = of_kind("qwen2", **options)
+        assert np.array_equal(whole(IDS), of_kind("qwen2", layer_types=["full_attention"] * 2)(IDS))
+
+
 def test_layers_that_see_only_what_is_near():
     """By layer_types; otherwise from max_window_layers on."""
     whole, near = (of_kind("qwen2", task=None, layer_types=kinds) for kinds in (["full_attention"] * 2, ["sliding_attention"] * 2))

@@ -86,7 +86,8 @@ class Llama(TextDecoder):
 
     table = TABLE
     normed: ClassVar[bool] = False  # whether each query and key is normalised
-    WORDS, LONGEST = 32000, 2048  # where config.json does not say
+    WORDS, LONGEST, HIDDEN = 32000, 2048, 11008  # where config.json does not say
+    KEYS: ClassVar[int | None] = None  # the number of heads of keys and values there; None: that of queries
     HEAD: ClassVar[int | None] = None  # the size of a head there; None: a share of the states
 
     def __init__(self, config: Config, pooler: bool = False) -> None:
@@ -109,7 +110,7 @@ class Llama(TextDecoder):
         found = Widths(
             model=config.size("hidden_size", 4096),
             heads=config.size("num_attention_heads", 32),
-            hidden=config.size("intermediate_size", 11008),
+            hidden=config.size("intermediate_size", cls.HIDDEN),
             layers=config.size("num_hidden_layers", 32),
             activation=config.activation("hidden_act", "silu"),
             eps=config.number("rms_norm_eps", 1e-6),
@@ -121,7 +122,8 @@ class Llama(TextDecoder):
             gated=True,
             rms=True,
         )
-        keys = found.heads if config.values.get("num_key_value_heads") is None else config.size("num_key_value_heads")
+        none = config.values.get("num_key_value_heads", cls.KEYS) is None
+        keys = found.heads if none else config.size("num_key_value_heads", cls.KEYS)
         if found.heads % keys:
             raise CheckpointError(
                 f"config.json has num_attention_heads = {found.heads}, which is no multiple of num_key_value_heads = {keys}"
@@ -174,7 +176,7 @@ class Mistral(Llama):
     """Llama whose tokens see only those that are near."""
 
     table = replace(TABLE, model_type="mistral", name="Mistral")
-    LONGEST = 4096 * 32
+    LONGEST, HIDDEN, KEYS = 4096 * 32, 14336, 8
 
     @classmethod
     def biases(cls, config: Config) -> tuple[bool, bool, bool]:
@@ -183,14 +185,14 @@ class Mistral(Llama):
     @classmethod
     def windows(cls, config: Config, layers: int) -> list[int | None]:
         config.only("layer_types", None, [FULL] * layers, [SLIDING] * layers)
-        return [None if config.values.get("sliding_window", 4096) is None else config.size("sliding_window", 4096) - 1] * layers
+        return [_window(config)] * layers
 
 
 class Qwen2(Llama):
     """Llama with biases of queries, keys and values."""
 
     table = replace(TABLE, model_type="qwen2", name="Qwen2")
-    WORDS, LONGEST = 151936, 32768
+    WORDS, LONGEST, HIDDEN, KEYS = 151936, 32768, 22016, 32
 
     @classmethod
     def biases(cls, config: Config) -> tuple[bool, bool, bool]:
@@ -198,7 +200,7 @@ class Qwen2(Llama):
 
     @classmethod
     def windows(cls, config: Config, layers: int) -> list[int | None]:
-        window = config.size("sliding_window", 4096) - 1 if config.flag("use_sliding_window", False) else None
+        window = _window(config) if config.flag("use_sliding_window", False) else None
         first = config.size("max_window_layers", 28, least=0)
         kinds = config.values.get("layer_types")
         if kinds is None or window is None:
@@ -218,3 +220,8 @@ class Qwen3(Qwen2):
     def biases(cls, config: Config) -> tuple[bool, bool, bool]:
         attention = config.flag("attention_bias", False)
         return attention, attention, False
+
+
+def _window(config: Config) -> int | None:
+    """How far back tokens see by sliding_window; None: to the beginning."""
+    return None if config.values.get("sliding_window", 4096) is None else config.size("sliding_window", 4096) - 1
