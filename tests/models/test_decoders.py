@@ -461,6 +461,19 @@ def test_a_model_that_is_saved(kind, tied, tmp_path):
     assert np.array_equal(tc.models.load(tmp_path)(IDS), model.encoder(IDS))
 
 
+@pytest.mark.parametrize("values", [{}, {"tie_word_embeddings": False}])
+def test_embeddings_that_are_not_there(values):
+    """The table for scores is not taken for them, unless it is the same."""
+    model = of_kind("llama", tie_word_embeddings=True)
+    state = dict(tc.convert.to_hf(model))
+    del state["model.embed_tokens.weight"]  # as safetensors' save_model does
+    for task, expected in ((None, model.encoder), ("text-generation", model)):
+        assert np.array_equal(tc.convert.from_hf(state, model.config, task=task)(IDS), expected(IDS))
+        config = {name: value for name, value in model.config.items() if name != "tie_word_embeddings"}
+        with pytest.raises(tc.CheckpointError, match="the weights lack 'embed_tokens.weight'"):
+            tc.convert.from_hf(state, {**config, **values}, task=task)
+
+
 def test_a_table_for_scores_that_is_not_there(tmp_path):
     """No new one is made of random numbers."""
     pytest.importorskip("tokenizers")

@@ -10,6 +10,7 @@ from .._core import Tensor
 from .._recording import is_grad_enabled
 from .._tensor import as_tensor
 from .cache import Cache, CacheOfLayer
+from .config import Config
 from .layers import TextEncoder, named_as_in_transformers, which_are_tokens
 
 
@@ -77,3 +78,8 @@ class TextDecoder(TextEncoder):
         if packing is not None:
             return packing.unpack(x[0])
         return x if real is None else x.masked_fill(~real[:, :, None], 0.0)
+
+    @classmethod
+    def head_options(cls, config: Config, task: str) -> dict:
+        """Of the head: whether its table is that of the words."""
+        return {"tied": config.flag("tie_word_embeddings", cls.tie_word_embeddings)}

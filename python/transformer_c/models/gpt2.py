@@ -72,11 +72,6 @@ class GPT2(TextDecoder):
         if shapes[name][1:] != (_widths(config).hidden,):
             raise config.refuse("n_inner", f"the second size of {name!r}, which has shape {shapes[name]}")
 
-    @staticmethod
-    def head_options(config: Config, task: str) -> dict:
-        """Of the head: whether its table is that of the words."""
-        return {"tied": config.flag("tie_word_embeddings", True)}
-
 
 def _widths(config: Config) -> Widths:
     model = config.size("n_embd", 768)

@@ -85,6 +85,7 @@ class Llama(TextDecoder):
     """Rotary positions, networks with a gate, norms that only divide, and keys that several heads share."""
 
     table = TABLE
+    tie_word_embeddings = False
     normed: ClassVar[bool] = False  # whether each query and key is normalised
     WORDS, LONGEST, HIDDEN = 32000, 2048, 11008  # where config.json does not say
     KEYS: ClassVar[int | None] = None  # the number of heads of keys and values there; None: that of queries
@@ -165,11 +166,6 @@ class Llama(TextDecoder):
 
     def finish(self, x: Tensor) -> Tensor:
         return self.norm(x)
-
-    @staticmethod
-    def head_options(config: Config, task: str) -> dict:
-        """Of the head: whether its table is that of the words."""
-        return {"tied": config.flag("tie_word_embeddings", False)}
 
 
 class Mistral(Llama):

@@ -125,7 +125,7 @@ def build(
 def assemble(values: Any, state: Mapping[str, Any], task: str | None, dtype: Any, owned: bool = False) -> tuple[Any, list[str]]:
     """(model, layers of its head for which `state` has no weights); `owned` as for ``fill``."""
     config, kind = check(values, task)
-    files = plain(state, kind)
+    files = plain(state, kind, config.values)
     _check_sizes(config, kind, task, {short: tuple(state[name].shape) for short, name in files.items()})
     pooler = kind.table.names.get("pooler")
     with nn.init.skip():
@@ -317,7 +317,7 @@ def save(model: Any, folder: Any) -> None:
     path = path_of(folder)
     try:
         said = Config(config)
-        _check_sizes(said, kind, task, {short: tuple(state[name].shape) for short, name in plain(state, kind).items()})
+        _check_sizes(said, kind, task, {short: tuple(state[name].shape) for short, name in plain(state, kind, config).items()})
         with nn.init.skip():
             _check_arrays(to_state(_make(said, kind, task, pooler=encoder.pooler is not None)), state)
     except CheckpointError as error:

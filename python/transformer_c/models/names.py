@@ -15,8 +15,8 @@ from .heads import WithHead
 from .table import numbered, several
 
 
-def plain(names: Iterable[str], kind: Any) -> dict[str, str]:
-    """Names as the tables have them, without the architecture's name in front: the file's name of each."""
+def plain(names: Iterable[str], kind: Any, values: Mapping[str, Any]) -> dict[str, str]:
+    """Names as the tables have them, without the architecture's name in front: the file's name of each. `values`: of config.json."""
     found: dict[str, str] = {}
     for name in names:
         short = name.removeprefix(f"{kind.table.prefix}.")
@@ -27,7 +27,7 @@ def plain(names: Iterable[str], kind: Any) -> dict[str, str]:
             raise CheckpointError(f"the weights have {found[short]!r} and {name!r}, which are two names of one array")
         found[short] = name
     for copy, name in kind.table.tied.items():  # safetensors' save_model writes one of both, the first in the order of the alphabet
-        if copy in found and name not in found:
+        if copy in found and name not in found and values.get("tie_word_embeddings", kind.tie_word_embeddings) is not False:
             found[name] = found.pop(copy)
     return found
 
@@ -92,7 +92,7 @@ def fill(module: Any, kind: Any, state: Mapping[str, Any], convert: Any, owned: 
     CheckpointError
         When arrays are missing, have other shapes or are not known.
     """
-    files = plain(state, kind)
+    files = plain(state, kind, module.config)
     wanted = {key: _parts(source(key, module), kind, files) for key in module.state_dict()}
     head = {key for key in wanted if isinstance(module, WithHead) and not key.startswith("encoder.")}
     known = {key.partition(".")[0] for key in head if any(name in files for name in wanted[key])}

@@ -62,7 +62,7 @@ class Pretrained:
             config.pop("num_labels", None)
         is_new = self.head is None or head is not self.head
         if is_new:
-            files = plain(state, self._kind)
+            files = plain(state, self._kind, config)
             dropped = {files.get(f"{self._layers['out']}.{leaf}") for leaf in ("weight", "bias")}
             state = {key: value for key, value in state.items() if key not in dropped}
         with naming(self.path):
@@ -87,7 +87,7 @@ class Pretrained:
         other = other_task(self.config, self._task) is not None
         if self._module is not None:
             other = getattr(self._module, "task", None) != self._task
-        files = plain(names, self._kind)
+        files = plain(names, self._kind, self.config)
         return not other and all(f"{name}.weight" in files for name in self._layers.values())
 
     def _own(self, wanted: Problem | None) -> Head | None:
