@@ -156,6 +156,7 @@ def test_a_call_that_fails_leaves_the_cache_as_it_was():
         ),
         (r"lengths are \[10, 0, 0\]; the texts have \[9, 4, 1\] tokens", lambda: cache.truncate([10, 0, 0])),
         (r"lengths must be integers, one for each text", lambda: cache.truncate([1, 2])),
+        (r"no texts before the first call", lambda: tc.models.Cache().select([])),
         (r"only be padded at their ends", lambda: model(IDS, mask=np.eye(3, 9), cache=cache)),
         (r"`with tc.no_grad\(\):`", lambda: model(tc.tensor(IDS), cache=cache)),
         (r"token_types were given, but GPT-2", lambda: model(IDS, token_types=IDS)),

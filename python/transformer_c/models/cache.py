@@ -61,10 +61,12 @@ class Cache:
     def select(self, index: Any) -> None:
         """Keeps the texts `index`, integers, in that order."""
         rows = np.asarray(index)
+        if self.lengths is None:
+            raise ValueError("the cache has no texts before the first call")
         if rows.ndim != 1 or (rows.size and rows.dtype.kind not in "iu"):
             raise TypeError(f"index must be a sequence of integers, got {index!r:.80}")
         chosen = rows.astype(np.int64)
-        lengths = self.starts(0 if self.lengths is None else len(self.lengths))[chosen]
+        lengths = self.lengths[chosen]
         kept = [(key[chosen], value[chosen]) for key, value in self._kept]
         self.lengths, self._kept = lengths, kept
 
