@@ -238,15 +238,16 @@ class TextGenerator(Explaining):
         return self.tokenizer.decode(begin + after)[len(self.tokenizer.decode(begin)) :]
 
     def _pieces(self, before: np.ndarray, steps: Iterator[list[tuple[int, int]]]) -> Iterator[str]:
-        found: list[int] = []
-        shown = 0
+        tokens = before.tolist()
+        text = self.tokenizer.decode(tokens)
+        shown = len(text)
         for step in steps:
-            found += [token for _, token in step]
-            text = self._continuation(before, found)
+            tokens += [token for _, token in step]
+            text = self.tokenizer.decode(tokens)
             if not text.endswith(_INCOMPLETE):
                 yield text[shown:]
                 shown = len(text)
-        yield self._continuation(before, found)[shown:]
+        yield text[shown:]
 
     def _settings(self, *values: Any) -> Sampling:
         return self._sampling.with_arguments(**dict(zip(vars(self._sampling), values, strict=True)))
