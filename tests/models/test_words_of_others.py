@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import transformer_c as tc
-from folders import CONFIG, sentence_folder
+from folders import CONFIG, DECODER, sentence_folder
 from words import letters
 
 IDS = np.array([[2, 7, 9, 3], [2, 8, 3, 0]])
@@ -43,6 +43,9 @@ def test_images():
         ("return_dict", "the array itself"),
         ("position_ids", "counted"),
         ("inputs_embeds", "numbers of tokens"),
+        ("past_key_values", "cache=tc.models.Cache"),
+        ("use_cache", "cache=tc.models.Cache"),
+        ("logits_to_keep", "last=True"),
         ("token_type", "did you mean 'token_types'"),
         ("x", "it has ids, mask, lengths, token_types"),
     ],
@@ -50,6 +53,16 @@ def test_images():
 def test_arguments_of_a_model(encoder, name, advice):
     with pytest.raises(TypeError, match=rf"forward\(\) has no option {name!r}: .*{advice}"):
         encoder.model(IDS, **{name: np.array([True, False])})
+
+
+def test_generate():
+    model = tc.models.create(DECODER, task="text-generation")
+    expected = model.generate(IDS, 3)
+    assert np.array_equal(model.generate(input_ids=IDS, attention_mask=None, max_new_tokens=3, num_beams=1, use_cache=True), expected)
+    assert np.array_equal(model(input_ids=IDS, past_key_values=None, use_cache=False), model(IDS))
+    for name, advice in (("attention_mask", r"lengths=mask.sum\(1\)"), ("max_length", "max_new_tokens"), ("streamer", "TextGenerator")):
+        with pytest.raises(TypeError, match=rf"generate\(\) has no option {name!r}: .*{advice}"):
+            model.generate(IDS, **{name: MASK})
 
 
 def test_encode(encoder):

@@ -11,6 +11,7 @@ import numpy as np
 from .. import _core, nn
 from .. import functional as F
 from .._core import Tensor
+from .._names import explained
 from .._tensor import arange, as_tensor, zeros
 from ..nn.fusion import activated
 from ..nn.parameter import Parameter
@@ -217,6 +218,15 @@ class TextGeneration(WithHead):
     def _scores(self, states: Tensor) -> Tensor:
         return F.linear(states, self.encoder.words.weight) if self.scores_words else self.out(states)
 
+    @explained(
+        {
+            "attention_mask": "lengths=mask.sum(1) are the numbers of tokens of texts that are padded at their ends",
+            "max_length": "max_new_tokens counts the new ones alone",
+            "streamer": "tc.models.TextGenerator(model, tokenizer).stream(text) gives pieces",
+        },
+        {"input_ids": "ids"},
+        harmless={"attention_mask": (None,), "num_beams": (1,), "use_cache": (True,)},
+    )
     def generate(
         self,
         ids: Any,

@@ -34,8 +34,11 @@ _INSTEAD = {
     "return_dict": "the result is the array itself",
     "position_ids": "positions are counted from the tokens",
     "inputs_embeds": "a model takes the numbers of tokens, ids",
+    **dict.fromkeys(("past_key_values", "use_cache"), "cache=tc.models.Cache() keeps a decoder's keys and values"),
+    "logits_to_keep": "last=True gives a decoder's scores after the last token of each text alone",
 }
-named_as_in_transformers = explained(_INSTEAD, _SAME, harmless=dict.fromkeys(("labels", "position_ids", "inputs_embeds"), (None,)))
+_HARMLESS = {**dict.fromkeys(("labels", "position_ids", "inputs_embeds", "past_key_values"), (None,)), "use_cache": (None, False)}
+named_as_in_transformers = explained(_INSTEAD, _SAME, harmless=_HARMLESS)
 
 
 def own_lengths(x: Tensor, visible: dict[str, Any]) -> Any:
