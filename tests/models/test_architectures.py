@@ -103,7 +103,7 @@ def queries_and_keys(layer, x):
         return [part.reshape(*x.shape[:2], layer.heads, -1).swapaxes(1, 2) for part in (q, k)]
     found = []
     for part, norm in ((layer.query, layer.query_norm), (layer.key, layer.key_norm)):
-        own = product(part, x).reshape(*x.shape[:2], -1, layer.size)
+        own = product(part, x).reshape(*x.shape[:2], -1, layer.head_size)
         if isinstance(norm, tc.nn.RMSNorm):
             own = own / np.sqrt((own**2).mean(-1, keepdims=True) + norm.eps) * norm.weight.numpy()
         found.append(np.repeat(own, layer.heads // own.shape[2], 2).swapaxes(1, 2))

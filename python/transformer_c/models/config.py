@@ -19,6 +19,7 @@ ACTIVATIONS = {
 }
 
 MAX_LABELS = 1 << 16  # that have no names
+FULL, SLIDING = "full_attention", "sliding_attention"  # kinds of layers
 
 
 class Widths(NamedTuple):
@@ -170,6 +171,15 @@ class Config:
             raise CheckpointError(f"config.json has {model} / {heads} = {size}; rotary positions need an even number")
         self.only("head_dim", None, size)
         return widths
+
+    def layer_types(self, count: int) -> list[str] | None:
+        """The kind of each layer, FULL or SLIDING; None where it is not said."""
+        kinds = self.values.get("layer_types")
+        if kinds is None:
+            return None
+        if not isinstance(kinds, (list, tuple)) or len(kinds) != count or any(kind not in (FULL, SLIDING) for kind in kinds):
+            raise self.refuse("layer_types", f"null or a list of {count}, each {FULL!r} or {SLIDING!r}")
+        return list(kinds)
 
     def renamed(self, older: Mapping[str, str]) -> None:
         """Gives values their names, where they have older ones; refuses two that differ."""

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 from .. import nn
 from .._core import Tensor
 from ..checkpoint import CheckpointError
-from .config import Config, Widths
+from .config import FULL, SLIDING, Config, Widths
 from .decoder import TextDecoder
 from .layers import RotaryLayer, norm_of, of_sequences
 from .names import lack
@@ -43,7 +43,6 @@ TABLE = Table(
     tied={"lm_head.weight": "embed_tokens.weight"},
     buffers=("layers.{}.self_attn.rotary_emb.inv_freq",),
 )
-FULL, SLIDING = "full_attention", "sliding_attention"  # kinds of layers
 
 
 class LlamaLayer(RotaryLayer):
@@ -54,30 +53,30 @@ class LlamaLayer(RotaryLayer):
     widths : Widths
     base : float
         Of the rotary positions.
-    keys : int
+    kv_heads : int
         The number of heads that keys and values have.
-    size : int
-        D, of a head.
+    head_size : int
+        D.
     normed : bool
         Whether each query and key is normalised.
     window : int or None
         A token attends to those at most this far before it.
     """
 
-    def __init__(self, widths: Widths, base: float, keys: int, size: int, normed: bool, window: int | None) -> None:
+    def __init__(self, widths: Widths, base: float, kv_heads: int, head_size: int, normed: bool, window: int | None) -> None:
         super().__init__(widths, base, window, norm_first=True)
         del self.qkv
-        self.grouped = keys != widths.heads
-        self.query = nn.Linear(widths.model, widths.heads * size, bias=widths.qkv_bias)
-        self.key = nn.Linear(widths.model, keys * size, bias=widths.qkv_bias)
-        self.value = nn.Linear(widths.model, keys * size, bias=widths.qkv_bias)
-        self.query_norm = nn.RMSNorm(size, eps=widths.eps) if normed else nn.Identity()
-        self.key_norm = nn.RMSNorm(size, eps=widths.eps) if normed else nn.Identity()
-        self.out = nn.Linear(widths.heads * size, widths.model, bias=widths.out_bias)
-        self.size = size
+        self.grouped = kv_heads != widths.heads
+        self.query = nn.Linear(widths.model, widths.heads * head_size, bias=widths.qkv_bias)
+        self.key = nn.Linear(widths.model, kv_heads * head_size, bias=widths.qkv_bias)
+        self.value = nn.Linear(widths.model, kv_heads * head_size, bias=widths.qkv_bias)
+        self.query_norm = nn.RMSNorm(head_size, eps=widths.eps) if normed else nn.Identity()
+        self.key_norm = nn.RMSNorm(head_size, eps=widths.eps) if normed else nn.Identity()
+        self.out = nn.Linear(widths.heads * head_size, widths.model, bias=widths.out_bias)
+        self.head_size = head_size
 
     def _project(self, x: Tensor, lengths: Any) -> tuple[Tensor, Tensor, Tensor]:
-        q, k, v = (of_sequences(layer, x, lengths).unflatten(-1, (-1, self.size)) for layer in (self.query, self.key, self.value))
+        q, k, v = (of_sequences(layer, x, lengths).unflatten(-1, (-1, self.head_size)) for layer in (self.query, self.key, self.value))
         return self.query_norm(q).transpose(1, 2), self.key_norm(k).transpose(1, 2), v.transpose(1, 2)
 
 
@@ -88,16 +87,16 @@ class Llama(TextDecoder):
     tie_word_embeddings = False
     normed: ClassVar[bool] = False  # whether each query and key is normalised
     WORDS, LONGEST, HIDDEN = 32000, 2048, 11008  # where config.json does not say
-    KEYS: ClassVar[int | None] = None  # the number of heads of keys and values there; None: that of queries
-    HEAD: ClassVar[int | None] = None  # the size of a head there; None: a share of the states
+    KV_HEADS: ClassVar[int | None] = None  # the number of heads of keys and values there; None: that of queries
+    HEAD_SIZE: ClassVar[int | None] = None  # the size of a head there; None: a share of the states
 
     def __init__(self, config: Config, pooler: bool = False) -> None:
         config.without_extensions()
         config.only("pretraining_tp", 1, None)
-        widths, keys, size = self.widths(config)
+        widths, kv_heads, head_size = self.widths(config)
         base, windows = config.rotary_base(10000.0, "rope_theta"), self.windows(config, widths.layers)
         super().__init__(
-            config, widths, pooler=False, layers=(LlamaLayer(widths, base, keys, size, self.normed, window) for window in windows)
+            config, widths, pooler=False, layers=(LlamaLayer(widths, base, kv_heads, head_size, self.normed, window) for window in windows)
         )
         self.longest = config.size("max_position_embeddings", self.LONGEST)
         words = config.size("vocab_size", self.WORDS)
@@ -123,30 +122,30 @@ class Llama(TextDecoder):
             gated=True,
             rms=True,
         )
-        none = config.values.get("num_key_value_heads", cls.KEYS) is None
-        keys = found.heads if none else config.size("num_key_value_heads", cls.KEYS)
-        if found.heads % keys:
+        none = config.values.get("num_key_value_heads", cls.KV_HEADS) is None
+        kv_heads = found.heads if none else config.size("num_key_value_heads", cls.KV_HEADS)
+        if found.heads % kv_heads:
             raise CheckpointError(
-                f"config.json has num_attention_heads = {found.heads}, which is no multiple of num_key_value_heads = {keys}"
+                f"config.json has num_attention_heads = {found.heads}, which is no multiple of num_key_value_heads = {kv_heads}"
             )
-        if config.values.get("head_dim", cls.HEAD) is None:
-            size = config.divided(found, "hidden_size", "num_attention_heads").model // found.heads
+        if config.values.get("head_dim", cls.HEAD_SIZE) is None:
+            head_size = config.divided(found, "hidden_size", "num_attention_heads").model // found.heads
         else:
-            size = config.size("head_dim", cls.HEAD)
-        if size % 2:
-            raise CheckpointError(f"config.json has heads of size {size}; rotary positions need an even number")
-        return found, keys, size
+            head_size = config.size("head_dim", cls.HEAD_SIZE)
+        if head_size % 2:
+            raise CheckpointError(f"config.json has heads of size {head_size}; rotary positions need an even number")
+        return found, kv_heads, head_size
 
     @classmethod
     def check_shapes(cls, config: Config, shapes: Mapping[str, tuple[int, ...]]) -> None:
         """Compares the heads with the arrays, before memory is taken for anything."""
-        widths, keys, size = cls.widths(config)
-        for part, heads in (("q", widths.heads), ("k", keys)):
+        widths, kv_heads, head_size = cls.widths(config)
+        for part, heads in (("q", widths.heads), ("k", kv_heads)):
             name = f"layers.0.self_attn.{part}_proj.weight"
             if name not in shapes:
                 raise lack(name, shapes)
-            if shapes[name][:1] != (heads * size,):
-                raise CheckpointError(f"config.json has {heads} heads of size {size} but {name!r} has shape {shapes[name]}")
+            if shapes[name][:1] != (heads * head_size,):
+                raise CheckpointError(f"config.json has {heads} heads of size {head_size} but {name!r} has shape {shapes[name]}")
 
     @classmethod
     def biases(cls, config: Config) -> tuple[bool, bool, bool]:
@@ -172,7 +171,7 @@ class Mistral(Llama):
     """Llama whose tokens see only those that are near."""
 
     table = replace(TABLE, model_type="mistral", name="Mistral")
-    LONGEST, HIDDEN, KEYS = 4096 * 32, 14336, 8
+    LONGEST, HIDDEN, KV_HEADS = 4096 * 32, 14336, 8
 
     @classmethod
     def biases(cls, config: Config) -> tuple[bool, bool, bool]:
@@ -188,7 +187,7 @@ class Qwen2(Llama):
     """Llama with biases of queries, keys and values."""
 
     table = replace(TABLE, model_type="qwen2", name="Qwen2")
-    WORDS, LONGEST, HIDDEN, KEYS = 151936, 32768, 22016, 32
+    WORDS, LONGEST, HIDDEN, KV_HEADS = 151936, 32768, 22016, 32
 
     @classmethod
     def biases(cls, config: Config) -> tuple[bool, bool, bool]:
@@ -198,11 +197,7 @@ class Qwen2(Llama):
     def windows(cls, config: Config, layers: int) -> list[int | None]:
         window = _window(config) if config.flag("use_sliding_window", False) else None
         first = config.size("max_window_layers", 28, least=0)
-        kinds = config.values.get("layer_types")
-        if kinds is None or window is None:
-            return [window if number >= first else None for number in range(layers)]
-        if not isinstance(kinds, (list, tuple)) or len(kinds) != layers or any(kind not in (FULL, SLIDING) for kind in kinds):
-            raise config.refuse("layer_types", f"null or a list of {layers}, each {FULL!r} or {SLIDING!r}")
+        kinds = config.layer_types(layers) or [SLIDING if number >= first else FULL for number in range(layers)]
         return [window if kind == SLIDING else None for kind in kinds]
 
 
@@ -210,7 +205,7 @@ class Qwen3(Qwen2):
     """Llama that normalises each query and key."""
 
     table = replace(TABLE, model_type="qwen3", name="Qwen3")
-    normed, HEAD = True, 128
+    normed, HEAD_SIZE = True, 128
 
     @classmethod
     def biases(cls, config: Config) -> tuple[bool, bool, bool]:

@@ -6,7 +6,7 @@ from typing import Any
 
 from .. import nn
 from .._core import Tensor
-from .config import Config, Widths
+from .config import FULL, SLIDING, Config, Widths
 from .layers import RotaryLayer, TextEncoder
 from .table import Table
 
@@ -39,19 +39,13 @@ TABLE = Table(
     },
     tied={"decoder.weight": "embeddings.tok_embeddings.weight"},
 )
-FULL, SLIDING = "full_attention", "sliding_attention"  # kinds of layers
 _EPS = 1e-5
 
 
 def kinds_of_layers(config: Config, count: int) -> list[str]:
     """Of each layer: ``layer_types``, or every third is full, or another number of them in older files."""
     every = config.size("global_attn_every_n_layers", 3)
-    kinds = config.values.get("layer_types")
-    if kinds is None:
-        return [SLIDING if number % every else FULL for number in range(count)]
-    if not isinstance(kinds, (list, tuple)) or len(kinds) != count or any(kind not in (FULL, SLIDING) for kind in kinds):
-        raise config.refuse("layer_types", f"null or a list of {count}, each {FULL!r} or {SLIDING!r}")
-    return list(kinds)
+    return config.layer_types(count) or [SLIDING if number % every else FULL for number in range(count)]
 
 
 class ModernLayer(RotaryLayer):
