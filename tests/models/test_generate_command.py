@@ -43,6 +43,15 @@ def test_a_text(folder, run):
     assert drawn == generator.generate("he", do_sample=True, rng=3, **settings) + "\n"
 
 
+def test_a_folder_whose_settings_say_to_draw(run, tmp_path):
+    decoder_folder(tmp_path, generation_config={"do_sample": True, "top_k": 5})
+    generator = tc.models.TextGenerator.from_pretrained(tmp_path)
+    likeliest, drawn = (generator.generate("he", do_sample=draw, rng=3) + "\n" for draw in (False, True))
+    assert likeliest != drawn
+    assert run(tmp_path, "he", "--no-do-sample")[1] == likeliest
+    assert run(tmp_path, "he", "--seed", 3)[1] == run(tmp_path, "he", "--do-sample", "--seed", 3)[1] == drawn
+
+
 def test_halves(folder, run):
     expected = tc.models.TextGenerator.from_pretrained(folder, dtype="bfloat16").generate("he")
     assert run(folder, "he", "--dtype", "bfloat16") == (0, expected + "\n", "")

@@ -21,7 +21,7 @@ def add(commands) -> None:
     parser.add_argument("text", metavar="TEXT", nargs="?", help="the beginning; - or none: standard input")
     parser.add_argument("--max-new-tokens", type=positive, default=50, metavar="N", help="at most so many (default: 50)")
     parser.add_argument(
-        "--do-sample", action="store_true", default=None, help="draw tokens by their probabilities instead of taking the likeliest"
+        "--do-sample", action=argparse.BooleanOptionalAction, help="draw tokens by their probabilities instead of taking the likeliest"
     )
     parser.add_argument("--temperature", type=float, metavar="X", help="with --do-sample: below 1 likely tokens become likelier")
     parser.add_argument("--top-k", type=int, metavar="N", help="with --do-sample: draw among the N likeliest tokens; 0: among all")
