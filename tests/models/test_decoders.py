@@ -266,7 +266,7 @@ def test_texts():
 
 
 def test_the_end_of_a_text():
-    """Is not written, and nothing after it is computed."""
+    """Nothing after it is computed; it is written, as it is no special token."""
     free = tc.models.TextGenerator(writer().model, Letters(), eos_token_id=[])
     whole = free.generate("abc", max_new_tokens=20, return_full_text=False)
     end = whole[7]
