@@ -256,6 +256,7 @@ ERRORS = [
     (lambda: F.conv1d(np.ones((1, 4, 5)), np.ones((2, 4, 3)), padding="same", stride=2), "padding='same' needs stride 1"),
     (lambda: tc.nn.Conv2d(3, 4, 2, groups=2), "in_channels 3 must be a multiple of groups 2"),
     (lambda: F.pad(np.ones((2, 0)), (0, 1), "replicate"), "mode 'replicate' needs an element, got length 0"),
+    (lambda: F.pad(np.ones((2, 0)), (0, -1), "circular"), "by 0 and -1 removes more than there is of an axis of length 0"),
     (lambda: F.pad(np.ones(3), (4, 0), "reflect"), "needs an axis longer than that, got length 3"),
     (lambda: F.pad(np.ones(3), (1, 0, 1, 0)), r"pad has 4 numbers; expected two for each padded axis of input, whose shape is \(3,\)"),
     (lambda: F.pad(np.ones(3), (-2, -2)), r"pad by -2 and -2 does not fit axis 0 of input, whose shape is \(3,\)"),

@@ -121,13 +121,12 @@ def _pad_axis(x: Any, axis: int, mode: str, before: int, after: int) -> Any:
     """Joins an axis with parts of itself. Negative numbers remove elements."""
     length, first, last = x.shape[axis], max(-before, 0), x.shape[axis] - max(-after, 0)  # of the part that is kept
     left, right = max(before, 0), max(after, 0)
-    if mode == "circular":
-        kept = max(last - first, 0)
-        if max(left, right) > kept:
-            raise ValueError(f"padding by {before} and {after} with mode 'circular' needs an axis as long, got length {kept}")
-        ends = x.narrow(axis, last - left, left), x.narrow(axis, first, right)
-    elif last < first:
+    if last < first:
         raise ValueError(f"padding by {before} and {after} removes more than there is of an axis of length {length}")
+    if mode == "circular":
+        if max(left, right) > last - first:
+            raise ValueError(f"padding by {before} and {after} with mode 'circular' needs an axis as long, got length {last - first}")
+        ends = x.narrow(axis, last - left, left), x.narrow(axis, first, right)
     elif mode == "replicate":
         if not length and left + right:
             raise ValueError(f"padding by {before} and {after} with mode 'replicate' needs an element, got length 0")
@@ -138,7 +137,7 @@ def _pad_axis(x: Any, axis: int, mode: str, before: int, after: int) -> Any:
         if max(left, right) >= max(length, 1):
             raise ValueError(f"padding by {before} and {after} with mode 'reflect' needs an axis longer than that, got length {length}")
         ends = x.narrow(axis, min(length, 1), left).flip(axis), x.narrow(axis, max(length - 1 - right, 0), right).flip(axis)
-    return _core.cat([ends[0], x.narrow(axis, first, max(last - first, 0)), ends[1]], axis)
+    return _core.cat([ends[0], x.narrow(axis, first, last - first), ends[1]], axis)
 
 
 def pad(input, pad, mode: str = "constant", value: float | None = None):
