@@ -105,6 +105,19 @@ def test_against_the_sum_over_positions(isa, problem, dtype, rng):
                  4 * terms, scale=8 + np.abs(expected).max(initial=0))  # fmt: skip
 
 
+def test_the_last_of_many_rows_by_any_number_of_threads(isa, threads, rng):
+    """By many threads channels are cut into items of 126, of which the last has a single one."""
+    x, w = rng.standard_normal((1, 1, 22)).astype("float32"), rng.standard_normal((15876, 1, 3)).astype("float32")
+    bias, options = np.arange(1, 15877, dtype="float32"), ((1,), (0,), (1,))
+    results = []
+    for count in (1, 32):
+        _core.set_num_threads(count)
+        y = np.asarray(_core.convolution(x, w, bias, *options))
+        results.append((y, np.asarray(_core.convolution_backward(y, x, w, *options)[1])))
+    for one, many in zip(*results, strict=True):
+        np.testing.assert_array_equal(many, one)
+
+
 def test_strides_and_byte_order(isa, rng):
     base, w = rng.standard_normal((4, 6, 8)), rng.standard_normal((3, 4, 3))
     for x in (

@@ -336,11 +336,12 @@ static void by_columns(const gemm_item *it)
     }
 }
 
-/* Is the item a single row, of windows of B that are not transposed, and nothing else than a bias? */
+/* Has C a single row, of windows of B that are not transposed, and nothing else than a bias? The last item of many rows may have one, too:
+ * it is computed as the others, whose number depends on that of threads. What is not computed by columns is a gradient, without a bias. */
 static bool is_row_of_windows(const gemm_item *it)
 {
     const tc_gemm_args *g = it->args;
-    return it->b_rows && it->rows == 1 && g->a_stored == TC_STORED_AS_COMPUTED && g->c_stored == TC_STORED_AS_COMPUTED &&
+    return it->b_rows && g->M == 1 && g->a_stored == TC_STORED_AS_COMPUTED && g->c_stored == TC_STORED_AS_COMPUTED &&
            g->activation == TC_ACTIVATION_NONE && !it->pre && !it->residual && (!g->bias || g->bias_of_rows) &&
            (g->by_columns ? !are_transposed(it->b_rows, it->K, it->b_cols, it->cols) : are_along(it->b_rows, it->K, g->a_col));
 }
