@@ -34,13 +34,26 @@ static bool are_apart(const int64_t *offsets, int64_t count)
     return run_of(offsets, most).count < most;
 }
 
+/* Is the next vector of two runs, each of half of it? So it is in rows of so many results. What is between its ends may be read. */
+#define TWO_HALVES 3 /* instead of a step */
+static bool are_halves(const int64_t *offsets, int64_t left)
+{
+    enum { HALF = TC_LANES / 2 };
+    if (left < TC_LANES || offsets[TC_LANES - 1] - offsets[0] < TC_LANES - 1) return false;
+    const offset_run first = run_of(offsets, TC_LANES), second = run_of(offsets + HALF, HALF);
+    return first.count == HALF && first.step == 1 && second.count == HALF && second.step == 1;
+}
+
 /* Run number `at` of those of known->of, which begins at `offsets`, of which `left` are left: of so many vectors at most, half as many
- * where elements are two apart. With `or_apart` too short ones are one run with a step of 0. */
+ * where elements are two apart. With `or_apart` two halves are one run, and too short ones are one with a step of 0. */
 TC_INLINE offset_run find_run(known_runs *known, int64_t at, const int64_t *offsets, int64_t left, const int vectors, const bool or_apart)
 {
     if (at < known->count) return (offset_run){known->run[at].count, known->run[at].step};
     offset_run run = {v_left(left, 0), 0};
-    if (!or_apart || !are_apart(offsets, left)) run = run_of(offsets, (int)(left < vectors * TC_LANES ? left : vectors * TC_LANES));
+    if (or_apart && are_halves(offsets, left))
+        run.step = TWO_HALVES;
+    else if (!or_apart || !are_apart(offsets, left))
+        run = run_of(offsets, (int)(left < vectors * TC_LANES ? left : vectors * TC_LANES));
     if (vectors > 1 && run.step == 2 && run.count > vectors / 2 * TC_LANES) run.count = vectors / 2 * TC_LANES;
     if (at == known->count && at < MOST_KNOWN_RUNS) {
         known->run[at].count = (uint8_t)run.count, known->run[at].step = (uint8_t)run.step;
@@ -57,12 +70,14 @@ static void begin_runs(known_runs *known, const int64_t *of)
 /* Are columns apart that pack_windows() transposes? It takes fewer instructions than loading elements one by one. */
 static bool are_transposed(const int64_t *rows, int64_t K, const int64_t *cols, int64_t N)
 {
-    return K >= TC_LANES && N >= TC_LANES && run_of(rows, TC_LANES).count == TC_LANES && are_apart(cols, N);
+    return K >= TC_LANES && N >= TC_LANES && run_of(rows, TC_LANES).count == TC_LANES && are_apart(cols, N) && !are_halves(cols, N);
 }
 
-/* Columns of a vector: elements of a run, or with a step of 0 those at cols[0 .. TC_LANES - 1]. */
+/* Columns of a vector: elements of a run or of two halves, or with a step of 0 those at cols[0 .. TC_LANES - 1]. */
 TC_INLINE vreal load_columns(const real *from, const int step, const int64_t *cols, int lanes)
 {
+    if (step == TWO_HALVES)
+        return v_select(v_first(TC_LANES / 2), v_load(from + cols[0]), v_load(from + cols[TC_LANES - 1] - (TC_LANES - 1)));
     if (step) return load_run(from + cols[0], step, lanes);
     vreal x = v_zero(); /* not through memory: a vector of elements just stored cannot be loaded before they are in the cache */
     TC_UNROLL
@@ -115,6 +130,7 @@ static void sum_windows(const row_of_windows *w, known_runs *known, const int64_
         case 8 + 2: sum_columns(w, 2, 1, c, from, lanes); break;
         case 8 + 3: sum_columns(w, 3, 1, c, from, lanes); break;
         case 8 + 4: sum_columns(w, 4, 1, c, from, lanes); break;
+        case 8 * TWO_HALVES + 1: sum_columns(w, 1, TWO_HALVES, c, from, lanes); break;
         case 16 + 1: sum_columns(w, 1, 2, c, from, lanes); break;
         case 16 + 2: sum_columns(w, 2, 2, c, from, lanes); break;
         default: sum_columns(w, 1, 0, c, from, lanes);
