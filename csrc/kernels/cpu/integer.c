@@ -259,13 +259,14 @@ static void reduce_columns(const tc_reduce_args *a, int64_t k, const position *k
         int32_t narrow[STRIDED_CHUNK];
     } so_far;
     int64_t found[STRIDED_CHUNK], row[STRIDED_CHUNK];
-    const bool in_place = !a->arg && (a->x_dtype != TC_BOOL || of_truth(a)); /* of a bool only the truth is known, not its byte */
-    const int dtype = in_place ? a->x_dtype : TC_INT64;
     const int64_t step = a->kept_strides[a->kept_ndim - 1], flip = flip_of(a), bytes = element_bytes[a->x_dtype];
+    const bool in_place = a->arg ? a->x_dtype == TC_INT64 && step == 1
+                                 : a->x_dtype != TC_BOOL || of_truth(a); /* of a bool only the truth is known, not its byte */
+    const int dtype = in_place ? a->x_dtype : TC_INT64;
     const char *x = (const char *)a->x + position_offset(kept, a->kept_ndim, a->kept_strides) * bytes;
     position at = position_of(0, a->reduced_ndim, a->reduced_shape);
     memset(&so_far, 0, (size_t)n * sizeof(int64_t));
-    memset(found, 0, (size_t)n * sizeof(int64_t));
+    if (a->arg) memset(found, 0, (size_t)n * sizeof(int64_t));
     for (int64_t j = 0; j < n && (a->step == TC_STEP_max || a->step == TC_STEP_min); j++) {
         if (dtype == TC_INT64) so_far.wide[j] = INT64_MIN;
         if (dtype == TC_INT32) so_far.narrow[j] = INT32_MIN;
@@ -275,17 +276,19 @@ static void reduce_columns(const tc_reduce_args *a, int64_t k, const position *k
         position_advance(&at, 1, a->reduced_ndim, a->reduced_shape);
         if (!in_place) cast_runs[a->x_dtype][TC_INT64](row, 1, from, step, n);
         if (a->arg)
-            arg_row(flip, so_far.wide, found, row, n, r);
+            arg_row(flip, so_far.wide, found, in_place ? from : row, n, r);
         else
             (dtype == TC_INT64   ? int64_t_row
              : dtype == TC_INT32 ? int32_t_row
                                  : uint8_t_row)(a->step, flip, &so_far, in_place ? from : row, in_place ? step : 1, n);
     }
+    const bool are_wide = a->step == TC_STEP_sum || dtype == TC_INT64;
+    int64_t *const result = a->arg || !are_wide ? found : so_far.wide;
     if (!a->arg) {
-        cast_runs[a->step == TC_STEP_sum ? TC_INT64 : dtype][TC_INT64](found, 1, &so_far, 1, n);
-        for (int64_t j = 0; j < n; j++) found[j] ^= a->step == TC_STEP_all ? 1 : flip;
+        if (!are_wide) cast_runs[dtype][TC_INT64](result, 1, &so_far, 1, n);
+        for (int64_t j = 0; j < n && a->step != TC_STEP_sum; j++) result[j] ^= a->step == TC_STEP_all ? 1 : flip;
     }
-    cast_runs[TC_INT64][a->out_dtype]((char *)a->out + k * element_bytes[a->out_dtype], 1, found, 1, n);
+    cast_runs[TC_INT64][a->out_dtype]((char *)a->out + k * element_bytes[a->out_dtype], 1, result, 1, n);
 }
 
 /* Short rows, and rows whose neighbours are nearer than their elements, are reduced beside one another. */
