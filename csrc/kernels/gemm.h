@@ -7,7 +7,6 @@
  * An element of C is the sum over k in order, in blocks whose length depends on K alone (on tensor cores of GPUs in one, or, of two parts,
  * in blocks of 64); block sums are added in order. So its bits depend neither on the tile that contains it nor on how items are cut into
  * ranges, nor on whether the blocks are computed by one item or by several: a row of C has the same bits however many rows there are.
- * Except the only row of a weight's gradient from windows: there each lane of a vector adds up its own terms of a block.
  */
 #ifndef TC_KERNELS_GEMM_H
 #define TC_KERNELS_GEMM_H

@@ -172,4 +172,4 @@ def test_the_steps_of_the_page():
     assert len(steps) >= 5 and all((ROOT / step.replace("<name>", "bert")).exists() for step in steps)
     members = set(re.findall(r"^\| `(\w+)` \|", section, re.M))
     own = {name for name in vars(Toy) if not name.startswith("__")}
-    assert members == set(Toy.table.__dataclass_fields__) | own | {"places", "check_shapes", "widen", "finish"}
+    assert members == set(Toy.table.__dataclass_fields__) | own | {"places", "check_shapes", "widen", "finish", "tie_word_embeddings"}

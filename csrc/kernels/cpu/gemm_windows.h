@@ -1,5 +1,6 @@
 /* gemm_windows.h: one row of C from windows of B, as a channel by itself has, and its gradients. Nothing else reads what would be packed:
- * vectors of windows are loaded from where they are. Included by gemm.c. */
+ * vectors of windows are loaded from where they are. In the gradient of a weight each lane adds up its own terms of a block, whatever
+ * threads there are; everywhere else the order of sums is that of gemm.h. Included by gemm.c. */
 #ifndef TC_KERNELS_CPU_GEMM_WINDOWS_H
 #define TC_KERNELS_CPU_GEMM_WINDOWS_H
 
