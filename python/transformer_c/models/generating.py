@@ -49,7 +49,7 @@ def continuations(
             scores = model(cache=cache, last=True, **new)[:, 0]
         found = []
         for row, own in zip(rows, scores, strict=True):
-            token = sampling.choose(finite(own, first + int(row), model), np.array(texts[row]), _uniform(drawn[row]))
+            token = sampling.choose(finite(own, first + int(row), model), texts[row], _uniform(drawn[row]))
             texts[row].append(token)
             found.append((first + int(row), token))
         yield found

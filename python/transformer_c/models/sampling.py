@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -51,13 +52,13 @@ class Sampling:
             raise ValueError(f"{idle[0]} is for drawing tokens, and changes nothing without do_sample=True")
         return replace(self, **given)
 
-    def choose(self, scores: np.ndarray, before: np.ndarray, uniform: float) -> int:
+    def choose(self, scores: np.ndarray, before: Sequence[int], uniform: float) -> int:
         """The next token of a text.
 
         Parameters
         ----------
         scores : ndarray, shape (words,)
-        before : ndarray of int
+        before : sequence of int
             The text's tokens.
         uniform : float
             A random number from 0 to 1, without 1.
