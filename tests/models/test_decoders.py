@@ -340,6 +340,15 @@ def test_what_a_generator_is_made_of():
     assert writer().generate("a", max_new_tokens=3, num_beams=1, num_return_sequences=1, use_cache=True) == plain
 
 
+def test_a_tokenizer_of_another_folder():
+    generator = tc.models.TextGenerator(create(vocab_size=9), Letters())
+    for call in (lambda: generator.generate(["a", "z"], max_new_tokens=3), lambda: generator.stream("z", max_new_tokens=3)):
+        with pytest.raises(
+            ValueError, match="the tokenizer gives the number 25, but the model has embeddings of 9 tokens; are they of one folder"
+        ):
+            call()
+
+
 def test_damaged_weights():
     generator = writer()
     generator.model.encoder.norm.weight.data[0] = np.nan

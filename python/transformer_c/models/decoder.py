@@ -11,7 +11,7 @@ from .._recording import is_grad_enabled
 from .._tensor import as_tensor
 from .cache import Cache, CacheOfLayer
 from .config import Config
-from .layers import TextEncoder, named_as_in_transformers, which_are_tokens
+from .layers import TextEncoder, named_as_in_transformers, tokens_among, which_are_tokens
 
 
 class TextDecoder(TextEncoder):
@@ -59,15 +59,13 @@ class TextDecoder(TextEncoder):
             raise ValueError(
                 f"texts would have {ends.max()} tokens, {starts.max()} of them in the cache; this model takes at most {self.longest}"
             )
-        places, real = None, None if packing is None else as_tensor(np.arange(width) < packing.lengths[:, None]).to(ids.device)
+        places, real = None, None if packing is None else tokens_among({"key_lengths": packing.sequence_lengths}, ids)
         if starts.any():
-            packing, places = (
-                None,
-                as_tensor(np.minimum(starts[:, None] + np.arange(width), self.longest - 1)).to(ids.device),
-            )  # the last ones are padding's
-            visible = {"causal_offset": as_tensor(starts), "key_lengths": as_tensor(ends)}
+            packing, visible = None, {"causal_offset": as_tensor(starts), "key_lengths": as_tensor(ends)}
+            positions = np.minimum(starts[:, None] + np.arange(width), self.longest - 1)  # those beyond the last one are padding's
+            places = as_tensor(positions).to(ids.device)
         elif packing is not None:
-            ids, places = packing.pack(ids)[None], as_tensor(packing.positions).to(ids.device)[None]
+            ids, places = packing.pack(ids)[None], packing.positions_on(ids.device)[None]
         visible["is_causal"] = True
         x = self.embed(ids, token_types, places)
         by_heads = None if places is None else places[:, None]

@@ -16,7 +16,7 @@ from .generating import check_lengths, continuations
 from .heads import TextGeneration
 from .loading import assemble, check
 from .sampling import Sampling, read_ends, read_sampling
-from .texts import Bar, as_others_read, attributes, checked, made_of, of_characters, parts, tokens_of
+from .texts import Bar, arguments, as_others_read, attributes, checked, made_of, of_characters, parts, tokens_of
 from .tokenizing import Tokenizer
 
 _TASK = "text-generation"
@@ -185,7 +185,7 @@ class TextGenerator(Explaining):
         found: list[list[int]] = [[] for _ in tokens]
         with Bar(len(tokens), progress, "writing") as bar:
             for rows in parts(np.arange(len(tokens)), size):
-                for step in continuations(self.model, *_padded([tokens[i] for i in rows]), most, settings, self._ends, source, rows[0]):
+                for step in continuations(self.model, *self._batch([tokens[i] for i in rows]), most, settings, self._ends, source, rows[0]):
                     for number, token in step:
                         found[number].append(token)
                 bar.update(len(rows))
@@ -229,7 +229,7 @@ class TextGenerator(Explaining):
         settings = self._settings(do_sample, temperature, top_k, top_p, repetition_penalty)
         most = count("max_new_tokens", max_new_tokens)
         check_lengths(self.model, _lengths(tokens), most)
-        steps = continuations(self.model, *_padded(tokens), most, settings, self._ends, rng)
+        steps = continuations(self.model, *self._batch(tokens), most, settings, self._ends, rng)
         return self._pieces(tokens[0], steps)
 
     def _continuation(self, before: np.ndarray, after: list[int]) -> str:
@@ -262,18 +262,14 @@ class TextGenerator(Explaining):
             found = [ids if len(ids) else np.array([begin]) for ids in found]
         return found
 
+    def _batch(self, tokens: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+        """(ids, lengths), after a check that the model has these words."""
+        found = arguments(self.model.encoder, [(own,) for own in tokens])
+        return found["ids"], found["lengths"]
+
     def __repr__(self) -> str:
         return f"TextGenerator({type(self.model.encoder).__name__}, {', '.join(f'{k}={v}' for k, v in vars(self._sampling).items())})"
 
 
 def _lengths(tokens: list[np.ndarray]) -> np.ndarray:
     return np.array([len(own) for own in tokens], np.int64)
-
-
-def _padded(tokens: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
-    """(ids, lengths)."""
-    lengths = _lengths(tokens)
-    ids = np.zeros((len(tokens), lengths.max(initial=0)), np.int64)
-    for row, own in zip(ids, tokens, strict=True):
-        row[: len(own)] = own
-    return ids, lengths
