@@ -7,7 +7,7 @@ PyTorch's `inplace` is accepted; the result is always a new Tensor.
 from typing import TYPE_CHECKING
 
 from .._names import hooks
-from . import activations, attention, convolution, distances, lookup, losses, normalisation, projections, resizing
+from . import activations, attention, convolution, distances, lookup, losses, normalisation, projections, resizing, windows
 from .activations import *  # noqa: F403
 from .attention import *  # noqa: F403
 from .convolution import *  # noqa: F403
@@ -17,28 +17,24 @@ from .losses import *  # noqa: F403
 from .normalisation import *  # noqa: F403
 from .projections import *  # noqa: F403
 from .resizing import *  # noqa: F403
+from .windows import *  # noqa: F403
 
 __all__: list[str] = []
 __all__ += activations.__all__ + attention.__all__ + convolution.__all__ + distances.__all__
-__all__ += lookup.__all__ + losses.__all__ + normalisation.__all__ + projections.__all__ + resizing.__all__
+__all__ += lookup.__all__ + losses.__all__ + normalisation.__all__ + projections.__all__ + resizing.__all__ + windows.__all__
 
 if not TYPE_CHECKING:
-    norm = "tc.functional.layer_norm or rms_norm: nothing is normalised over a batch or over groups"
     instead = {
-        **dict.fromkeys(
-            ("max_pool1d", "max_pool2d", "avg_pool1d", "avg_pool2d"), "t.unfold(dim, size, step), and amax or mean of its last axis"
-        ),
-        **dict.fromkeys(("adaptive_avg_pool1d", "adaptive_avg_pool2d"), "t.mean(dim, keepdim=True)"),
-        **dict.fromkeys(("batch_norm", "group_norm", "instance_norm"), norm),
+        **dict.fromkeys(("adaptive_max_pool1d", "adaptive_max_pool2d"), "t.amax(dim, keepdim=True), for one number of each channel"),
+        **dict.fromkeys(("group_norm", "instance_norm"), "tc.functional.layer_norm of t.reshape(B, groups, -1), then t.reshape back"),
         **dict.fromkeys(("upsample", "upsample_bilinear", "upsample_nearest"), "tc.functional.interpolate"),
         **dict.fromkeys(("dropout1d", "dropout2d", "dropout3d"), "x * functional.dropout(ones, p, training), of ones (N, C, 1, ...)"),
         **dict.fromkeys(("conv_transpose1d", "conv_transpose2d"), "functional.linear and a reshape, where windows do not overlap"),
         "embedding_bag": "tc.functional.embedding and a mean over the sequence",
         "fold": "reshape and permute, where windows do not overlap",
         "pixel_shuffle": "t.unflatten(1, (-1, r, r)), permute and reshape",
-        "unfold": "t.unfold(dim, size, step), for each axis, or tc.datasets.cut_patches",
         "multi_head_attention_forward": "tc.nn.MultiheadAttention, or tc.functional.scaled_dot_product_attention",
         "gumbel_softmax": "tc.softmax((t - (-tc.rand_like(t).log()).log()) / tau, dim)",
     }
     __getattr__, __dir__ = hooks(__name__, instead=instead)
-    del norm, instead
+    del instead

@@ -21,6 +21,11 @@ def per_axis(name: str, value, axes: int, least: int) -> tuple[int, ...]:
     return tuple(count(name, v, least) for v in value) * (axes // len(value))
 
 
+def shape_of(axes: int) -> str:
+    """That of samples with channels, in words."""
+    return "(samples, channels, length)" if axes == 1 else "(samples, channels, height, width)"
+
+
 def same_padding(kernel, stride, dilation) -> list[tuple[int, int]]:
     """(before, after) of each axis, with which the result is as long as the input."""
     if any(s != 1 for s in stride):
@@ -42,8 +47,7 @@ def convolve(axes: int, input, weight, bias, stride, padding, dilation, groups):
     )
     if weight.ndim != axes + 2 or input.ndim not in (axes + 1, axes + 2):
         raise ValueError(
-            f"conv{axes}d takes input of {axes + 2} axes (samples, channels, {'length' if axes == 1 else 'height, width'}), or without "
-            f"samples, and weight of {axes + 2} axes; got input {tuple(input.shape)} and weight {tuple(weight.shape)}"
+            f"conv{axes}d takes input of {axes + 2} axes {shape_of(axes)}, or without samples, and weight of {axes + 2} axes; got input {tuple(input.shape)} and weight {tuple(weight.shape)}"
         )
     if words:
         both = same_padding(weight.shape[2:], stride, dilation) if padding == "same" else [(0, 0)] * axes

@@ -1,14 +1,21 @@
-"""Normalisation of rows, rotary positions, dropout."""
+"""Normalisation of rows and of channels, rotary positions, dropout."""
 
 from __future__ import annotations
 
-from .. import _core
-from .._arguments import probability
-from .._core import Tensor
-from .._promotion import promote, unchanged
-from ..random import _instead, as_generator, default_generator
+from typing import Any
 
-__all__ = ["add_layer_norm", "dropout", "layer_norm", "rms_norm", "rotary"]
+import numpy as np
+
+from .. import _core
+from .._arguments import probability, real, switch, tensor_of
+from .._core import Tensor
+from .._promotion import is_floating, narrowed, promote, unchanged, widened
+from .._recording import no_grad
+from ..random import _instead, as_generator, default_generator
+from ..tensor_functions._calls import takes_arrays
+from ..tensor_functions.elements import addcmul
+
+__all__ = ["add_layer_norm", "batch_norm", "dropout", "layer_norm", "rms_norm", "rotary"]
 
 
 def layer_norm(input, normalized_shape, weight=None, bias=None, eps: float = 1e-5):
@@ -61,6 +68,102 @@ def add_layer_norm(input, residual, normalized_shape, weight=None, bias=None, ep
         return _core.add_layer_norm(input, residual, normalized_shape, weight, bias, eps, dropout=dropout_p, seed=seed, call=call)
 
     return as_generator(rng).with_mask(dropping)
+
+
+def _of_channels(name: str, values: Any, x: Tensor) -> Tensor | None:
+    """A number for each channel of x, as float32 where it is a half, in a shape that broadcasts."""
+    if values is None:
+        return None
+    found = widened(tensor_of(name, values, x))
+    if found.shape != (x.shape[1],):
+        raise ValueError(
+            f"{name} has shape {tuple(found.shape)}; expected ({x.shape[1]},), a number for each channel of input {tuple(x.shape)}"
+        )
+    return found.reshape(1, x.shape[1], *(1,) * (x.ndim - 2))
+
+
+def _follow(running: Any, value: Tensor, momentum: float) -> None:
+    """running = (1 - momentum) * running + momentum * value, where it is."""
+    with no_grad():
+        value = value.reshape(-1)
+        running *= 1.0 - momentum
+        running += momentum * (value.to(running.dtype) if isinstance(running, Tensor) else value.numpy())
+
+
+@takes_arrays("input", method=False)
+def batch_norm(
+    input: Any,
+    running_mean: Any,
+    running_var: Any,
+    weight: Any = None,
+    bias: Any = None,
+    training: bool = False,
+    momentum: float = 0.1,
+    eps: float = 1e-5,
+) -> Any:
+    """Normalises each channel to mean 0 and variance 1, then scales and shifts (Ioffe and Szegedy 2015).
+
+    Parameters
+    ----------
+    input : array_like, shape (B, C, ...)
+    running_mean, running_var : Tensor or ndarray, shape (C,), or None
+        Means and variances over time. With `training` they are written to, and may be None; without, they normalise.
+    weight, bias : array_like, shape (C,), optional
+    training : bool, default False
+        Whether the mean and variance are those of `input`, over all axes but the second.
+    momentum : float, default 0.1
+        The share of a batch in the running mean and variance; in the latter is the unbiased one.
+    eps : float, default 1e-5
+        Added to the variance.
+
+    Returns
+    -------
+    Tensor or ndarray of the shape of input
+
+    Raises
+    ------
+    ValueError
+        With `training`, for less than two numbers per channel.
+
+    Examples
+    --------
+    >>> import numpy as np, transformer_c as tc
+    >>> mean, var = np.zeros(1), np.ones(1)
+    >>> tc.functional.batch_norm(np.array([[1.0], [3.0]]), mean, var, training=True).round(3)
+    array([[-1.],
+           [ 1.]])
+    >>> mean, var
+    (array([0.2]), array([1.1]))
+    """
+    training, momentum, eps = switch("training", training), real("momentum", momentum), real("eps", eps)
+    if input.ndim < 2 or not is_floating(input):
+        raise ValueError(
+            f"batch_norm takes floats of shape (samples, channels, ...), got {input._dtype_name} of shape {tuple(input.shape)}"
+        )
+    running: dict[str, Any] = {"running_mean": running_mean, "running_var": running_var}
+    if (running_mean is None) != (running_var is None) or (running_mean is None and not training):
+        raise ValueError("batch_norm needs running_mean and running_var, or neither with training=True")
+    for name, values in running.items():
+        if training and values is not None and not isinstance(values, (Tensor, np.ndarray)):
+            raise TypeError(f"{name} must be a Tensor or ndarray, to which training=True can write, not {type(values).__name__}")
+    x = widened(input)
+    mean: Any
+    var: Any
+    mean, var, scale, shift = (_of_channels(name, values, x) for name, values in (*running.items(), ("weight", weight), ("bias", bias)))
+    if training:
+        if not eps > 0.0:
+            raise ValueError(f"eps must be positive with training=True, got {eps}")
+        count = x.numel() // x.shape[1] if x.numel() else 0
+        if count < 2:
+            raise ValueError(f"batch_norm with training=True needs two numbers per channel, got input of shape {tuple(x.shape)}")
+        axes = [0, *range(2, x.ndim)]
+        mean, var = _core.mean(x, axes, True), x.var(axes, unbiased=False, keepdim=True)
+        if running_mean is not None:
+            _follow(running_mean, mean, momentum)
+            _follow(running_var, var * (count / (count - 1)), momentum)
+    factor = _core.rsqrt(_core.add(var, eps))
+    factor = factor if scale is None else factor * scale
+    return narrowed(addcmul((0.0 if shift is None else shift) - mean * factor, x, factor), input)
 
 
 def rotary(x, positions=None, *, base: float = 10000.0, pairing: str = "half"):

@@ -2,7 +2,7 @@
 
 module, parameter       Module: a tree of parameters, buffers and modules by name; call, state, html: its calls, state dicts, pictures
 module_hooks            functions that see calls and gradients; maps: attention_maps, which uses them
-layers, activations     layers of one function each; convolution, loss, containers: the others
+layers, activations     layers of one function each; windows, batch_norm, convolution, loss, containers: the others
 attention               MultiheadAttention; cache: the keys and values of earlier decoding steps
 transformer_layers      encoder and decoder layers; transformer: stacks of them; fusion: parts that one kernel computes together
 packing                 sequences of different lengths side by side
@@ -18,9 +18,10 @@ from typing import TYPE_CHECKING
 
 from .. import functional
 from .._names import hooks
-from . import activations, init, layers
+from . import activations, init, layers, windows
 from .activations import *  # noqa: F403
 from .attention import MultiheadAttention
+from .batch_norm import BatchNorm1d, BatchNorm2d
 from .cache import KeyValueCache
 from .containers import ModuleDict, ModuleList, ParameterList, Sequential
 from .convolution import Conv1d, Conv2d
@@ -44,10 +45,13 @@ from .module import Module
 from .parameter import Parameter
 from .transformer import Transformer, TransformerDecoder, TransformerEncoder
 from .transformer_layers import TransformerDecoderLayer, TransformerEncoderLayer
+from .windows import *  # noqa: F403
 
 __all__ = [
     "BCELoss",
     "BCEWithLogitsLoss",
+    "BatchNorm1d",
+    "BatchNorm2d",
     "Conv1d",
     "Conv2d",
     "CosineEmbeddingLoss",
@@ -79,7 +83,7 @@ __all__ = [
     "init",
     "utils",
 ]
-__all__ += layers.__all__ + activations.__all__
+__all__ += layers.__all__ + activations.__all__ + windows.__all__
 
 sys.modules[f"{__name__}.functional"] = functional  # for `import transformer_c.nn.functional as F`
 
@@ -93,20 +97,14 @@ if TYPE_CHECKING:
     from .maps import attention_maps
 else:
     recurrent = "nn.TransformerEncoder or nn.Conv1d: there are no recurrent layers"
-    norm = "nn.LayerNorm or nn.RMSNorm: nothing is normalised over a batch or over groups"
+    norm = "nn.LayerNorm of t.reshape(B, groups, -1), then t.reshape back"
     instead = {
         **dict.fromkeys(("RNN", "LSTM", "GRU", "RNNCell", "LSTMCell", "GRUCell"), recurrent),
-        **dict.fromkeys(
-            ("BatchNorm1d", "BatchNorm2d", "BatchNorm3d", "GroupNorm", "InstanceNorm1d", "InstanceNorm2d", "SyncBatchNorm"), norm
-        ),
-        **dict.fromkeys(
-            ("MaxPool1d", "MaxPool2d"), "t.unfold(dim, size, step).amax(-1); nn.GlobalMaxPool1D for (batch, sequence, features)"
-        ),
-        **dict.fromkeys(
-            ("AvgPool1d", "AvgPool2d"), "t.unfold(dim, size, step).mean(-1); nn.GlobalAveragePool1D for (batch, sequence, features)"
-        ),
+        **dict.fromkeys(("GroupNorm", "InstanceNorm1d", "InstanceNorm2d"), norm),
+        "BatchNorm3d": "nn.BatchNorm2d of t.flatten(3)",
+        "SyncBatchNorm": "nn.BatchNorm1d or nn.BatchNorm2d: each process normalises by its own batch",
         "AdaptiveMaxPool1d": "t.amax(-1, keepdim=True), for one number of each channel",
-        "AdaptiveAvgPool1d": "t.mean(-1, keepdim=True), for one number of each channel",
+        "AdaptiveMaxPool2d": "t.amax((-2, -1), keepdim=True), for one number of each channel",
         "modules": "nn itself, which has its layers",
         "DataParallel": "the module itself: a run uses one device",
         "parallel": 'Trainer(strategy="ddp"), or tc.distributed.all_reduce(p.grad, "mean") after backward()',
@@ -119,14 +117,12 @@ else:
         **dict.fromkeys(("ZeroPad1d", "ZeroPad2d", "ConstantPad1d", "ConstantPad2d"), "functional.pad"),
         **dict.fromkeys(("ReflectionPad1d", "ReflectionPad2d"), "functional.pad(t, padding, mode='reflect')"),
         **dict.fromkeys(("ReplicationPad1d", "ReplicationPad2d"), "functional.pad(t, padding, mode='replicate')"),
-        "AdaptiveAvgPool2d": "t.mean((-2, -1), keepdim=True), for one number of each channel",
         **dict.fromkeys(
             ("ConvTranspose1d", "ConvTranspose2d"), "nn.Linear(channels, size * size * out) and a reshape, where windows do not overlap"
         ),
         "LazyLinear": "nn.Linear(width of the input, width of the output)",
         "EmbeddingBag": "nn.Embedding and a mean over the sequence; tc.zeros(bags, width).index_add(0, bag_of_each, rows), of ids in one row",
         "PixelShuffle": "t.unflatten(1, (-1, r, r)), permute and reshape",
-        "Unfold": "t.unfold(dim, size, step), for each axis, or nn.Conv2d of patches",
         **dict.fromkeys(("Upsample", "UpsamplingNearest2d", "UpsamplingBilinear2d"), "functional.interpolate"),
     }
     __getattr__, __dir__ = hooks(__name__, {"attention_maps": "maps", "utils": ""}, instead)
