@@ -3,16 +3,20 @@
 python tests/golden/make_models.py [FOLDER]
 
 One case for each architecture: ``config`` (in the options), ``state.NAME`` the encoder's arrays, ``head.TASK.NAME`` those of a head that
-the encoder has not, ``ids``, ``mask``, ``types``, or ``pixels``; ``hidden``, ``pooled`` and ``TASK`` the results.
+the encoder has not, ``ids``, ``mask``, ``types``, or ``pixels``; ``hidden``, ``pooled`` and ``TASK`` the results. For each of ``rotations`` in the
+options, values of config.json by a label: ``rotated.LABEL`` is the states of some of ``rotated.ids``; for ``known`` ones, those of models that
+exist, ``known.LABEL`` the frequencies of the pairs, and then the factor of cosines and sines.
 """
 
 import json
 import pathlib
 import sys
+import types
 
 import numpy as np
 import torch
 import transformers as T
+from transformers import modeling_rope_utils
 
 SMALL = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 24, "vocab_size": 40}
 ENDS = {"bos_token_id": 1, "eos_token_id": 2}
@@ -45,6 +49,93 @@ CONFIGS = {
     "roberta": T.RobertaConfig(**SMALL, max_position_embeddings=16, hidden_act="silu", num_labels=3),
     "vit": T.ViTConfig(**{k: v for k, v in SMALL.items() if k != "vocab_size"}, image_size=(12, 8), patch_size=4, num_labels=3),
     "xlm-roberta": T.XLMRobertaConfig(**SMALL, max_position_embeddings=16, type_vocab_size=1),
+}
+# Positions that are scaled for long texts, as files of both transformers 4 and 5 have them.
+LONG, FULL, NEAR = {"max_position_embeddings": 64}, "full_attention", "sliding_attention"
+ROTATIONS = {
+    "llama": {
+        "linear": {"rope_scaling": {"type": "linear", "factor": 2.5}, "rope_theta": 90.0},
+        "llama3": {
+            "rope_parameters": {
+                **{"rope_type": "llama3", "rope_theta": 90.0, "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0},
+                "original_max_position_embeddings": 12,
+            }
+        },
+        "yarn": {"rope_scaling": {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 8}, "rope_theta": 50},
+    },
+    "mistral": {
+        "options": {
+            "rope_scaling": {
+                **{"type": "yarn", "factor": 3, "original_max_position_embeddings": 20, "beta_fast": 4, "beta_slow": 0.5},
+                **{"attention_factor": 0.8, "truncate": False},
+            }
+        },
+        "elsewhere": {
+            "rope_scaling": {"type": "llama3", "factor": 2, "low_freq_factor": 1, "high_freq_factor": 2},
+            "original_max_position_embeddings": 12,
+        },
+    },
+    "qwen2": {
+        "mscale": {
+            "rope_parameters": {
+                **{"rope_type": "yarn", "factor": 8.0, "original_max_position_embeddings": 8, "mscale": 0.7, "mscale_all_dim": 0.4},
+                "rope_theta": 30.0,
+            }
+        },
+    },
+    "qwen3": {"yarn": {"rope_scaling": {"type": "yarn", "factor": 4.0, "beta_slow": 2, "mscale": 0.5}, "rope_theta": 60.0}},
+    "nomic_bert": {
+        "linear": {"rope_parameters": {"rope_type": "linear", "factor": 3.0}},
+        "yarn": {"rope_parameters": {"rope_type": "yarn", "factor": 2.0, "original_max_position_embeddings": 30, "rope_theta": 40.0}},
+    },
+    "modernbert": {
+        "kinds": {
+            "rope_parameters": {
+                FULL: {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 16, "rope_theta": 90.0},
+                NEAR: {"rope_type": "linear", "factor": 2.0},
+            }
+        },
+    },
+}
+KNOWN = {
+    "llama": {
+        "Llama 3.1": {
+            "rope_theta": 500000.0,
+            "rope_scaling": {
+                **{"factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 8192},
+                "rope_type": "llama3",
+            },
+        },
+        "Llama 3.2": {
+            "head_dim": 64,
+            "rope_theta": 500000.0,
+            "rope_scaling": {
+                **{"factor": 32.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 8192},
+                "rope_type": "llama3",
+            },
+        },
+        "Qwen2.5": {
+            "rope_theta": 1000000.0,
+            "rope_scaling": {"factor": 4.0, "original_max_position_embeddings": 32768, "type": "yarn"},
+        },
+        "DeepSeek": {
+            "head_dim": 64,
+            "rope_theta": 10000,
+            "rope_scaling": {
+                **{"beta_fast": 32, "beta_slow": 1, "factor": 40, "mscale": 0.707, "mscale_all_dim": 1.0},
+                **{"original_max_position_embeddings": 4096, "type": "yarn"},
+            },
+        },
+        "gpt-oss": {
+            "head_dim": 64,
+            "rope_theta": 150000,
+            "rope_scaling": {
+                **{"beta_fast": 32.0, "beta_slow": 1.0, "factor": 32.0, "original_max_position_embeddings": 4096},
+                **{"rope_type": "yarn", "truncate": False},
+            },
+        },
+        "Vicuna": {"rope_scaling": {"factor": 4.0, "type": "linear"}},
+    },
 }
 TASKS = {
     "text-classification": T.AutoModelForSequenceClassification,
@@ -133,14 +224,42 @@ def run(name, config):
     return {"config": {**values, "model_type": name}}, arrays
 
 
+def changed(config, values):
+    """A configuration with other rotary positions, for longer texts."""
+    others = {key: value for key, value in config.to_dict().items() if value is not None and key != "rope_parameters"}
+    return type(config)(**{**others, **LONG, **json.loads(json.dumps(values))})  # a copy, as it is changed there
+
+
+def rotations(name, config, arrays):
+    """The arrays of ROTATIONS and KNOWN for an architecture, with the weights of its case."""
+    found = {}
+    for label, values in ROTATIONS.get(name, {}).items():
+        encoder = T.AutoModel.from_config(changed(config, values)).double().eval()
+        exact(encoder)
+        encoder.load_state_dict(
+            {key.removeprefix("state."): torch.from_numpy(value) for key, value in arrays.items() if key.startswith("state.")}
+        )
+        found["rotated.ids"] = np.arange(3, 43)[None] * 7 % 35 + 5
+        found[f"rotated.{label}"] = encoder(torch.from_numpy(found["rotated.ids"])).last_hidden_state[:, 3::12].numpy()
+    for label, values in KNOWN.get(name, {}).items():
+        own = changed(config, {"head_dim": 128, **values})
+        frequencies, factor = modeling_rope_utils.ROPE_INIT_FUNCTIONS[own.rope_parameters["rope_type"]](own)
+        found[f"known.{label}"] = np.append(frequencies.numpy(), factor)
+    return {key: values[name] for key, values in (("rotations", ROTATIONS), ("known", KNOWN)) if name in values}, found
+
+
 def main(folder):
     """Runs the cases with one thread and writes them in the form that ``golden.load`` reads."""
     torch.set_num_threads(1)
     torch.float, torch.Tensor.float = torch.float64, torch.Tensor.double  # of rotary positions, which have float32 whatever the model has
+    modeling_rope_utils.torch = types.SimpleNamespace(**{**vars(torch), "float": torch.float64, "float32": torch.float64})
     options, arrays = {}, {}
     with torch.no_grad():
         for name, config in CONFIGS.items():
             options[name], found = run(name, config)
+            more, others = rotations(name, config, found)
+            options[name].update(more)
+            found.update(others)
             arrays.update({f"{name}/{key}": value for key, value in found.items()})
     np.savez_compressed(folder / "models.npz", options=np.array(json.dumps(options)), **arrays)
 

@@ -120,8 +120,8 @@ def reference_map(layer, x, visible, width):
             own[:, :n, :n] = reference_map(layer, x[:, end - n : end], short, n)[0]
         return found
     q, k = queries_and_keys(layer, x)
-    if hasattr(layer, "base"):
-        q, k = rotated(q, layer.base), rotated(k, layer.base)
+    if hasattr(layer, "rotation"):
+        q, k = rotated(q, layer.rotation.base), rotated(k, layer.rotation.base)
     scores = q @ k.swapaxes(2, 3) / np.sqrt(q.shape[-1])
     if layer.window is not None:
         scores[:, :, np.abs(np.subtract.outer(*[np.arange(x.shape[1])] * 2)) > layer.window[0]] = -np.inf

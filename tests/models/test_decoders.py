@@ -16,7 +16,7 @@ IDS = np.random.default_rng(0).integers(0, 60, (3, 9))
 
 KINDS = {  # and what is special of each
     "gpt2": {},
-    "llama": {"num_key_value_heads": 1},
+    "llama": {"num_key_value_heads": 1, "rope_scaling": {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 6}},
     "mistral": {"num_key_value_heads": 1, "sliding_window": 3},
     "qwen2": {
         "num_key_value_heads": 2,
@@ -410,8 +410,8 @@ def test_what_is_not_computed_is_refused(name, value):
 @pytest.mark.parametrize(
     ("kind", "message", "values"),
     [
-        ("llama", "rope_scaling", {"rope_scaling": {"rope_type": "llama3", "factor": 8.0}}),
-        ("llama", "rope_parameters", {"rope_parameters": {"rope_type": "yarn", "rope_theta": 1e4}}),
+        ("llama", "rope_scaling", {"rope_scaling": {"rope_type": "dynamic", "factor": 8.0}}),
+        ("mistral", "rope_parameters", {"rope_parameters": {"rope_type": "yarn", "rope_theta": 1e4}}),
         ("llama", "num_attention_heads = 2, which is no multiple of num_key_value_heads = 3", {"num_key_value_heads": 3}),
         ("llama", "hidden_size = 32, which is no multiple of num_attention_heads = 3", {"num_attention_heads": 3}),
         ("llama", "heads of size 1; rotary positions need an even number", {"num_attention_heads": 32}),

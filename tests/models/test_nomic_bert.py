@@ -32,7 +32,7 @@ def test_older_names_of_values(tmp_path):
     assert np.array_equal(older(IDS), expected) and np.array_equal(tc.models.load(tmp_path)(IDS), expected)
     assert older.longest == 64 and older.layers[0].norm1.eps == 1e-6
     for base in ({"rotary_emb_base": 7}, {"rope_theta": 7.0}, {"rope_parameters": {"rope_type": "default", "rope_theta": 7.0}}):
-        assert tc.convert.from_hf(state, {**SMALL, **base}).layers[1].base == 7.0
+        assert tc.convert.from_hf(state, {**SMALL, **base}).layers[1].rotation.base == 7.0
     assert not np.array_equal(tc.convert.from_hf(state, {**OLDER, "rotary_emb_base": 7})(IDS), expected)
 
 
@@ -68,7 +68,7 @@ def test_arrays_by_the_names_that_transformers_has_in_memory():
         ({"qkv_proj_bias": True}, "qkv_proj_bias = True"),
         ({"rotary_emb_fraction": 0.5}, "rotary_emb_fraction = 0.5"),
         ({"rotary_scaling_factor": 2}, "rotary_scaling_factor = 2"),
-        ({"rope_parameters": {"rope_type": "dynamic", "factor": 2.0}}, "rope_parameters = .*; expected rope_type 'default' and rope_theta"),
+        ({"rope_parameters": {"rope_type": "dynamic", "factor": 2.0}}, "rope_parameters = .*; expected rope_type 'default', 'linear'"),
         ({"head_dim": 4}, "head_dim = 4; expected None or 8"),
         ({"num_attention_heads": 16}, "hidden_size / num_attention_heads = 1; rotary positions need an even number"),
     ],

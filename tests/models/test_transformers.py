@@ -58,6 +58,22 @@ def test_saved_here_loads_there(case, task, tmp_path):
         assert str(theirs.load_state_dict(state)) == "<All keys matched successfully>"
 
 
+@pytest.mark.parametrize(("case", "label"), [(case, label) for case in CASES for label in CASES[case][0].get("rotations", ())])
+def test_positions_that_are_scaled(case, label, tmp_path):
+    """Are read there from what is saved here, and here from what is saved there."""
+    values = {key: value for key, value in CASES[case][0]["config"].items() if key != "rope_parameters"}
+    tc.manual_seed(3)
+    model = tc.models.create({**values, "max_position_embeddings": 64, **CASES[case][0]["rotations"][label]})
+    tc.models.save(model, tmp_path)
+    theirs = transformers.AutoModel.from_pretrained(tmp_path).eval()
+    ids = CASES[case][1]["rotated.ids"]
+    with torch.no_grad():
+        expected = theirs(torch.from_numpy(ids)).last_hidden_state.numpy()
+    theirs.save_pretrained(tmp_path / "theirs")
+    for found in (model(ids), tc.models.load(tmp_path / "theirs")(ids)):
+        np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5 * max(1, np.abs(expected).max()))
+
+
 OTHER_FILES = [(case, None, files) for case in ("bert", "vit") for files in ("shards", "bin")]
 
 

@@ -12,7 +12,7 @@ texts, tokenizing, vocabularies             texts to batches of numbers
 architectures                               the list of the architectures, each a file: a few lines over tc.nn and a table
 bert, distilbert, electra, gpt2, llama,
 modernbert, mpnet, nomic_bert, roberta, vit these files
-layers, heads                               what they share; what is put on them for a task
+layers, rotation, heads                     what they share, rotary positions; what is put on them for a task
 decoder, cache                              what decoders share; the keys and values that they keep
 config, folder, table, names                reading config.json, the folder's files, the arrays by their names
 """

@@ -150,20 +150,6 @@ class Config:
             raise CheckpointError(f"config.json has {model} = {widths.model}, which is no multiple of {heads} = {widths.heads}")
         return widths
 
-    def rotary_base(self, default: float, older: str, kind: str | None = None) -> float:
-        """The base of rotary positions in ``rope_parameters``, there for layers of a kind, or by the name that older files have for it."""
-        self.only("rope_scaling", None)
-        given = self.values.get("rope_parameters")
-        by_kind = given or {} if kind else {None: given}
-        if not isinstance(by_kind, Mapping) or not all(map(_is_rotary, by_kind.values())):
-            each = f" for {kind!r} and for each other kind of layers" if kind else ""
-            raise self.refuse("rope_parameters", f"rope_type 'default' and rope_theta{each}")
-        own = by_kind.get(kind) or {}
-        base = own.get("rope_theta", self.values.get(older, default))
-        if type(base) not in (int, float) or not 0 < base < float("inf"):
-            raise self.refuse("rope_parameters" if "rope_theta" in own else older, "a base of rotary positions above 0")
-        return float(base)
-
     def rotated(self, widths: Widths, model: str, heads: str) -> Widths:
         """`widths`, whose heads have an even number of features, which are rotated in pairs."""
         size = self.divided(widths, model, heads).model // widths.heads
@@ -207,10 +193,3 @@ class Config:
         if set(by_number) != {str(i) for i in range(len(by_number))}:
             raise self.refuse("id2label", f"a name for each number from 0 to {len(by_number) - 1}")
         return [by_number[str(i)] for i in range(len(by_number))]
-
-
-def _is_rotary(values: Any) -> bool:
-    """Whether these are null, or rope_type "default" and a base."""
-    return values is None or (
-        isinstance(values, Mapping) and values.keys() <= {"rope_type", "rope_theta"} and values.get("rope_type", "default") == "default"
-    )

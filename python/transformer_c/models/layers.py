@@ -18,6 +18,7 @@ from ..nn.layers import of_sequences
 from ..nn.packing import Packing, checked_lengths, packing_of, tensor_of_lengths
 from .cache import CacheOfLayer
 from .config import Config, Widths
+from .rotation import Rotation
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "gelu_tanh": nn.GELU("tanh"),
@@ -76,6 +77,7 @@ class Layer(nn.Module):
     _attention_map: ClassVar = {"return_attention": True}
     window: tuple[int, int] | None = None  # how far a token sees before and behind itself; None: all of its text
     grouped: bool = False  # whether keys and values have fewer heads than queries
+    scale: float | None = None  # of the scores; None: by the size of a head
 
     def __init__(self, widths: Widths, norm_first: bool = False) -> None:
         super().__init__()
@@ -121,7 +123,15 @@ class Layer(nn.Module):
             k, v = cache.extended(k, v)
         dropout = self.attention_dropout if self.training else 0.0
         found = F.scaled_dot_product_attention(
-            q, k, v, dropout_p=dropout, window=self.window, enable_gqa=self.grouped, return_attention=return_attention, **visible
+            q,
+            k,
+            v,
+            dropout_p=dropout,
+            scale=self.scale,
+            window=self.window,
+            enable_gqa=self.grouped,
+            return_attention=return_attention,
+            **visible,
         )
         values, weights = found if return_attention else (found, None)
         return of_sequences(self.out, join_heads(values), lengths), weights
@@ -151,23 +161,22 @@ class RotaryLayer(Layer):
     ----------
     widths : Widths
         ``gated``: rows of the network's first layer are [what the activation is applied to | the factors].
-    base : float
-        Of the angles: see ``tc.functional.rotary``.
+    rotation : Rotation
     window : int, optional
         A token attends to those at most this far away; None: to all of its text.
     norm_first : bool
         As for ``Layer``.
     """
 
-    def __init__(self, widths: Widths, base: float, window: int | None = None, norm_first: bool = False) -> None:
+    def __init__(self, widths: Widths, rotation: Rotation, window: int | None = None, norm_first: bool = False) -> None:
         super().__init__(widths, norm_first)
-        self.base, self.window = base, None if window is None else (window, window)
+        self.rotation, self.scale, self.window = rotation, rotation.scale, None if window is None else (window, window)
 
     def _placed(self, q: Tensor, k: Tensor, packing: Packing | None, cache: CacheOfLayer | None) -> tuple[Tensor, Tensor]:
         places = None if cache is None else cache.places
         if packing is not None:
             places = packing.positions_on(q.device)
-        return F.rotary(q, places, base=self.base), F.rotary(k, places, base=self.base)
+        return self.rotation(q, places), self.rotation(k, places)
 
     def _hidden(self, x: Tensor, lengths: Any) -> Tensor:
         return gated(ACTIVATIONS[self.activation], of_sequences(self.linear1, x, lengths))

@@ -13,6 +13,7 @@ from .config import FULL, SLIDING, Config, Widths
 from .decoder import TextDecoder
 from .layers import RotaryLayer, norm_of, of_sequences
 from .names import lack
+from .rotation import Rotation, read_rotation
 from .table import Table
 
 TABLE = Table(
@@ -51,8 +52,7 @@ class LlamaLayer(RotaryLayer):
     Parameters
     ----------
     widths : Widths
-    base : float
-        Of the rotary positions.
+    rotation : Rotation
     kv_heads : int
         The number of heads that keys and values have.
     head_size : int
@@ -63,8 +63,8 @@ class LlamaLayer(RotaryLayer):
         A token attends to those at most this far before it.
     """
 
-    def __init__(self, widths: Widths, base: float, kv_heads: int, head_size: int, normed: bool, window: int | None) -> None:
-        super().__init__(widths, base, window, norm_first=True)
+    def __init__(self, widths: Widths, rotation: Rotation, kv_heads: int, head_size: int, normed: bool, window: int | None) -> None:
+        super().__init__(widths, rotation, window, norm_first=True)
         del self.qkv
         self.grouped = kv_heads != widths.heads
         self.query = nn.Linear(widths.model, widths.heads * head_size, bias=widths.qkv_bias)
@@ -94,11 +94,10 @@ class Llama(TextDecoder):
         config.without_extensions()
         config.only("pretraining_tp", 1, None)
         widths, kv_heads, head_size = self.widths(config)
-        base, windows = config.rotary_base(10000.0, "rope_theta"), self.windows(config, widths.layers)
-        super().__init__(
-            config, widths, pooler=False, layers=(LlamaLayer(widths, base, kv_heads, head_size, self.normed, window) for window in windows)
-        )
-        self.longest = config.size("max_position_embeddings", self.LONGEST)
+        turned = read_rotation(config, head_size, config.size("max_position_embeddings", self.LONGEST))
+        layers = (LlamaLayer(widths, turned, kv_heads, head_size, self.normed, window) for window in self.windows(config, widths.layers))
+        super().__init__(config, widths, pooler=False, layers=layers)
+        self.longest = turned.longest
         words = config.size("vocab_size", self.WORDS)
         self.words = nn.Embedding(words, widths.model, padding_idx=config.index("pad_token_id", None, words))
         self.norm = norm_of(widths)

@@ -8,6 +8,7 @@ from .. import nn
 from .._core import Tensor
 from .config import FULL, SLIDING, Config, Widths
 from .layers import RotaryLayer, TextEncoder
+from .rotation import Rotation, read_rotation
 from .table import Table
 
 TABLE = Table(
@@ -51,8 +52,8 @@ def kinds_of_layers(config: Config, count: int) -> list[str]:
 class ModernLayer(RotaryLayer):
     """Normalises first, but in the first layer, whose input is normalised; drops within its network."""
 
-    def __init__(self, widths: Widths, base: float, window: int | None, is_first: bool) -> None:
-        super().__init__(widths, base, window, norm_first=True)
+    def __init__(self, widths: Widths, rotation: Rotation, window: int | None, is_first: bool) -> None:
+        super().__init__(widths, rotation, window, norm_first=True)
         if is_first:
             self.norm1 = nn.Identity()
         self.dropout1, self.dropout2 = nn.Dropout(widths.attention_dropout), nn.Identity()
@@ -89,15 +90,16 @@ class ModernBert(TextEncoder):
         config.rotated(widths, "hidden_size", "num_attention_heads")
         window = config.size("local_attention", 128) // 2
         config.only("sliding_window", None, window)
-        bases = {
-            FULL: config.rotary_base(160000.0, "global_rope_theta", FULL),
-            SLIDING: config.rotary_base(10000.0, "local_rope_theta", SLIDING),
+        size, longest = widths.model // widths.heads, config.size("max_position_embeddings", 8192)
+        turned = {
+            FULL: read_rotation(config, size, longest, 160000.0, "global_rope_theta", FULL),
+            SLIDING: read_rotation(config, size, longest, 10000.0, "local_rope_theta", SLIDING),
         }
         kinds = kinds_of_layers(config, widths.layers)
-        layers = (ModernLayer(widths, bases[kind], window if kind == SLIDING else None, i == 0) for i, kind in enumerate(kinds))
+        layers = (ModernLayer(widths, turned[kind], window if kind == SLIDING else None, i == 0) for i, kind in enumerate(kinds))
         super().__init__(config, widths, pooler=False, layers=layers)
         words = config.size("vocab_size", 50368)
-        self.longest = config.size("max_position_embeddings", 8192)
+        self.longest = turned[FULL].longest
         padding = config.index("pad_token_id", self.PADDING if words > self.PADDING else None, words)
         self.words = nn.Embedding(words, widths.model, padding_idx=padding)
         self.norm = nn.LayerNorm(widths.model, eps=widths.eps, bias=widths.norm_bias)

@@ -11,6 +11,7 @@ from .._core import Tensor
 from .._tensor import zeros
 from .config import Config
 from .layers import RotaryLayer, TextEncoder
+from .rotation import read_rotation
 from .table import WORD_PIECES, Table
 
 TABLE = Table(
@@ -101,10 +102,10 @@ class NomicBert(TextEncoder):
             config.only(name, *supported)
         widths = config.widths(dropout=0.0)._replace(qkv_bias=False, out_bias=False, network_bias=False, gated=True)
         config.rotated(widths, "hidden_size", "num_attention_heads")
-        base = config.rotary_base(1000.0, "rope_theta")
-        super().__init__(config, widths, False, (RotaryLayer(widths, base) for _ in range(widths.layers)))
+        turned = read_rotation(config, widths.model // widths.heads, config.size("max_position_embeddings", 2048), 1000.0)
+        super().__init__(config, widths, False, (RotaryLayer(widths, turned) for _ in range(widths.layers)))
         words = config.size("vocab_size", 30528)
-        self.longest = config.size("max_position_embeddings", 2048)
+        self.longest = turned.longest
         self.words = nn.Embedding(words, widths.model, padding_idx=config.index("pad_token_id", 0, words))
         self.types = nn.Embedding(config.size("type_vocab_size", 2), widths.model)
         self.norm = nn.LayerNorm(widths.model, eps=widths.eps)

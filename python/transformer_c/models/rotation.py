@@ -1,0 +1,218 @@
+"""Rotary positions as config.json describes them: how fast each pair of features turns, also where that is scaled for long texts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from math import ceil, floor, log, pi
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from .. import functional as F
+from .._core import Tensor
+from .._tensor import arange, as_tensor
+from .config import Config
+
+_LENGTH = "original_max_position_embeddings"
+_LEAST, _MOST = 1e-9, 1e30  # of numbers above 0, so that nothing overflows
+_ANY = ("rope_type", "type", "rope_theta", "finetuned")  # of every type; `type` is that of older files, and the last one changes nothing
+
+
+class Rotation(NamedTuple):
+    """How queries and keys are rotated.
+
+    Attributes
+    ----------
+    base : float
+        Of the angles: see ``tc.functional.rotary``.
+    longest : int
+        How many tokens a text may have.
+    frequencies : ndarray of float64, shape (D / 2,), or None
+        By what the angle of each pair of features grows from a token to the next, where it is not what `base` says.
+    factor : float
+        Of the cosines and sines.
+    """
+
+    base: float
+    longest: int
+    frequencies: np.ndarray | None = None
+    factor: float = 1.0
+
+    @property
+    def scale(self) -> float | None:
+        """Of the scores of attention, which have the factor twice; None: the usual one."""
+        return None if self.frequencies is None or self.factor == 1 else self.factor**2 / (2 * len(self.frequencies)) ** 0.5
+
+    def __call__(self, x: Tensor, places: Tensor | None) -> Tensor:
+        """x (B, H, T, D), rotated, without the factor; `places`: positions that broadcast to (B, H, T), None: 0, 1, ..."""
+        if self.frequencies is None:
+            return F.rotary(x, places, base=self.base)
+        places = arange(x.shape[2], device=x.device) if places is None else places
+        angles = places[..., None] * as_tensor(self.frequencies).to(x.device)
+        pairs = x.unflatten(-1, (2, -1)).transpose(-1, -2)  # rows of two features, whose angles are their positions
+        return F.rotary(pairs, angles).transpose(-1, -2).flatten(-2)
+
+
+def _linear(frequencies: np.ndarray, base: float, values: Mapping[str, Any]) -> np.ndarray:
+    """Positions are divided by the factor (Chen et al. 2023)."""
+    return frequencies / values["factor"]
+
+
+def _llama3(frequencies: np.ndarray, base: float, values: Mapping[str, Any]) -> np.ndarray:
+    """Slow pairs are divided by the factor, by how often they turn in a text of the original length (Llama 3.1)."""
+    turns = frequencies * values[_LENGTH] / (2 * pi)
+    low, high = values["low_freq_factor"], values["high_freq_factor"]
+    if high <= low:
+        raise ValueError("a high_freq_factor above low_freq_factor")
+    kept = np.clip((turns - low) / (high - low), 0, 1)
+    return frequencies * (kept + (1 - kept) / values["factor"])
+
+
+def _yarn(frequencies: np.ndarray, base: float, values: Mapping[str, Any]) -> np.ndarray:
+    """Likewise, by a ramp from pair to pair (Peng et al. 2023)."""
+    if values["beta_fast"] < values["beta_slow"]:
+        raise ValueError("a beta_fast of at least beta_slow")
+    if base <= 1:
+        raise ValueError("a rope_theta above 1")
+    half = len(frequencies)
+    turns = values[_LENGTH] / (2 * pi)
+    first, last = (half * log(turns / values[name]) / log(base) for name in ("beta_fast", "beta_slow"))
+    if values["truncate"]:
+        first, last = floor(first), ceil(last)
+    first, last = max(first, 0), min(last, 2 * half - 1)
+    divided = np.clip((np.arange(half) - first) / (last - first or 0.001), 0, 1)
+    return frequencies * (1 - divided + divided / values["factor"])
+
+
+def _yarn_factor(values: Mapping[str, Any]) -> float:
+    """Of cosines and sines: the one that is said, or one that grows with the length of texts."""
+
+    def grown(weight: float) -> float:
+        return 1 + 0.1 * weight * log(max(values["factor"], 1))
+
+    if values["attention_factor"] is not None:
+        return values["attention_factor"]
+    if values["mscale"] and values["mscale_all_dim"]:
+        return grown(values["mscale"]) / grown(values["mscale_all_dim"])
+    return grown(1)
+
+
+class _Type(NamedTuple):
+    """A rope_type.
+
+    Attributes
+    ----------
+    scaled : callable
+        The frequencies, of those without scaling, the base, and the type's values by their names.
+    values : mapping
+        The names of the values, and what they are where config.json does not say; NaN: it has to. The original length is
+        max_position_embeddings there.
+    factor : callable
+        That of cosines and sines, of the values.
+    """
+
+    scaled: Callable[[np.ndarray, float, Mapping[str, Any]], np.ndarray | None]
+    values: Mapping[str, Any]
+    factor: Callable[[Mapping[str, Any]], float] = lambda values: 1.0
+
+
+_NEEDED = float("nan")
+_LINEAR: dict[str, Any] = {"factor": _NEEDED}
+_LONGER = {**_LINEAR, _LENGTH: _NEEDED}
+_TYPES = {
+    "default": _Type(lambda *_: None, {}),
+    "linear": _Type(_linear, _LINEAR),
+    "llama3": _Type(_llama3, {**_LONGER, "low_freq_factor": _NEEDED, "high_freq_factor": _NEEDED}),
+    "yarn": _Type(
+        _yarn,
+        {**_LONGER, "beta_fast": 32, "beta_slow": 1, "truncate": True, **dict.fromkeys(("attention_factor", "mscale", "mscale_all_dim"))},
+        _yarn_factor,
+    ),
+}
+
+
+def read_rotation(
+    config: Config, size: int, longest: int, default: float = 10000.0, older: str = "rope_theta", kind: str | None = None
+) -> Rotation:
+    """The rotation of heads of a size.
+
+    Parameters
+    ----------
+    config : Config
+    size : int
+        D.
+    longest : int
+        max_position_embeddings.
+    default : float
+        The base where config.json does not say.
+    older : str
+        The name of the base in older files.
+    kind : str, optional
+        That of the layers, where each kind has its own.
+    """
+    name, own = _own(config, kind)
+    base = own.get("rope_theta", config.values.get(older, default))
+    if not _is_number(base):
+        raise config.refuse(name if "rope_theta" in own else older, "a base of rotary positions above 0")
+    said = [own[key] for key in ("rope_type", "type") if own.get(key) is not None] or ["default"]
+    if said[0] not in [*_TYPES] or said[-1] != said[0]:
+        raise _refused(config, name, kind)
+    row = _TYPES[said[0]]
+    others = [key for key in own if key not in (*_ANY, *row.values) and own[key] is not None]
+    if others:
+        raise config.refuse(name, f"no {others[0]} for rope_type {said[0]!r}, but {' and '.join(row.values) or 'rope_theta'}")
+    if kind is None and config.values.get(_LENGTH) is not None:
+        own = {**own, _LENGTH: config.values[_LENGTH]}  # takes precedence, as in transformers
+    try:
+        values = {key: _value(own, key, longest if key == _LENGTH else usual) for key, usual in row.values.items()}
+        if _LENGTH in values:
+            longest = max(longest, int(min(values[_LENGTH] * values["factor"], 2**31 - 1)))
+        frequencies = row.scaled(base ** (-2.0 * np.arange(size // 2) / size), base, values)
+    except ValueError as error:
+        raise config.refuse(name, f"{error} for rope_type {said[0]!r}") from None
+    return Rotation(float(base), longest, frequencies, row.factor(values))
+
+
+def _own(config: Config, kind: str | None) -> tuple[str, Mapping[str, Any]]:
+    """(name in config.json, its contents for a kind of layers)."""
+    if kind is None:
+        name = "rope_parameters" if config.values.get("rope_scaling") in (None, {}) else "rope_scaling"
+        found = config.values.get(name)
+    else:
+        config.only("rope_scaling", None)
+        name, found = "rope_parameters", config.values.get("rope_parameters")
+        if isinstance(found, Mapping) and all(own is None or isinstance(own, Mapping) for own in found.values()):
+            found = found.get(kind)
+        elif found is not None:
+            raise _refused(config, name, kind)
+    if not isinstance(found, (Mapping, type(None))):
+        raise _refused(config, name, kind)
+    return name, found or {}
+
+
+def _refused(config: Config, name: str, kind: str | None) -> Exception:
+    each = f", for {kind!r} and for each other kind of layers" if kind else ""
+    *most, last = map(repr, _TYPES)
+    return config.refuse(name, f"rope_type {', '.join(most)} or {last} and its values{each}")
+
+
+def _value(own: Mapping[str, Any], key: str, usual: Any) -> Any:
+    """The value of a type, checked."""
+    value = own.get(key, usual)
+    if value is None and usual is not True:  # null is no default of truncate in transformers
+        value = usual
+    fits, what = _CHECKS.get(key, (_is_number, "a number above 0"))
+    if not (fits(value) or (value is None and usual is None)):
+        raise ValueError(f"{what} as {key}")
+    return value
+
+
+def _is_number(value: Any) -> bool:
+    return type(value) in (int, float) and _LEAST <= value <= _MOST
+
+
+_CHECKS: dict[str, tuple[Callable[[Any], bool], str]] = {
+    _LENGTH: (lambda value: type(value) is int and 0 < value < 2**31, "an integer above 0"),
+    **dict.fromkeys(("mscale", "mscale_all_dim"), (lambda value: value == 0 or _is_number(value), "a number of at least 0")),
+    "truncate": (lambda value: type(value) is bool, "true or false"),
+}
