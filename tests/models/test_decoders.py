@@ -1,5 +1,7 @@
 """Decoders: a token sees none after it, what is kept in a cache changes no bit, and the choice of tokens is transformers'."""
 
+import json
+
 import numpy as np
 import pytest
 import transformer_c as tc
@@ -305,6 +307,7 @@ def test_a_text_without_tokens_begins_with_that_which_begins_texts():
         ),
         (ValueError, "text number 3 has no tokens", {"texts": ["a", "abc", "a", ""], "max_new_tokens": 5, "batch_size": 2}),
         (ValueError, "max_new_tokens must be at least 1, got 0", {"max_new_tokens": 0}),
+        (ValueError, "text number 0 has 3 tokens, and max_new_tokens is 10{30}; the model takes", {"max_new_tokens": 10**30}),
         (ValueError, "temperature is for drawing tokens, and changes nothing without do_sample=True", {"temperature": 0.5}),
         (ValueError, "top_p must be above 0 and at most 1, got 1.5", {"do_sample": True, "top_p": 1.5}),
         (ValueError, "temperature must be above 0, and finite, got 0.0; .* do_sample=False", {"do_sample": True, "temperature": 0.0}),
@@ -515,6 +518,15 @@ def test_folders(tmp_path):
         ({"num_beams": 4}, "num_beams = 4; supported are do_sample"),
         ({"top_p": 2}, "top_p must be above 0"),
         ({"min_length": 5}, "min_length = 5"),
+        ({"no_repeat_ngram_size": 3}, "no_repeat_ngram_size = 3"),
+        ({"min_p": 0.1}, "min_p = 0.1"),
+        ({"typical_p": 0.9}, "typical_p = 0.9"),
+        ({"forced_bos_token_id": 0}, "forced_bos_token_id = 0"),
+        ({"suppress_tokens": [3]}, r"suppress_tokens = \[3\]"),
+        ({"bad_words_ids": [[3]]}, r"bad_words_ids = \[\[3\]\]"),
+        ({"a_setting_of_tomorrow": 1}, "a_setting_of_tomorrow = 1"),
+        ({"max_new_tokens": 0}, "generation_config.json': max_new_tokens must be at least 1, got 0"),
+        ({"max_length": "20"}, "generation_config.json': max_length must be an int, got '20'"),
         ({"temperature": 10**400}, "generation_config.json': temperature must be above 0, and finite"),
         ({"eos_token_id": "x"}, "generation_config.json': eos_token_id must be an int, got 'x'"),
         ({"eos_token_id": [1, -1]}, "generation_config.json': eos_token_id must be at least 0, got -1"),
@@ -528,13 +540,60 @@ def test_settings_that_are_refused(tmp_path, values, message):
 def test_settings_that_change_nothing(tmp_path):
     values = {
         "num_beams": 1,
-        "max_length": 50,
+        "length_penalty": 0.6,
+        "early_stopping": True,
+        "typical_p": 1.0,
+        "min_p": 0,
+        "suppress_tokens": [],
         "pad_token_id": 0,
         "transformers_version": "5",
         "no_repeat_ngram_size": None,
         "eos_token_id": [3, 258],
     }
     assert tc.models.TextGenerator.from_pretrained(decoder_folder(tmp_path, generation_config=values))._ends == (3, 258)
+
+
+def test_settings_of_a_folder_without_a_file_for_them(tmp_path):
+    """Are those of config.json, where transformers takes them from; otherwise those there mean nothing."""
+    decoder_folder(tmp_path)
+    path = tmp_path / "config.json"
+    config = json.loads(path.read_text())
+    path.write_text(json.dumps({**config, "repetition_penalty": 1.9, "max_length": 9}))
+    generator = tc.models.TextGenerator.from_pretrained(tmp_path)
+    plain = tc.models.TextGenerator(generator.model, generator.tokenizer)
+    assert (
+        generator.generate("ab") == plain.generate("ab", max_new_tokens=7, repetition_penalty=1.9) != plain.generate("ab", max_new_tokens=7)
+    )
+    path.write_text(json.dumps({**config, "no_repeat_ngram_size": 2}))
+    with pytest.raises(tc.CheckpointError, match="config.json' has no_repeat_ngram_size = 2; supported are do_sample"):
+        tc.models.TextGenerator.from_pretrained(tmp_path)
+    (tmp_path / "generation_config.json").write_text("{}")
+    tc.models.TextGenerator.from_pretrained(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("sampling", "arguments", "new"),
+    [
+        ({}, {}, [37, 37]),
+        ({"max_new_tokens": 7}, {}, [7, 7]),
+        ({"max_new_tokens": 7, "max_length": 5}, {}, [7, 7]),
+        ({"max_length": 5}, {}, [2, 4]),
+        ({"max_length": 5}, {"max_new_tokens": 6}, [6, 6]),
+        ({"max_length": 500}, {}, [37, 39]),
+        ({"max_new_tokens": 7}, {"max_new_tokens": 6}, [6, 6]),
+    ],
+)
+def test_how_many_tokens_are_written(sampling, arguments, new):
+    """An argument takes precedence, then max_new_tokens of the folder, then its max_length, which counts all tokens."""
+    if not {**sampling, **arguments}:
+        arguments = {"max_new_tokens": 37}
+    generator = tc.models.TextGenerator(writer().model, Letters(), sampling, eos_token_id=[])
+    found = generator.generate(["abc", "q"], return_full_text=False, **arguments)
+    assert [len(text) for text in found] == new
+    for text, expected in zip(["abc", "q"], found, strict=True):
+        assert "".join(generator.stream(text, **arguments)) == expected
+    with pytest.raises(ValueError, match="number 1 has 5 tokens, and with new ones it may have 5 by max_length = 5; max_new_tokens"):
+        tc.models.TextGenerator(writer().model, Letters(), {"max_length": 5}).generate(["a", "abcde"])
 
 
 def test_pieces_are_whole_characters(monkeypatch):

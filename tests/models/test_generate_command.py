@@ -49,7 +49,15 @@ def test_a_folder_whose_settings_say_to_draw(run, tmp_path):
     likeliest, drawn = (generator.generate("he", do_sample=draw, rng=3) + "\n" for draw in (False, True))
     assert likeliest != drawn
     assert run(tmp_path, "he", "--no-do-sample")[1] == likeliest
+    assert run(tmp_path, "he", "--no-do-sample", "--seed", 3)[0] == 1
     assert run(tmp_path, "he", "--seed", 3)[1] == run(tmp_path, "he", "--do-sample", "--seed", 3)[1] == drawn
+
+
+def test_a_folder_that_says_how_many_tokens(run, tmp_path):
+    decoder_folder(tmp_path, generation_config={"max_new_tokens": 4})
+    generator = tc.models.TextGenerator.from_pretrained(tmp_path)
+    for arguments, most in (((), 4), (("--max-new-tokens", 6), 6)):
+        assert run(tmp_path, "he", *arguments) == (0, generator.generate("he", max_new_tokens=most) + "\n", "")
 
 
 def test_halves(folder, run):
@@ -64,6 +72,7 @@ def test_mistakes(folder, run, tmp_path):
         ([tmp_path, "a"], b"", "task is 'text-generation'; for bert there are"),
         ([folder, ""], b"", "text number 0 has no tokens"),
         ([folder, "a", "--top-k", "3"], b"", "top_k is for drawing tokens, and changes nothing without do_sample=True"),
+        ([folder, "a", "--seed", "3"], b"", "--seed is for drawing tokens, and changes nothing without --do-sample"),
         ([folder, "a", "--max-new-tokens", "60"], b"", "the model takes at most 60 together"),
         ([folder, "a" * 300], b"", "text number 0 has 60 tokens or more, and max_new_tokens is 50"),
         ([folder], b"\xff", "standard input is not text in UTF-8"),

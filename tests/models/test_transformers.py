@@ -1,11 +1,13 @@
 """Models that are saved here load in transformers, and the other way round. Needs the package transformers; the golden values do not."""
 
+import json
 import os
 import warnings
 
 import numpy as np
 import pytest
 import transformer_c as tc
+from folders import decoder_folder
 from golden import load
 
 torch = pytest.importorskip("torch")
@@ -94,6 +96,27 @@ def test_saved_there_loads_here(case, task, files, tmp_path):
         model = tc.models.load(tmp_path, task=task)
     compare(case, model, theirs)
     compare(case, tc.convert.from_hf(theirs.state_dict(), config, task=task), theirs)
+
+
+@pytest.mark.parametrize(
+    "files",
+    [
+        {"generation_config": {"max_length": 12, "repetition_penalty": 1.3}},
+        {"generation_config": {"max_new_tokens": 5, "max_length": 9, "temperature": 0.5}},
+        {"generation_config": {"max_length": 14, "eos_token_id": [3, 45]}, "settings": {"repetition_penalty": 1.7}},
+        {"settings": {"max_length": 11, "repetition_penalty": 1.7}},
+    ],
+)
+def test_settings_of_a_folder(files, tmp_path):
+    """Of generation_config.json; without one, those in config.json."""
+    pytest.importorskip("tokenizers")
+    decoder_folder(tmp_path, **{name: value for name, value in files.items() if name != "settings"})
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **files.get("settings", {})}))
+    theirs, generator = transformers.AutoModelForCausalLM.from_pretrained(tmp_path), tc.models.TextGenerator.from_pretrained(tmp_path)
+    ids = generator.tokenizer(["he he said"])[0][0]
+    expected = theirs.generate(torch.from_numpy(ids)[None]).numpy()[0]
+    assert generator.generate("he he said") == generator.tokenizer.decode(expected.tolist())
 
 
 @pytest.mark.parametrize(

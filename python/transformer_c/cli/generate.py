@@ -19,7 +19,7 @@ def add(commands) -> None:
     )
     parser.add_argument("folder", metavar="FOLDER", help="the model: config.json, weights, tokenizer")
     parser.add_argument("text", metavar="TEXT", nargs="?", help="the beginning; - or none: standard input")
-    parser.add_argument("--max-new-tokens", type=positive, default=50, metavar="N", help="at most so many (default: 50)")
+    parser.add_argument("--max-new-tokens", type=positive, metavar="N", help="at most so many (default: the folder's, or 50)")
     parser.add_argument(
         "--do-sample", action=argparse.BooleanOptionalAction, help="draw tokens by their probabilities instead of taking the likeliest"
     )
@@ -45,6 +45,8 @@ def run(options: argparse.Namespace) -> int:
         raise CommandError("standard output is closed; nobody would read the text")
     text = _read() if options.text in (None, "-") else options.text
     generator = lines.opened(lambda: TextGenerator.from_pretrained(options.folder, dtype=options.dtype))
+    if options.seed is not None and not (generator._sampling.do_sample if options.do_sample is None else options.do_sample):
+        raise CommandError("--seed is for drawing tokens, and changes nothing without --do-sample")
     pieces = lines.opened(
         lambda: generator.stream(
             text,

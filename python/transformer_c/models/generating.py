@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from .._arguments import count
 from .._core import Generator
 from .._evaluating import evaluating
 from .._recording import no_grad
@@ -19,7 +18,7 @@ from .texts import finite
 
 
 def continuations(
-    model: Any, ids: np.ndarray, lengths: np.ndarray, most: int, sampling: Sampling, ends: tuple[int, ...], rng: Any, first: int = 0
+    model: Any, ids: np.ndarray, lengths: np.ndarray, most: np.ndarray, sampling: Sampling, ends: tuple[int, ...], rng: Any, first: int = 0
 ) -> Iterator[list[tuple[int, int]]]:
     """After each step, (number of the text, its next token) of every text that has not ended.
 
@@ -30,8 +29,8 @@ def continuations(
     model : TextGeneration
     ids : ndarray of int, shape (B, T)
     lengths : ndarray of int, shape (B,)
-    most : int
-        Of new tokens per text.
+    most : ndarray of int, shape (B,)
+        New tokens of each text.
     ends : tuple of int
         Tokens that end a text.
     first : int
@@ -42,7 +41,7 @@ def continuations(
     texts = [row[:length].tolist() for row, length in zip(ids, lengths, strict=True)]
     rows, cache = np.arange(len(texts)), Cache()  # of the texts that have not ended
     new: dict[str, Any] = {"ids": ids, "lengths": lengths}
-    for _ in range(most):
+    for step in range(1, most.max(initial=0) + 1):
         if not len(rows):
             return
         with evaluating(model), no_grad():
@@ -53,23 +52,11 @@ def continuations(
             texts[row].append(token)
             found.append((first + int(row), token))
         yield found
-        left = np.array([token not in ends for _, token in found], bool)
+        left = np.array([token not in ends for _, token in found], bool) & (most[rows] > step)
         if not left.all():
             rows = rows[left]
             cache.select(np.flatnonzero(left))
         new = {"ids": np.array([[token] for (_, token), stays in zip(found, left, strict=True) if stays], np.int64).reshape(-1, 1)}
-
-
-def check_lengths(model: Any, lengths: np.ndarray, most: int) -> None:
-    """Raises where a text has no tokens, or with `most` new ones more than the model takes."""
-    longest = model.encoder.longest
-    if (lengths < 1).any():
-        raise ValueError(f"text number {lengths.argmin()} has no tokens; a model needs one to begin with")
-    if len(lengths) and lengths.max() + most > longest:
-        cut = " or more" if lengths.max() == longest else ""  # where tokenizers cut texts off
-        raise ValueError(
-            f"text number {lengths.argmax()} has {lengths.max()} tokens{cut}, and max_new_tokens is {most}; the model takes at most {longest} together"
-        )
 
 
 def _uniform(generator: Generator | None) -> float:
@@ -77,14 +64,13 @@ def _uniform(generator: Generator | None) -> float:
     return 0.0 if generator is None else generator.uniform((), 0.0, 1.0, "float64").item()
 
 
-def generate(model: Any, ids: Any, lengths: Any, most: int, sampling: Sampling, ends: tuple[int, ...], rng: Any) -> np.ndarray:
+def generate(model: Any, ids: Any, lengths: Any, sampling: Sampling, ends: tuple[int, ...], rng: Any) -> np.ndarray:
     """``TextGeneration.generate``, with the arguments read."""
     given, _ = model.encoder.checked(ids)
     host = given.detach().cpu().numpy().astype(np.int64)
     batch, width = host.shape
     own = np.full(batch, width) if lengths is None else checked_lengths(lengths, batch, width, f"ids have {host.shape}")
-    most = count("max_new_tokens", most)
-    check_lengths(model, own, most)
+    most = sampling.most(own, model.encoder.longest)
     texts = [row[:length].tolist() for row, length in zip(host, own, strict=True)]
     for step in continuations(model, host, own, most, sampling, ends, rng):
         for row, token in step:
@@ -95,4 +81,4 @@ def generate(model: Any, ids: Any, lengths: Any, most: int, sampling: Sampling, 
     return found
 
 
-__all__ = ["check_lengths", "continuations", "generate"]
+__all__ = ["continuations", "generate"]

@@ -230,7 +230,7 @@ class TextGeneration(WithHead):
     def generate(
         self,
         ids: Any,
-        max_new_tokens: int = 50,
+        max_new_tokens: int | None = None,
         lengths: Any = None,
         *,
         do_sample: bool | None = None,
@@ -241,13 +241,13 @@ class TextGeneration(WithHead):
         eos_token_id: Any = None,
         rng: Any = None,
     ) -> np.ndarray:
-        """Texts with their continuations, token by token in eval mode; ``TextGenerator`` does it for str.
+        """Texts with their continuations, token by token in eval mode; ``TextGenerator`` does it for str, and reads generation_config.json.
 
         Parameters
         ----------
         ids : array_like of int, shape (B, T)
-        max_new_tokens : int, default 50
-            At most so many per text.
+        max_new_tokens : int, optional
+            At most so many per text; 50 by default.
         lengths : array_like of int, shape (B,), optional
             The number of tokens of each text; those after them are padding.
         do_sample, temperature, top_k, top_p, repetition_penalty, rng
@@ -261,9 +261,14 @@ class TextGeneration(WithHead):
             Shorter texts have the token that ends texts, or 0 where there is none, after their ends.
         """
         settings = Sampling().with_arguments(
-            do_sample=do_sample, temperature=temperature, top_k=top_k, top_p=top_p, repetition_penalty=repetition_penalty
+            max_new_tokens=max_new_tokens,
+            do_sample=do_sample,
+            temperature=temperature,
+            top_k=top_k,
+            top_p=top_p,
+            repetition_penalty=repetition_penalty,
         )
-        return generating.generate(self, ids, lengths, max_new_tokens, settings, self.ends(eos_token_id), rng)
+        return generating.generate(self, ids, lengths, settings, self.ends(eos_token_id), rng)
 
     def ends(self, given: Any = None) -> tuple[int, ...]:
         """The tokens that end a text: those given, or of ``config`` those that are words of this model."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -12,31 +12,51 @@ import numpy as np
 
 from .._arguments import count
 from ..checkpoint import CheckpointError
-from .folder import mapping
+from .folder import has, mapping
 
-# Of generation_config.json, besides what is read: what changes no result here, and values of others that change none.
+# Of generation_config.json, besides what is read: what changes no token here, and what would, with the values that change none.
 _HARMLESS = (
-    *("_from_model_config", "transformers_version", "bos_token_id", "pad_token_id", "decoder_start_token_id", "use_cache", "max_length"),
-    *("max_new_tokens", "cache_implementation", "return_dict_in_generate", "output_attentions", "output_hidden_states", "output_scores"),
+    *("_from_model_config", "transformers_version", "bos_token_id", "pad_token_id", "decoder_start_token_id", "return_dict_in_generate"),
+    *("use_cache", "cache_implementation", "cache_config", "compile_config", "disable_compile", "low_memory", "renormalize_logits"),
+    *("output_attentions", "output_hidden_states", "output_scores", "output_logits"),
+    *("length_penalty", "early_stopping", "diversity_penalty"),  # of beams
 )
-_IDLE: dict[str, Any] = {"num_beams": 1, "num_beam_groups": 1, "num_return_sequences": 1, "min_length": 0, "length_penalty": 1.0}
+_IDLE: dict[str, Any] = {
+    **dict.fromkeys(("num_beams", "num_beam_groups", "num_return_sequences"), 1),
+    **dict.fromkeys(("typical_p", "encoder_repetition_penalty", "guidance_scale"), 1),
+    **dict.fromkeys(("min_length", "min_new_tokens", "no_repeat_ngram_size", "encoder_no_repeat_ngram_size"), 0),
+    **dict.fromkeys(("min_p", "epsilon_cutoff", "eta_cutoff", "penalty_alpha"), 0),
+    **{name: [] for name in ("suppress_tokens", "begin_suppress_tokens", "bad_words_ids", "sequence_bias", "stop_strings")},
+    **dict.fromkeys(("forced_bos_token_id", "forced_eos_token_id", "exponential_decay_length_penalty", "remove_invalid_values")),
+    **dict.fromkeys(("max_time", "token_healing", "top_h", "watermarking_config")),
+}
+_DRAWING = ("temperature", "top_k", "top_p")
+_NEW = 50  # tokens, where nobody says how many
 _LARGEST = sys.float_info.max
 
 
 @dataclass(frozen=True)
 class Sampling:
-    """How a token is chosen, in transformers' words; docs of ``TextGenerator.generate``."""
+    """How tokens are chosen, and how many, in transformers' words; docs of ``TextGenerator.generate``.
+
+    ``max_length`` counts all tokens of a text; ``max_new_tokens`` takes precedence over it.
+    """
 
     do_sample: bool = False
     temperature: float = 1.0
     top_k: int = 50
     top_p: float = 1.0
     repetition_penalty: float = 1.0
+    max_new_tokens: int | None = None
+    max_length: int | None = None
 
     def __post_init__(self) -> None:
         if type(self.do_sample) is not bool:
             raise TypeError(f"do_sample must be True or False, got {self.do_sample!r:.80}")
         count("top_k", self.top_k, 0)
+        for name in ("max_new_tokens", "max_length"):
+            if getattr(self, name) is not None:
+                count(name, getattr(self, name))
         for name, least, most in (("temperature", 0.0, _LARGEST), ("top_p", 0.0, 1.0), ("repetition_penalty", 0.0, _LARGEST)):
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, (int, float, np.integer, np.floating)):
@@ -48,9 +68,37 @@ class Sampling:
     def with_arguments(self, **values: Any) -> Sampling:
         """The same with those of the values that are not None."""
         given = {name: value for name, value in values.items() if value is not None}
-        if not {**vars(self), **given}["do_sample"] and (idle := [n for n in given if n not in ("do_sample", "repetition_penalty")]):
+        if not {**vars(self), **given}["do_sample"] and (idle := [n for n in given if n in _DRAWING]):
             raise ValueError(f"{idle[0]} is for drawing tokens, and changes nothing without do_sample=True")
         return replace(self, **given)
+
+    def most(self, lengths: np.ndarray, longest: int) -> np.ndarray:
+        """How many new tokens each text gets at most, (B,).
+
+        Parameters
+        ----------
+        lengths : ndarray of int, shape (B,)
+            Of the texts.
+        longest : int
+            How many tokens the model takes.
+        """
+        if not len(lengths):
+            return lengths
+        if (lengths < 1).any():
+            raise ValueError(f"text number {lengths.argmin()} has no tokens; a model needs one to begin with")
+        most = int(lengths.max())
+        text = f"text number {lengths.argmax()} has {most} tokens{' or more' if most == longest else ''}"  # where tokenizers cut texts off
+        if self.max_new_tokens is None and self.max_length is not None:
+            whole = min(self.max_length, longest)
+            if most >= whole:
+                raise ValueError(
+                    f"{text}, and with new ones it may have {whole} by max_length = {self.max_length}; max_new_tokens counts the new ones alone"
+                )
+            return whole - lengths
+        new = _NEW if self.max_new_tokens is None else self.max_new_tokens
+        if most + new > longest:
+            raise ValueError(f"{text}, and max_new_tokens is {new}; the model takes at most {longest} together")
+        return np.full(len(lengths), new)
 
     def choose(self, scores: np.ndarray, before: Sequence[int], uniform: float) -> int:
         """The next token of a text.
@@ -80,12 +128,16 @@ class Sampling:
         return int(words[min(int(np.searchsorted(sums, uniform * sums[-1], side="right")), len(sums) - 1)])
 
 
-def read_sampling(folder: str) -> Sampling:
-    """What a folder's generation_config.json says; what is not computed is refused."""
+def read_sampling(folder: str, config: Mapping[str, Any]) -> Sampling:
+    """What a folder's generation_config.json says, or where there is none, its config.json; what is not computed is refused."""
     path = os.path.join(folder, "generation_config.json")
     values = mapping(path)
+    if not has(path):
+        path = os.path.join(folder, "config.json")
+        values = {name: value for name, value in config.items() if name in vars(Sampling()) or name in _IDLE}
     names = [*vars(Sampling()), "eos_token_id", *_HARMLESS]
-    others = [name for name, value in values.items() if name not in names and value not in (None, False, _IDLE.get(name, False))]
+    given = {name: value for name, value in values.items() if name not in names and value is not None and value is not False}
+    others = [name for name, value in given.items() if value != _IDLE.get(name)]
     if others:
         raise CheckpointError(
             f"{path!r} has {others[0]} = {values[others[0]]!r:.80}; supported are {', '.join(vars(Sampling()))} and eos_token_id: take it out of the file"

@@ -12,7 +12,7 @@ from .._names import Explaining, explained
 from ..checkpoint import CheckpointError
 from ..random import as_generator
 from .folder import find, naming, read_config, read_weights
-from .generating import check_lengths, continuations
+from .generating import continuations
 from .heads import TextGeneration
 from .loading import assemble, check
 from .sampling import Sampling, read_ends, read_sampling
@@ -43,7 +43,8 @@ class TextGenerator(Explaining):
     tokenizer : callable
         Takes a list of str and gives (ids, types) of each; ``tokenizer.decode(ids)`` gives the text.
     sampling : mapping, optional
-        Other defaults of ``generate``: ``do_sample``, ``temperature``, ``top_k``, ``top_p``, ``repetition_penalty``.
+        Other defaults of ``generate``: ``do_sample``, ``temperature``, ``top_k``, ``top_p``, ``repetition_penalty``, ``max_new_tokens``, and
+        ``max_length``, which counts all tokens of a text.
     eos_token_id : int or sequence of int, optional
         Tokens that end a text; by default what ``model.config`` says.
 
@@ -110,7 +111,8 @@ class TextGenerator(Explaining):
             When the package tokenizers is not installed.
         """
         path = find(folder)
-        config, sampling, ends = read_config(path), read_sampling(path), read_ends(path)
+        config = read_config(path)
+        sampling, ends = read_sampling(path, config), read_ends(path)
         with naming(path):
             check(config, _TASK)
             model, lacking = assemble(config, read_weights(path, mmap), _TASK, dtype, owned=True)
@@ -122,7 +124,7 @@ class TextGenerator(Explaining):
     def generate(
         self,
         texts: Any,
-        max_new_tokens: int = 50,
+        max_new_tokens: int | None = None,
         *,
         do_sample: bool | None = None,
         temperature: float | None = None,
@@ -139,8 +141,9 @@ class TextGenerator(Explaining):
         Parameters
         ----------
         texts : str, or sequence of str
-        max_new_tokens : int, default 50
-            At most so many; a text ends before where the model writes the end of a text.
+        max_new_tokens : int, optional
+            At most so many; a text ends before where the model writes the end of a text. By default what generation_config.json says, there also as
+            ``max_length``, which counts all tokens of a text, or 50.
         do_sample : bool, optional
             Draw each token by the model's probabilities; otherwise the likeliest is taken. By default what generation_config.json says, or False.
         temperature : float, optional
@@ -178,14 +181,15 @@ class TextGenerator(Explaining):
         """
         single = isinstance(texts, str)
         tokens = self._tokens([texts] if single else checked(texts))
-        settings = self._settings(do_sample, temperature, top_k, top_p, repetition_penalty)
-        most, size = count("max_new_tokens", max_new_tokens), count("batch_size", batch_size)
-        check_lengths(self.model, _lengths(tokens), most)
+        settings = self._settings(do_sample, temperature, top_k, top_p, repetition_penalty, max_new_tokens)
+        size, most = count("batch_size", batch_size), settings.most(_lengths(tokens), self.model.encoder.longest)
         source = as_generator(rng) if settings.do_sample else None  # of all parts
         found: list[list[int]] = [[] for _ in tokens]
         with Bar(len(tokens), progress, "writing") as bar:
             for rows in parts(np.arange(len(tokens)), size):
-                for step in continuations(self.model, *self._batch([tokens[i] for i in rows]), most, settings, self._ends, source, rows[0]):
+                for step in continuations(
+                    self.model, *self._batch([tokens[i] for i in rows]), most[rows], settings, self._ends, source, rows[0]
+                ):
                     for number, token in step:
                         found[number].append(token)
                 bar.update(len(rows))
@@ -198,7 +202,7 @@ class TextGenerator(Explaining):
     def stream(
         self,
         text: str,
-        max_new_tokens: int = 50,
+        max_new_tokens: int | None = None,
         *,
         do_sample: bool | None = None,
         temperature: float | None = None,
@@ -226,9 +230,8 @@ class TextGenerator(Explaining):
         if not isinstance(text, str):
             raise TypeError(f"text must be a str, got {text!r:.80} ({type(text).__name__}); generate(texts) continues several")
         tokens = self._tokens([text])
-        settings = self._settings(do_sample, temperature, top_k, top_p, repetition_penalty)
-        most = count("max_new_tokens", max_new_tokens)
-        check_lengths(self.model, _lengths(tokens), most)
+        settings = self._settings(do_sample, temperature, top_k, top_p, repetition_penalty, max_new_tokens)
+        most = settings.most(_lengths(tokens), self.model.encoder.longest)
         steps = continuations(self.model, *self._batch(tokens), most, settings, self._ends, rng)
         return self._pieces(tokens[0], steps)
 
@@ -250,7 +253,8 @@ class TextGenerator(Explaining):
         yield text[shown:]
 
     def _settings(self, *values: Any) -> Sampling:
-        return self._sampling.with_arguments(**dict(zip(vars(self._sampling), values, strict=True)))
+        names = [name for name in vars(self._sampling) if name != "max_length"]
+        return self._sampling.with_arguments(**dict(zip(names, values, strict=True)))
 
     def _tokens(self, texts: list[str]) -> list[np.ndarray]:
         """The numbers of the tokens of each text; of one without any, that which begins texts."""
