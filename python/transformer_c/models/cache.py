@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from .._core import Tensor
-from .._tensor import empty
+from ..nn.cache import with_room
 from ..nn.packing import Packing
 
 
@@ -83,12 +83,9 @@ class Cache:
     def _written(self, old: Tensor | None, new: Tensor, starts: np.ndarray, most: int, packing: Packing | None) -> Tensor:
         """`old`, or a copy that has more room, with `new` after the first `starts` tokens of each text."""
         new = new if packing is None else packing.unpack(new[0].transpose(0, 1).flatten(1)).unflatten(2, (new.shape[1], -1)).transpose(1, 2)
-        batch, heads, count, width = new.shape
+        count = new.shape[2]
         if old is None or old.shape[2] < most:
-            larger = empty(batch, heads, most if old is None else 2 * most, width, dtype=new.dtype, device=new.device)
-            if old is not None:
-                larger[:, :, : old.shape[2]] = old
-            old = larger
+            old = with_room(old, int(starts.max(initial=0)), most if old is None else 2 * most, new)
         if (starts == starts[:1]).all():
             begin = int(starts.max(initial=0))
             count = min(count, most - begin)  # the others are padding

@@ -160,14 +160,18 @@ class KeyValueCache:
         """`buffer`, or a copy of it twice as long, with `new` written after the valid positions."""
         length = self._state.length
         if buffer is None or buffer.shape[2] < total or not self._state.owned:
-            batch, heads, _, width = new.shape
-            capacity = self.max_length or (2 * total if length else total)
-            larger = empty(batch, heads, capacity, width, dtype=new.dtype, device=new.device)
-            if buffer is not None:
-                larger[:, :, :length] = buffer[:, :, :length]
-            buffer = larger
+            buffer = with_room(buffer, length, self.max_length or (2 * total if length else total), new)
         buffer[:, :, length:total] = new
         return buffer
+
+
+def with_room(old: Tensor | None, length: int, capacity: int, new: Tensor) -> Tensor:
+    """A buffer for `capacity` positions of keys or values like `new` (B, H, T, D), which begins with the first `length` of `old`."""
+    batch, heads, _, width = new.shape
+    larger = empty(batch, heads, capacity, width, dtype=new.dtype, device=new.device)
+    if old is not None:
+        larger[:, :, :length] = old[:, :, :length]
+    return larger
 
 
 def restored_on_error(caches: Iterable[KeyValueCache | None]) -> AbstractContextManager:
