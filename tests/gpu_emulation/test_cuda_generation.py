@@ -9,6 +9,10 @@ pytestmark = pytest.mark.usefixtures("nothing_is_left")
 
 CONFIGS = {
     "gpt2": {"n_embd": 8, "n_layer": 2, "n_head": 2, "n_inner": 16, "n_positions": 24},
+    "llama": {
+        **{"hidden_size": 8, "num_hidden_layers": 2, "num_attention_heads": 2, "num_key_value_heads": 1, "intermediate_size": 16},
+        **{"max_position_embeddings": 24, "rope_scaling": {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 6}},
+    },
     "qwen3": {
         **{
             "hidden_size": 8,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from math import ceil, floor, log, pi
 from typing import Any, NamedTuple
 
@@ -18,7 +19,8 @@ _LEAST, _MOST = 1e-9, 1e30  # of numbers above 0, so that nothing overflows
 _ANY = ("rope_type", "type", "rope_theta", "finetuned")  # of every type; `type` is that of older files, and the last one changes nothing
 
 
-class Rotation(NamedTuple):
+@dataclass
+class Rotation:
     """How queries and keys are rotated.
 
     Attributes
@@ -37,6 +39,7 @@ class Rotation(NamedTuple):
     longest: int
     frequencies: np.ndarray | None = None
     factor: float = 1.0
+    _moved: dict[str, Tensor] = field(default_factory=dict, repr=False, compare=False)  # frequencies on GPUs, copied there once
 
     @property
     def scale(self) -> float | None:
@@ -48,7 +51,9 @@ class Rotation(NamedTuple):
         if self.frequencies is None:
             return F.rotary(x, places, base=self.base)
         places = arange(x.shape[2], device=x.device) if places is None else places
-        angles = places[..., None] * as_tensor(self.frequencies).to(x.device)
+        if x.is_cuda and x.device not in self._moved:
+            self._moved[x.device] = as_tensor(self.frequencies).to(x.device)
+        angles = places[..., None] * (self._moved[x.device] if x.is_cuda else as_tensor(self.frequencies))
         pairs = x.unflatten(-1, (2, -1)).transpose(-1, -2)  # rows of two features, whose angles are their positions
         return F.rotary(pairs, angles).transpose(-1, -2).flatten(-2)
 
