@@ -173,3 +173,9 @@ def test_collections_of_indices_are_samplers():
     assert [b[0].tolist() for b in loader] == [[4, 2], [0]] and len(loader) == 2
     loader = data.DataLoader(data.TensorDataset(np.arange(5)), batch_sampler=[[4, 2, 0], [1]], prefetch=1)
     assert [b[0].tolist() for b in loader] == [[4, 2, 0], [1]] and len(loader) == 2
+
+
+def test_more_samples_than_fit_in_memory():
+    """As minGPT's trainer asks for, which stops by itself."""
+    sampler = data.RandomSampler(range(7), replacement=True, num_samples=10**13, generator=tc.Generator(5))
+    assert len(sampler) == 10**13 and [i for i, _ in zip(sampler, range(9), strict=False)] == GOLDEN["replacement"]

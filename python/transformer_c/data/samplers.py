@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain, repeat
 from typing import Any
 
 import numpy as np
@@ -73,7 +74,8 @@ class RandomSampler(Sampler):
         if not total:
             return
         length = 32 if self.replacement else total
-        for taken in [length] * (self.num_samples // length) + [self.num_samples % length]:
+        whole, rest = divmod(self.num_samples, length)
+        for taken in chain(repeat(length, whole), (rest,)):
             if self.replacement:
                 yield np.asarray(randint(total, (taken,), generator=generator))
             else:
