@@ -22,11 +22,15 @@ static tc_status integer_pointer(tc_scope *s, tc_tensor **out, const tc_tensor *
     TC_TRY(make_on_host(s, out, given->ndim, given->shape, TC_INT64));
     TC_TRY(tc_tensor_copy(*out, given, s->err));
     int64_t *index = (int64_t *)(void *)(*out)->data;
-    for (int64_t i = 0; i < (*out)->numel; i++) {
-        const int64_t wanted = index[i];
-        if (wanted < 0) index[i] += length;
-        if (index[i] < 0 || index[i] >= length) return tc_index_out_of_range(wanted, axis, length, s->err);
+    const int64_t n = (*out)->numel;
+    bool outside = false;
+    for (int64_t i = 0; i < n; i++) {
+        index[i] += index[i] < 0 ? length : 0;
+        outside |= (uint64_t)index[i] >= (uint64_t)length;
     }
+    for (int64_t i = 0; outside; i++)
+        if ((uint64_t)index[i] >= (uint64_t)length)
+            return tc_index_out_of_range(index[i] - (index[i] < 0 ? length : 0), axis, length, s->err);
     return TC_OK;
 }
 

@@ -219,6 +219,30 @@ def test_every_instruction_set(isa, rng):
     np.testing.assert_array_equal(x.grad.numpy(), expected)
 
 
+@pytest.mark.parametrize("dtype", [np.float64, np.float32, np.float16, np.uint8])
+@pytest.mark.parametrize("shape", [(50,), (50, 1), (50, 3), (50, 4), (7, 50), (7, 50, 5), (3, 50, 2, 9), (50, 5000)])
+@pytest.mark.parametrize("layout", ["C", "F", "stepped"])
+def test_many_points_in_every_instruction_set(isa, rng, dtype, shape, layout):
+    """More elements than one item of a kernel has, whose first and last one may lie within a row."""
+    array = np.asarray((rng.standard_normal(shape) * 50).astype(dtype), order="F" if layout == "F" else "C")
+    if layout == "stepped":
+        array = np.repeat(array, 2, axis=-1)[..., ::2]
+    index = rng.integers(-50, 50, size=10 if shape == (50, 5000) else 3000)
+    key = (slice(None),) * shape.index(50) + (index,)
+    x, expected = tc.as_tensor(array), array.copy()
+    np.testing.assert_array_equal(x[key].numpy(), expected[key])
+    y = tc.as_tensor(np.copy(array, order="K"))
+    for value in (array.dtype.type(3), (rng.standard_normal(expected[key].shape) * 50).astype(dtype)):
+        expected[key] = y[key] = value
+        np.testing.assert_array_equal(y.numpy(), expected)
+    if dtype != np.float64:
+        return
+    weight, counted = rng.standard_normal(expected[key].shape), np.zeros(shape)
+    (x := x.requires_grad_())[key].backward(tc.as_tensor(weight))
+    np.add.at(counted, key, weight)
+    np.testing.assert_array_equal(x.grad.numpy(), counted)
+
+
 def test_basic_index_is_a_view():
     x = tc.zeros(3, 4)
     x[1][2:] = 5

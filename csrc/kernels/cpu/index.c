@@ -29,6 +29,15 @@ TC_INLINE stretch stretch_at(const tc_index_args *a, int64_t r, int64_t end)
     return s;
 }
 
+#define MANY_POINTS 8
+
+/* The same for a write at every point: of elements that are not neighbours in the base one alone, if there are enough points for it. */
+TC_INLINE stretch stretch_of_points(const tc_index_args *a, int64_t r, int64_t end)
+{
+    const bool alone = a->points >= MANY_POINTS && (a->ndim == 0 || a->base_strides[a->ndim - 1] != 1);
+    return stretch_at(a, r, alone ? r + 1 : end);
+}
+
 #if TC_PRECISION == 64 /* moving elements does not depend on the compute dtype */
 #define INDEX_F32(name, isa) TC_PASTE4(tc_##name, _f32_, isa, )
 void INDEX_F32(index_gather, TC_ISA)(const void *args, int64_t begin, int64_t end, void *scratch);
@@ -48,14 +57,18 @@ TC_DEFINE_KERNEL(index_put)(const void *args, int64_t begin, int64_t end, void *
 }
 #else
 
+/* to[i * to_step] = from[i * from_step], i < n */
 #define MOVE(TYPE)                                                                                                                         \
     do {                                                                                                                                   \
         TYPE *t = to;                                                                                                                      \
         const TYPE *f = from;                                                                                                              \
-        for (int64_t i = 0; i < n; i++) t[i * to_step] = f[i * from_step];                                                                 \
+        if (to_step == 1 && from_step == 0) {                                                                                              \
+            const TYPE value = *f;                                                                                                         \
+            for (int64_t i = 0; i < n; i++) t[i] = value;                                                                                  \
+        } else {                                                                                                                           \
+            for (int64_t i = 0; i < n; i++) t[i * to_step] = f[i * from_step];                                                             \
+        }                                                                                                                                  \
     } while (0)
-
-/* to[i * to_step] = from[i * from_step], i < n */
 TC_INLINE void move(void *to, int64_t to_step, const void *from, int64_t from_step, int64_t n, int bytes)
 {
     if (to_step == 1 && from_step == 1 && n > 1) {
@@ -70,25 +83,88 @@ TC_INLINE void move(void *to, int64_t to_step, const void *from, int64_t from_st
     }
 }
 
-TC_DEFINE_KERNEL(index_gather)(const void *args, int64_t begin, int64_t end, void *scratch)
+/* One element at each of n points: to[i] = base[offsets[i]]. */
+#define GATHER_ELEMENTS(TYPE)                                                                                                              \
+    do {                                                                                                                                   \
+        TYPE *t = to;                                                                                                                      \
+        const TYPE *f = base;                                                                                                              \
+        for (int64_t i = 0; i < n; i++) t[i] = offsets[i] == TC_INDEX_NOWHERE ? 0 : f[offsets[i]];                                         \
+    } while (0)
+static __attribute__((noinline)) void gather_elements(void *to, const void *base, const int64_t *offsets, int64_t n, int bytes)
+{
+    switch (bytes) {
+    case 1: GATHER_ELEMENTS(uint8_t); break;
+    case 2: GATHER_ELEMENTS(uint16_t); break;
+    case 4: GATHER_ELEMENTS(uint32_t); break;
+    default: GATHER_ELEMENTS(uint64_t); break;
+    }
+}
+
+/* Rows of `width` elements that lie side by side, one for each of n points. Of the usual sizes without a call for each. */
+#define GATHER_ROWS(size)                                                                                                                  \
+    for (int64_t i = 0; i < n; i++, to += (size)) {                                                                                        \
+        if (offsets[i] == TC_INDEX_NOWHERE)                                                                                                \
+            memset(to, 0, (size_t)(size));                                                                                                 \
+        else                                                                                                                               \
+            memcpy(to, base + offsets[i] * bytes, (size_t)(size));                                                                         \
+    }
+static __attribute__((noinline)) void gather_rows(char *to, const char *base, const int64_t *offsets, int64_t n, int64_t width, int bytes)
+{
+    switch (width * bytes) {
+    case 4: GATHER_ROWS(4) break;
+    case 8: GATHER_ROWS(8) break;
+    case 12: GATHER_ROWS(12) break;
+    case 16: GATHER_ROWS(16) break;
+    case 32: GATHER_ROWS(32) break;
+    case 64: GATHER_ROWS(64) break;
+    default: GATHER_ROWS(width * bytes)
+    }
+}
+
+/* n elements of the window, from element r of it on, at one point. */
+TC_INLINE void gather_window(const tc_index_args *a, char *to, int64_t offset, int64_t r, int64_t n)
 {
     static const uint64_t zero = 0;
+    const int bytes = a->element_bytes, inner = a->ndim - 1;
+    if (offset == TC_INDEX_NOWHERE) {
+        move(to, 1, &zero, 0, n, bytes);
+        return;
+    }
+    const char *const base = (const char *)a->base + offset * bytes;
+    for (const int64_t end = r + n; r < end;) {
+        const stretch s = stretch_at(a, r, end);
+        move(to, 1, base + s.base * bytes, inner < 0 ? 0 : a->base_strides[inner], s.length, bytes);
+        to += s.length * bytes;
+        r += s.length;
+    }
+}
+
+/* The selection is contiguous and made in its order: of the window those axes that are before the points, the points, then the others,
+ * which are `width` elements next to each other. */
+TC_DEFINE_KERNEL(index_gather)(const void *args, int64_t begin, int64_t end, void *scratch)
+{
     const tc_index_args *a = &((const tc_index_gather_args *)args)->window;
     (void)scratch;
-    const int bytes = a->element_bytes, inner = a->ndim - 1;
-    const int64_t to_step = inner < 0 ? 0 : a->selection_strides[inner], from_step = inner < 0 ? 0 : a->base_strides[inner];
-    const int64_t total = a->points * a->numel, last = end * TC_INDEX_BLOCK < total ? end * TC_INDEX_BLOCK : total;
-    int64_t p = begin * TC_INDEX_BLOCK / a->numel, r = begin * TC_INDEX_BLOCK % a->numel;
+    const int bytes = a->element_bytes;
+    const int64_t width = a->points == 1 ? a->numel : a->point_stride, total = a->points * a->numel;
+    const int64_t last = end * TC_INDEX_BLOCK < total ? end * TC_INDEX_BLOCK : total;
+    const bool is_row = width > 1 && a->base_strides[a->ndim - 1] == 1 && a->shape[a->ndim - 1] == width;
     for (int64_t i = begin * TC_INDEX_BLOCK; i < last;) {
-        const stretch s = stretch_at(a, r, a->numel < r + last - i ? a->numel : r + last - i);
-        char *to = (char *)a->selection + (p * a->point_stride + s.selection) * bytes;
-        if (a->offsets[p] == TC_INDEX_NOWHERE)
-            move(to, to_step, &zero, 0, s.length, bytes);
-        else
-            move(to, to_step, (const char *)a->base + (a->offsets[p] + s.base) * bytes, from_step, s.length, bytes);
-        i += s.length;
-        r += s.length;
-        if (r == a->numel) p++, r = 0;
+        const int64_t at = i / width, p = at % a->points, first = at / a->points * width, before = stretch_at(a, first, first + 1).base;
+        const int64_t rows = i % width ? 0 : (last - i) / width < a->points - p ? (last - i) / width : a->points - p;
+        const char *base = (const char *)a->base + before * bytes;
+        char *const to = (char *)a->selection + i * bytes;
+        int64_t n = rows * width;
+        if (width == 1) {
+            gather_elements(to, base, a->offsets + p, rows, bytes);
+        } else if (is_row && rows > 0) {
+            gather_rows(to, base, a->offsets + p, rows, width, bytes);
+        } else {
+            const int64_t r = i % width;
+            n = width - r < last - i ? width - r : last - i;
+            gather_window(a, to, a->offsets[p], first + r, n);
+        }
+        i += n;
     }
 }
 
@@ -98,15 +174,31 @@ TC_DEFINE_KERNEL(index_points)(const void *args, int64_t begin, int64_t end, voi
     const tc_index_points_args *a = args;
     (void)scratch;
     const int64_t last = end * TC_INDEX_BLOCK < a->points ? end * TC_INDEX_BLOCK : a->points;
-    for (int64_t p = begin * TC_INDEX_BLOCK; p < last; p++) {
-        int64_t offset = 0, plain = 0;
-        for (int n = 0; n < a->pointers; n++) {
-            const int64_t index = ((const int64_t *)a->pointer[n].indices)[p];
-            offset += index * a->pointer[n].step;
-            plain += index * a->pointer[n].plain_step;
-        }
-        a->offsets[p] = offset;
-        if (a->plain) a->plain[p] = plain;
+    const int64_t first = begin * TC_INDEX_BLOCK;
+    memset(a->offsets + first, 0, (size_t)(last - first) * sizeof *a->offsets);
+    if (a->plain) memset(a->plain + first, 0, (size_t)(last - first) * sizeof *a->plain);
+    for (int n = 0; n < a->pointers; n++) {
+        const tc_index_pointer *const pointer = &a->pointer[n];
+        const int64_t *const indices = pointer->indices;
+        for (int64_t p = first; p < last; p++) a->offsets[p] += indices[p] * pointer->step;
+        for (int64_t p = first; p < last && a->plain; p++) a->plain[p] += indices[p] * pointer->plain_step;
+    }
+}
+
+/* One element at each of n points, in their order: base[offsets[i]] = from[i * step]. */
+#define PUT_ELEMENTS(TYPE)                                                                                                                 \
+    do {                                                                                                                                   \
+        TYPE *t = base;                                                                                                                    \
+        const TYPE *f = from;                                                                                                              \
+        for (int64_t i = 0; i < n; i++) t[offsets[i]] = f[i * step];                                                                       \
+    } while (0)
+static __attribute__((noinline)) void put_elements(void *base, const int64_t *offsets, const void *from, int64_t step, int64_t n, int bytes)
+{
+    switch (bytes) {
+    case 1: PUT_ELEMENTS(uint8_t); break;
+    case 2: PUT_ELEMENTS(uint16_t); break;
+    case 4: PUT_ELEMENTS(uint32_t); break;
+    default: PUT_ELEMENTS(uint64_t); break;
     }
 }
 
@@ -117,13 +209,17 @@ TC_DEFINE_KERNEL(index_put)(const void *args, int64_t begin, int64_t end, void *
     const int bytes = a->element_bytes, inner = a->ndim - 1;
     const int64_t to_step = inner < 0 ? 0 : a->base_strides[inner], from_step = inner < 0 ? 0 : a->selection_strides[inner];
     const int64_t last = end * TC_INDEX_COLUMNS < a->numel ? end * TC_INDEX_COLUMNS : a->numel;
-    for (int64_t p = 0; p < a->points; p++)
-        for (int64_t r = begin * TC_INDEX_COLUMNS; r < last;) {
-            const stretch s = stretch_at(a, r, last);
-            move((char *)a->base + (a->offsets[p] + s.base) * bytes, to_step,
-                 (const char *)a->selection + (p * a->point_stride + s.selection) * bytes, from_step, s.length, bytes);
-            r += s.length;
-        }
+    for (int64_t r = begin * TC_INDEX_COLUMNS; r < last;) {
+        const stretch s = stretch_of_points(a, r, last);
+        char *const to = (char *)a->base + s.base * bytes;
+        const char *const from = (const char *)a->selection + s.selection * bytes;
+        r += s.length;
+        if (s.length == 1)
+            put_elements(to, a->offsets, from, a->point_stride, a->points, bytes);
+        else
+            for (int64_t p = 0; p < a->points; p++)
+                move(to + a->offsets[p] * bytes, to_step, from + p * a->point_stride * bytes, from_step, s.length, bytes);
+    }
 }
 #endif
 
@@ -146,11 +242,15 @@ TC_DEFINE_KERNEL(index_add)(const void *args, int64_t begin, int64_t end, void *
     const int inner = a->ndim - 1;
     const int64_t to_step = inner < 0 ? 0 : a->base_strides[inner], from_step = inner < 0 ? 0 : a->selection_strides[inner];
     const int64_t last = end * TC_INDEX_COLUMNS < a->numel ? end * TC_INDEX_COLUMNS : a->numel;
-    for (int64_t p = 0; p < a->points; p++)
-        for (int64_t r = begin * TC_INDEX_COLUMNS; r < last;) {
-            const stretch s = stretch_at(a, r, last);
-            add_stretch((real *)a->base + a->offsets[p] + s.base, to_step, (const real *)a->selection + p * a->point_stride + s.selection,
-                        from_step, s.length);
-            r += s.length;
-        }
+    for (int64_t r = begin * TC_INDEX_COLUMNS; r < last;) {
+        const stretch s = stretch_of_points(a, r, last);
+        real *const to = (real *)a->base + s.base;
+        const real *const from = (const real *)a->selection + s.selection;
+        r += s.length;
+        if (s.length == 1)
+            for (int64_t p = 0; p < a->points; p++) to[a->offsets[p]] += from[p * a->point_stride];
+        else
+            for (int64_t p = 0; p < a->points; p++)
+                add_stretch(to + a->offsets[p], to_step, from + p * a->point_stride, from_step, s.length);
+    }
 }
