@@ -29,23 +29,35 @@ TC_INLINE run run_at(const tc_lines_args *a, int64_t line)
     return r;
 }
 
+#define SHORT_LINE 8     /* places: lines of at most so many are visited across */
+#define LINES_ACROSS 512 /* of which so many at a time, whose places stay in the cache */
+
 /* Visits the places of lines [begin, end), those of a line in their order; along memory: line after line, or place after place of
  * neighbouring lines. */
 TC_INLINE void visit_lines(const tc_lines_args *a, int64_t begin, int64_t end, run_visitor visit)
 {
     const int inner = a->ndim - 1;
-    const bool across = a->ndim > 0 && !a->before && (a->index_step > a->index_strides[inner] || a->K == 1);
-    const size_t line_bytes = (size_t)a->L * (size_t)a->element_bytes;
+    const bool along = a->ndim == 0 || (a->K > 1 && a->index_step <= a->index_strides[inner]);
+    const bool is_short = a->ndim > 0 && a->K <= SHORT_LINE && a->shape[inner] > a->K, across = is_short || (!along && !a->before);
+    const int64_t line_bytes = a->L * a->element_bytes;
     bool inside = true;
     for (int64_t n = begin, lines = 1; n < end; n += lines) {
         run r = run_at(a, n);
+        lines = a->ndim == 0 ? 1 : a->shape[inner] - n % a->shape[inner];
+        if (lines > end - n) lines = end - n;
+        if (across && along && lines > LINES_ACROSS) lines = LINES_ACROSS;
+        char *const whole = (char *)a->whole + r.whole * a->element_bytes;
+        const char *const before = a->before ? a->before + r.whole * a->element_bytes : NULL;
         if (!across) {
-            if (a->before) memcpy((char *)a->whole + r.whole * a->element_bytes, a->before + r.whole * a->element_bytes, line_bytes);
-            inside &= visit(a, &r);
+            for (int64_t j = 0; j < lines; j++) {
+                if (before) memcpy(whole + j * line_bytes, before + j * line_bytes, (size_t)line_bytes);
+                inside &= visit(a, &r);
+                if (a->ndim == 0) break;
+                r.index += a->index_strides[inner], r.taken += a->taken_strides[inner], r.whole += a->whole_strides[inner];
+            }
             continue;
         }
-        lines = a->shape[inner] - n % a->shape[inner];
-        if (lines > end - n) lines = end - n;
+        if (before) memcpy(whole, before, (size_t)(lines * line_bytes));
         r.count = lines;
         r.index_step = a->index_strides[inner];
         r.taken_step = a->taken_strides[inner];
@@ -207,7 +219,7 @@ static void run_across_lanes(const tc_cumsum_args *a, const real *x, real *y)
 #define LINES_AT_ONCE 4
 
 /* Lines of fewer elements, which do not fill vectors: while the sums of one wait for one another, the processor begins the next ones. */
-#define SHORT_LINE 16
+#define SHORT_SUM 16
 TC_INLINE void run_short_lines(const tc_cumsum_args *a, int64_t begin, int64_t end, const int64_t step)
 {
     const int64_t n = a->length, first = step < 0 ? n - 1 : 0;
@@ -227,7 +239,7 @@ TC_INLINE void run_short_lines(const tc_cumsum_args *a, int64_t begin, int64_t e
 static void run_along_memory(const tc_cumsum_args *a, int64_t begin, int64_t end)
 {
     const int64_t n = a->length, step = a->reverse ? -1 : 1;
-    if (n < SHORT_LINE && n % TC_LANES != 0) {
+    if (n < SHORT_SUM && n % TC_LANES != 0) {
         if (a->reverse)
             run_short_lines(a, begin, end, -1);
         else

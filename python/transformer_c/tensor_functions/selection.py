@@ -159,9 +159,22 @@ def scatter_add_(self: Tensor, dim: Any = None, index: Any = None, src: Any = No
 _FEW_PLACES = 4096  # that are listed: faster than three additions
 
 
-def _places(shape: tuple[int, ...], indices: Any) -> tuple[np.ndarray, tuple[int, ...]]:
-    """The places of ``x[indices]`` in the flattened x, and the shape of the selection."""
-    entries = tuple(slice(None) if i is None else np.asarray(i.detach().cpu()) if isinstance(i, Tensor) else np.asarray(i) for i in indices)
+def _entries(indices: Any) -> tuple[Any, ...]:
+    return tuple(slice(None) if i is None else np.asarray(i.detach().cpu()) if isinstance(i, Tensor) else np.asarray(i) for i in indices)
+
+
+def _slice_places(lead: tuple[int, ...], entries: tuple[Any, ...]) -> np.ndarray | None:
+    """The places of ``x[entries]`` among the elements of the first axes (`lead`), of which each entry indexes one; None for other entries."""
+    if not entries or len(entries) != len(lead) or any(isinstance(i, slice) or i.dtype.kind not in "iu" for i in entries):
+        return None
+    try:
+        return np.ravel_multi_index(entries, lead)
+    except (TypeError, ValueError):  # also for places that are counted from the end
+        return None
+
+
+def _places(shape: tuple[int, ...], entries: tuple[Any, ...]) -> tuple[np.ndarray, tuple[int, ...]]:
+    """The places of ``x[entries]`` in the flattened x, and the shape of the selection."""
     indexed = sum(i.ndim if isinstance(i, np.ndarray) and i.dtype == bool else 1 for i in entries)
     lead, window = shape[:indexed], shape[indexed:]
     if not lead or math.prod(shape) <= max(_FEW_PLACES, 4 * max(0 if isinstance(i, slice) else i.size for i in entries)):
@@ -209,8 +222,14 @@ def _values(input: Tensor, indices: Any, values: Any) -> Tensor:
 
 
 def _added(input: Tensor, indices: Any, values: Any, function: Callable = _core.scatter) -> Tensor:
-    values = _values(input, indices, values)
-    places, shape = _places(input.shape, indices)
+    values, entries = _values(input, indices, values), _entries(indices)
+    window = input.shape[len(entries) :]
+    slices = _slice_places(input.shape[: len(entries)], entries)
+    if slices is not None and 0 not in input.shape:
+        values = values.expand(slices.shape + window).reshape((-1, *window))
+        index = _core.as_argument(slices, input).reshape((-1, *(1,) * len(window))).expand(values.shape)
+        return function(input.reshape((-1, *window)), 0, index, values, "add")
+    places, shape = _places(input.shape, entries)
     index = _core.as_argument(places, input)
     return function(input.reshape(-1), 0, index, values.expand(shape).reshape(-1), "add")
 
