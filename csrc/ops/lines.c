@@ -115,6 +115,8 @@ static tc_status run_lines(const tc_kernel *kernel, tc_tensor *whole, const tc_t
         args.whole_strides[args.ndim++] = whole->strides[i];
         lines *= places->shape[i];
     }
+    int64_t *const strides[] = {args.index_strides, args.taken_strides, args.whole_strides};
+    args.ndim = tc_layout_merge(args.ndim, args.shape, 3, strides, false);
     const tc_dtype table = tc_dtype_is_float(whole->dtype) ? tc_compute_dtype(whole->dtype) : TC_FLOAT32;
     TC_TRY(tc_run(whole->storage->device, table, kernel, &args, lines, 4.0 * (double)args.K, 0, err));
     return outside ? check_places(places, whole, axis, err) : TC_OK;

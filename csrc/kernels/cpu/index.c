@@ -88,10 +88,17 @@ TC_INLINE void move(void *to, int64_t to_step, const void *from, int64_t from_st
     do {                                                                                                                                   \
         TYPE *t = to;                                                                                                                      \
         const TYPE *f = base;                                                                                                              \
-        for (int64_t i = 0; i < n; i++) t[i] = offsets[i] == TC_INDEX_NOWHERE ? 0 : f[offsets[i]];                                         \
+        if (joint >= 0) {                                                                                                                  \
+            TC_UNROLL_BY(4)                                                                                                                \
+            for (int64_t i = 0; i < n; i++) t[i] = f[offsets[i]];                                                                          \
+        } else {                                                                                                                           \
+            for (int64_t i = 0; i < n; i++) t[i] = offsets[i] == TC_INDEX_NOWHERE ? 0 : f[offsets[i]];                                     \
+        }                                                                                                                                  \
     } while (0)
 static __attribute__((noinline)) void gather_elements(void *to, const void *base, const int64_t *offsets, int64_t n, int bytes)
 {
+    int64_t joint = 0; /* negative where one of them is */
+    for (int64_t i = 0; i < n; i++) joint |= offsets[i];
     switch (bytes) {
     case 1: GATHER_ELEMENTS(uint8_t); break;
     case 2: GATHER_ELEMENTS(uint16_t); break;
@@ -149,9 +156,12 @@ TC_DEFINE_KERNEL(index_gather)(const void *args, int64_t begin, int64_t end, voi
     const int64_t width = a->points == 1 ? a->numel : a->point_stride, total = a->points * a->numel;
     const int64_t last = end * TC_INDEX_BLOCK < total ? end * TC_INDEX_BLOCK : total;
     const bool is_row = width > 1 && a->base_strides[a->ndim - 1] == 1 && a->shape[a->ndim - 1] == width;
+    const bool alone = width == 1 && a->ndim == 1; /* an axis before the points */
     for (int64_t i = begin * TC_INDEX_BLOCK; i < last;) {
-        const int64_t at = i / width, p = at % a->points, first = at / a->points * width, before = stretch_at(a, first, first + 1).base;
-        const int64_t rows = i % width ? 0 : (last - i) / width < a->points - p ? (last - i) / width : a->points - p;
+        const int64_t at = width == 1 ? i : i / width, outer = at / a->points, p = at - outer * a->points, first = outer * width;
+        const int64_t before = alone ? first * a->base_strides[0] : stretch_at(a, first, first + 1).base;
+        const int64_t r = i - at * width, until = width == 1 ? last - i : (last - i) / width;
+        const int64_t rows = r ? 0 : until < a->points - p ? until : a->points - p;
         const char *base = (const char *)a->base + before * bytes;
         char *const to = (char *)a->selection + i * bytes;
         int64_t n = rows * width;
@@ -160,7 +170,6 @@ TC_DEFINE_KERNEL(index_gather)(const void *args, int64_t begin, int64_t end, voi
         } else if (is_row && rows > 0) {
             gather_rows(to, base, a->offsets + p, rows, width, bytes);
         } else {
-            const int64_t r = i % width;
             n = width - r < last - i ? width - r : last - i;
             gather_window(a, to, a->offsets[p], first + r, n);
         }

@@ -29,8 +29,8 @@ TC_INLINE run run_at(const tc_lines_args *a, int64_t line)
     return r;
 }
 
-#define SHORT_LINE 8     /* places: lines of at most so many are visited across */
-#define LINES_ACROSS 512 /* of which so many at a time, whose places stay in the cache */
+#define SHORT_LINE 8      /* places: lines of at most so many are visited across */
+#define LINES_ACROSS 4096 /* of which so many at a time, whose elements stay in the cache */
 
 /* Visits the places of lines [begin, end), those of a line in their order; along memory: line after line, or place after place of
  * neighbouring lines. */
@@ -45,7 +45,7 @@ TC_INLINE void visit_lines(const tc_lines_args *a, int64_t begin, int64_t end, r
         run r = run_at(a, n);
         lines = a->ndim == 0 ? 1 : a->shape[inner] - n % a->shape[inner];
         if (lines > end - n) lines = end - n;
-        if (across && along && lines > LINES_ACROSS) lines = LINES_ACROSS;
+        if (across && lines > LINES_ACROSS) lines = LINES_ACROSS;
         char *const whole = (char *)a->whole + r.whole * a->element_bytes;
         const char *const before = a->before ? a->before + r.whole * a->element_bytes : NULL;
         if (!across) {

@@ -445,6 +445,12 @@ def tile(input: Any, *counts: Any, dims: Any = None) -> Any:
     return repeat(input, (1,) * (input.ndim - len(counts)) + counts)
 
 
+def _spread(input: Tensor, axis: int, repeats: int) -> Tensor:
+    shape = input.shape
+    spread = input.unsqueeze(axis + 1).expand((*shape[: axis + 1], repeats, *shape[axis + 1 :]))
+    return spread.reshape((*shape[:axis], shape[axis] * repeats, *shape[axis + 1 :]))
+
+
 @takes_arrays("input")
 def repeat_interleave(input: Any, repeats: Any = None, dim: int | None = None, *, output_size: int | None = None) -> Any:
     """Each element repeated, as ``np.repeat`` does it.
@@ -473,6 +479,8 @@ def repeat_interleave(input: Any, repeats: Any = None, dim: int | None = None, *
     if input.ndim == 0:
         input = input.reshape(1)
     length = input.shape[axis]
+    if type(repeats) is int and 0 <= repeats < 2**31 and output_size is None:  # by far the most usual, whose checks are these
+        return _spread(input, axis, repeats)
     counts = np.asarray(repeats.detach().cpu()) if isinstance(repeats, Tensor) else np.asarray(repeats)
     if counts.dtype.kind not in "iu":
         raise TypeError(f"repeats must be ints, not {counts.dtype}")
@@ -486,9 +494,7 @@ def repeat_interleave(input: Any, repeats: Any = None, dim: int | None = None, *
     if output_size is not None and output_size != total:
         raise ValueError(f"output_size is {output_size}, but the repeats add up to {total}")
     if counts.size == 1:
-        shape = list(input.shape)
-        spread = input.unsqueeze(axis + 1).expand([*shape[: axis + 1], int(counts.reshape(-1)[0]), *shape[axis + 1 :]])
-        return spread.clone().reshape([*shape[:axis], total, *shape[axis + 1 :]])
+        return _spread(input, axis, int(counts.reshape(-1)[0]))
     places = _core.as_argument(np.repeat(np.arange(length), counts), input)
     return input[(slice(None),) * axis + (places,)]
 
