@@ -687,6 +687,7 @@ WITHOUT = {
     "gradient_norm": "gradients",
     "gradient_scale": "gradients",
     "nonzero": "a shape that depends on values",
+    "product": "while a graph is traced, halves are multiplied",
     "record_custom": "a Python function",
     "set_all_data": "writes to parameters",
     "set_data": "writes to a parameter",

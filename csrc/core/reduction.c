@@ -100,10 +100,13 @@ static bool walk_columns(tc_reduce_args *args, const tc_tensor *x, const tc_axis
     return true;
 }
 
+/* Do an element and the same once more give the element, in whatever order? */
+static bool is_idempotent(int step) { return step == TC_STEP_max || step == TC_STEP_min || step == TC_STEP_any || step == TC_STEP_all; }
+
 /* Rows shorter than a vector of the processor are reduced side by side, where the order does not matter: extremes and truth values. */
 static bool across_short_rows(const tc_reduce_args *args, tc_device device)
 {
-    const bool ordered = args->step == TC_STEP_sum || args->step == TC_STEP_square_difference;
+    const bool ordered = !is_idempotent(args->step);
     return device.type == TC_CPU && !ordered && args->kept_ndim > 0 && args->reduced < 16;
 }
 
@@ -195,9 +198,40 @@ static tc_status reduce_integers(tc_tensor *out, const tc_tensor *x, const tc_ax
     return reduce_integers(out, partial, &last, step, false, err);
 }
 
+/* Each result is one element of x, on the CPU, but for those of floating sums, of which the one of -0 is 0. */
+static tc_status copy_elements(tc_tensor *out, const tc_tensor *x, tc_error *err)
+{
+    TC_OWNED tc_tensor *as_x = NULL;
+    int64_t strides[TC_MAX_DIMS];
+    tc_c_strides(strides, x->ndim, x->shape);
+    TC_TRY(tc_tensor_alias(&as_x, out, x->ndim, x->shape, strides, 0, err));
+    return tc_tensor_copy(as_x, x, err);
+}
+
+/* *once: x with length 1 for the reduced axes along which it repeats its elements; x itself where there is none. */
+static tc_status without_repeats(tc_tensor **once, const tc_tensor *x, const tc_axis_set *set, tc_error *err)
+{
+    int64_t shape[TC_MAX_DIMS];
+    bool repeats = false;
+    for (int i = 0; i < x->ndim; i++) {
+        const bool repeated = set->reduced[i] && x->strides[i] == 0 && x->shape[i] > 1;
+        shape[i] = repeated ? 1 : x->shape[i];
+        repeats |= repeated;
+    }
+    if (repeats) return tc_tensor_alias(once, (tc_tensor *)x, x->ndim, shape, x->strides, 0, err);
+    *once = tc_tensor_retain((tc_tensor *)x);
+    return TC_OK;
+}
+
 tc_status tc_run_reduction(tc_tensor *out, const tc_tensor *x, const tc_axis_set *set, tc_reduce_step step, const tc_tensor *center,
                            double divisor, tc_error *err)
 {
+    TC_OWNED tc_tensor *once = NULL;
+    if (x->storage->device.type == TC_CPU && is_idempotent(step) && x->numel > 0) {
+        TC_TRY(without_repeats(&once, x, set, err));
+        x = once;
+        if (tc_reduced_count(set, x) == 1) return copy_elements(out, x, err);
+    }
     return tc_dtype_is_float(x->dtype) ? reduce_floats(out, x, set, step, center, divisor, err)
                                        : reduce_integers(out, x, set, step, false, err);
 }

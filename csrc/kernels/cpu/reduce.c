@@ -15,6 +15,7 @@ TC_INLINE vreal identity(int step)
     switch (step) {
     case TC_STEP_max: return v_set1(-(real)INFINITY);
     case TC_STEP_min: return v_set1((real)INFINITY);
+    case TC_STEP_product:
     case TC_STEP_all: return v_set1(R(1.0));
     default: return v_zero();
     }
@@ -37,14 +38,25 @@ TC_INLINE vreal combine(int step, vreal a, vreal b)
     case TC_STEP_max: return v_maximum(a, b);
     case TC_STEP_all:
     case TC_STEP_min: return v_minimum(a, b);
+    case TC_STEP_product: return a * b;
     default: return a + b;
     }
+}
+
+TC_INLINE real multiply_lanes(vreal x)
+{
+    real lane[TC_LANES];
+    v_store(lane, x);
+    for (int half = TC_LANES / 2; half > 0; half /= 2)
+        for (int i = 0; i < half; i++) lane[i] *= lane[i + half];
+    return lane[0];
 }
 
 /* Combines the lanes as a balanced tree. */
 TC_INLINE real combine_lanes(int step, vreal x)
 {
     if (step == TC_STEP_sum || step == TC_STEP_square_difference) return v_sum(x);
+    if (step == TC_STEP_product) return multiply_lanes(x);
     if (v_any(v_isnan(x))) return (real)NAN;
     return step == TC_STEP_max || step == TC_STEP_any ? v_hmax(x) : -v_hmax(-x);
 }
@@ -60,6 +72,21 @@ TC_INLINE void store_result(const tc_reduce_args *a, int64_t at, real x)
         ((float16 *)a->out)[at] = tc_to_float16((float)result);
     else
         ((bfloat16 *)a->out)[at] = tc_to_bfloat16((float)result);
+}
+
+TC_INLINE void store_results(const tc_reduce_args *a, int64_t at, const real *x, int64_t n)
+{
+    if (a->out_dtype != ELEMENT_DTYPE) {
+        for (int64_t j = 0; j < n; j++) store_result(a, at + j, x[j]);
+        return;
+    }
+    real *const out = (real *)a->out + at;
+    const vreal divisor = v_set1((real)a->divisor);
+    for (int64_t j = 0; j < n; j += TC_LANES) {
+        const int lanes = v_left(n, j);
+        const vreal total = v_load_some(x + j, lanes);
+        v_store_some(out + j, a->divisor == 1 ? total : total / divisor, lanes);
+    }
 }
 
 /* ---- one result at a time ------------------------------------------------------------------------------------------- */
@@ -177,6 +204,7 @@ TC_INLINE void rows(int step, const tc_reduce_args *a, int64_t begin, int64_t en
     case TC_STEP_min: call(TC_STEP_min, a, begin, end); break;                                                                             \
     case TC_STEP_any: call(TC_STEP_any, a, begin, end); break;                                                                             \
     case TC_STEP_all: call(TC_STEP_all, a, begin, end); break;                                                                             \
+    case TC_STEP_product: call(TC_STEP_product, a, begin, end); break;                                                                     \
     default: call(TC_STEP_square_difference, a, begin, end); break;                                                                        \
     }
 
@@ -303,7 +331,7 @@ TC_INLINE void columns(int step, const tc_reduce_args *a, int64_t begin, int64_t
             }
             r = next;
         } while (r < last);
-        for (int64_t j = 0; j < n; j++) store_result(a, (o * a->segments + s) * width + column + j, total[j]);
+        store_results(a, (o * a->segments + s) * width + column, total, n);
     }
 }
 

@@ -314,6 +314,8 @@ def norm(
         raise TypeError(f"the argument of norm is {x._dtype_name}; a floating dtype is needed: convert it with .float()")
     axes, keep = axes_of("dim", x.ndim, dim, axis), kept(keepdim, keepdims)
     axes = None if axes == () else axes
+    if p != 0 and x.ndim and axes is not None and all(x.shape[a] == 1 for a in axes) and not _core.is_traced():
+        return x.abs() if keep else x.abs().reshape([n for a, n in enumerate(x.shape) if a not in axes])
     if is_half(x):
         return _norm(x.float(), p, axes, keep).to(x._dtype_name)
     return _norm(x, p, axes, keep)
@@ -419,6 +421,8 @@ def prod(
     axes = axes_of("dim", x.ndim, dim, axis)
     if axes is not None and len(axes) != 1:
         raise TypeError(f"prod() takes one axis, or none for all; got {axes}")
+    if not x.requires_grad and is_floating(x) and x.ndim and not x.is_cuda and not _core.is_traced():
+        return _core.product(x, axes, keep)
     if axes is None or x.ndim == 0:
         shape = (1,) * x.ndim if keep else ()
         x = x.reshape(-1)

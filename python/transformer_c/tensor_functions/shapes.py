@@ -448,7 +448,7 @@ def tile(input: Any, *counts: Any, dims: Any = None) -> Any:
 def _spread(input: Tensor, axis: int, repeats: int) -> Tensor:
     shape = input.shape
     spread = input.unsqueeze(axis + 1).expand((*shape[: axis + 1], repeats, *shape[axis + 1 :]))
-    return spread.reshape((*shape[:axis], shape[axis] * repeats, *shape[axis + 1 :]))
+    return spread.clone().reshape((*shape[:axis], shape[axis] * repeats, *shape[axis + 1 :]))
 
 
 @takes_arrays("input")
