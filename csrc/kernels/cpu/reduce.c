@@ -4,6 +4,7 @@
 
 #include "columns.h"
 #include "half.h"
+#include "lane_sums.h"
 #include "reduced.h"
 #include "simd_math.h"
 
@@ -143,10 +144,16 @@ TC_INLINE void pairwise_begin(pairwise *p)
     p->top = 0;
 }
 
+/* Are rows read where they are? */
+TC_INLINE bool has_direct_rows(const tc_reduce_args *a)
+{
+    return a->x_dtype == ELEMENT_DTYPE && a->reduced_ndim == 1 && a->reduced_strides[0] == 1;
+}
+
 /* Elements [first, last) of the row x. */
 TC_INLINE real segment_of_row(int step, const tc_reduce_args *a, const char *x, int64_t first, int64_t last, vreal center, row_space *space)
 {
-    const bool direct = a->x_dtype == ELEMENT_DTYPE && a->reduced_ndim == 1 && a->reduced_strides[0] == 1;
+    const bool direct = has_direct_rows(a);
     const bool is_block = last - first <= REDUCE_BLOCK; /* as most are */
     vreal total = identity(step);
     pairwise_begin(&space->sum);
@@ -180,9 +187,30 @@ TC_INLINE real segments_of_row(int step, const tc_reduce_args *a, const char *x,
     return combine_lanes(second, pairwise_result(second, &results->sum));
 }
 
+#define SHORT_ROW 256
+
+/* Sums of short rows, as many at a time as a vector has lanes: returns the first item of [begin, end) that is left. The same sums. */
+TC_INLINE int64_t short_rows(int step, const tc_reduce_args *a, int64_t begin, int64_t end)
+{
+    const bool is_sum = step == TC_STEP_sum || step == TC_STEP_square_difference;
+    if (!is_sum || a->segments > 1 || a->reduced > SHORT_ROW || a->kept_ndim != 1 || !has_direct_rows(a)) return begin;
+    const int64_t apart = a->kept_strides[0];
+    for (; begin + TC_LANES <= end; begin += TC_LANES) {
+        const real *x = (const real *)a->x + begin * apart;
+        vreal row[TC_LANES];
+        real sums[TC_LANES];
+        for (int i = 0; i < TC_LANES; i++, x += apart)
+            row[i] = block(step, x, a->reduced, a->center ? v_set1(((const real *)a->center)[begin + i]) : v_zero());
+        v_store(sums, v_sums(row));
+        store_results(a, begin, sums, TC_LANES);
+    }
+    return begin;
+}
+
 TC_INLINE void rows(int step, const tc_reduce_args *a, int64_t begin, int64_t end)
 {
     row_space space, results;
+    begin = short_rows(step, a, begin, end);
     position kept = position_of(begin / a->segments, a->kept_ndim, a->kept_shape);
     for (int64_t item = begin; item < end; item++) {
         const int64_t k = a->segments == 1 ? item : item / a->segments, first = (item - k * a->segments) * a->segment;
@@ -219,6 +247,7 @@ TC_DEFINE_KERNEL(reduce_rows)(const void *args, int64_t begin, int64_t end, void
 
 /* So many columns are added up in registers at most, for a block of rows one vector after the other. */
 #define NARROW_TILE (4 * TC_LANES)
+#define FEW_COLUMNS 4 /* the same of columns that are not next to one another, or in another dtype: they are copied there first */
 
 /* The first `lanes` columns of rows that are `apart` elements apart. */
 TC_INLINE vreal block_of_columns(int step, const real *x, int64_t apart, int64_t rows, int lanes, vreal center)
@@ -236,18 +265,22 @@ TC_INLINE vreal block_of_columns(int step, const real *x, int64_t apart, int64_t
     return combine(step, sum, rest);
 }
 
-/* What columns_tile makes of few columns that lie next to one another in rows evenly apart, or of a single one; in the same order. */
-TC_INLINE void narrow_tile(int step, const tc_reduce_args *a, const char *x, int64_t first, int64_t last, int64_t n, const real *center,
-                           real *total)
+/* What columns_tile makes of few columns in rows evenly apart, or of a single one; in the same order. */
+TC_INLINE void narrow_tile(int step, const tc_reduce_args *a, const char *x, int64_t column_step, int64_t first, int64_t last, int64_t n,
+                           const real *center, real *total)
 {
-    const bool direct = a->x_dtype == ELEMENT_DTYPE && a->reduced_ndim == 1;
-    const int64_t block = a->segment < TC_REDUCE_ROWS ? a->segment : TC_REDUCE_ROWS, apart = direct ? a->reduced_strides[0] : 1;
-    real buffer[TC_REDUCE_ROWS];
+    const bool direct = a->x_dtype == ELEMENT_DTYPE && a->reduced_ndim == 1 && (n == 1 || column_step == 1);
+    const int64_t block = a->segment < TC_REDUCE_ROWS ? a->segment : TC_REDUCE_ROWS, apart = direct ? a->reduced_strides[0] : n;
+    real buffer[TC_REDUCE_ROWS * FEW_COLUMNS];
     for (int64_t j = 0; j < n; j += TC_LANES) v_store_some(total + j, identity(step), v_left(n, j));
     for (int64_t r = first, rows; r < last; r += rows) {
         const real *row = direct ? (const real *)(const void *)x + r * apart : buffer;
         rows = last - r < block ? last - r : block;
-        if (!direct) gather_reduced(buffer, a, x, r, rows);
+        if (!direct && n == 1) gather_reduced(buffer, a, x, r, rows);
+        for (int64_t j = 0; !direct && n > 1 && j < n; j++) {
+            const char *column = x + (r * a->reduced_strides[0] + j * column_step) * element_bytes[a->x_dtype];
+            cast_runs[a->x_dtype][ELEMENT_DTYPE](buffer + j, n, column, a->reduced_strides[0], rows);
+        }
         for (int64_t j = 0; j < n; j += TC_LANES) {
             const int lanes = v_left(n, j);
             const vreal c = center ? v_load_some(center + j, lanes) : v_zero();
@@ -266,8 +299,8 @@ TC_INLINE void columns_tile(int step, const tc_reduce_args *a, const char *x, in
     const bool direct = a->x_dtype == ELEMENT_DTYPE && column_step == 1;
     const cast_run load = cast_runs[a->x_dtype][ELEMENT_DTYPE];
     position at = position_of(first, a->reduced_ndim, a->reduced_shape);
-    if (n == 1 || (direct && a->reduced_ndim == 1 && n <= NARROW_TILE)) {
-        narrow_tile(step, a, x, first, last, n, center, total);
+    if (n == 1 || (a->reduced_ndim == 1 && n <= (direct ? NARROW_TILE : FEW_COLUMNS))) {
+        narrow_tile(step, a, x, column_step, first, last, n, center, total);
         return;
     }
     for (int64_t j = 0; j < n; j += TC_LANES) v_store_some(total + j, identity(step), v_left(n, j));
