@@ -642,6 +642,8 @@ TC_CHECKED tc_status tc_scatter_into(tc_tensor *x, int64_t axis, tc_tensor *inde
                                      tc_error *err);
 /* Sums from the beginning of the axis up to each element, or with `reverse` from each to the end; integers and bools in int64. */
 TC_CHECKED tc_status tc_cumsum(tc_tensor **y, tc_tensor *x, int64_t axis, bool reverse, tc_error *err);
+/* Not recorded; on a CPU. */
+TC_CHECKED tc_status tc_running_product(tc_tensor **y, tc_tensor *x, int64_t axis, tc_error *err);
 
 /* ---- indexing: NumPy's rules ------------------------------------------------------------------------------------------- */
 

@@ -689,6 +689,7 @@ WITHOUT = {
     "nonzero": "a shape that depends on values",
     "product": "while a graph is traced, halves are multiplied",
     "record_custom": "a Python function",
+    "running_product": "while a graph is traced, products of twice as many are made",
     "set_all_data": "writes to parameters",
     "set_data": "writes to a parameter",
     "set_grad_slot": "gradients",

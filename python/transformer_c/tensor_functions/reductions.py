@@ -511,6 +511,9 @@ def cumprod(input: Any, dim: int | None = None, dtype: Any = None, *, axis: int 
     array([1., 2., 6.])
     """
     along, given = _one_axis("cumprod", input, dim, axis), cast(input, dtype)
+    if not given.requires_grad and not given.is_cuda and not _core.is_traced():
+        found = _core.running_product(given, along)
+        return found if dtype is None else found.to(dtype=dtype)
     x = widened(given) if is_floating(given) else given.long()
     length, done = x.shape[along] if x.ndim else 1, 1  # each element is the product of as many before it and itself
     while done < length:
