@@ -24,16 +24,19 @@ static inline uint64_t SORT(rank_of)(element x)
 static bool SORT(write_words)(uint64_t *words, const int64_t *indices, const element *keys, int64_t n, bool descending, int *low, int *high)
 {
     const uint64_t flip = descending ? LARGEST_RANK : 0;
-    uint64_t least = LARGEST_RANK, most = 0;
+    const uint64_t first = SORT(rank_of)(keys[indices[0]]) ^ flip;
+    uint64_t least = LARGEST_RANK, most = 0, differing = 0;
     for (int64_t i = 0; i < n; i++) {
         const uint64_t rank = SORT(rank_of)(keys[indices[i]]) ^ flip;
         words[i] = rank;
+        differing |= rank ^ first;
         least = rank < least ? rank : least;
         most = rank > most ? rank : most;
     }
-    const int place_bits = bits_of((uint64_t)n - 1), rank_bits = bits_of(most - least),
+    const int equal = differing ? __builtin_ctzll(differing) : 0; /* the last bits, in which all ranks agree: as floats that are whole do */
+    const int place_bits = bits_of((uint64_t)n - 1), rank_bits = bits_of((most - least) >> equal),
               dropped = rank_bits + place_bits > 64 ? rank_bits + place_bits - 64 : 0;
-    for (int64_t i = 0; i < n; i++) words[i] = (words[i] - least) >> dropped << place_bits | (uint64_t)i;
+    for (int64_t i = 0; i < n; i++) words[i] = (words[i] - least) >> (dropped + equal) << place_bits | (uint64_t)i;
     *low = place_bits;
     *high = place_bits + rank_bits - dropped;
     return !dropped;

@@ -4,12 +4,12 @@
 
 #include <string.h>
 
-#define RUN 8 /* words that are sorted by insertion */
-#define DIGIT_BITS 8
+#define RUN 8        /* words that are sorted by insertion */
+#define DIGIT_BITS 8 /* at most */
 
-/* Does a digit at a time take less than merging? Measured: a digit takes 0.9 ns a word and 110 ns before it moves any, merging of up to a
- * few hundred words 11 ns a word. */
-static int digits_are_faster(int64_t n, int64_t digits) { return digits * (n + 120) < 12 * n; }
+/* Does a digit of `bits` at a time take less than merging? Measured: a digit takes 0.9 ns a word and 0.45 ns for each of its values,
+ * merging of up to a few hundred words 11 ns a word. */
+static int digits_are_faster(int64_t n, int64_t digits, int bits) { return digits * (n + (1 << bits) / 2) < 12 * n; }
 
 static void insert_each(uint64_t *words, int64_t n)
 {
@@ -36,29 +36,30 @@ static void merge(uint64_t *to, const uint64_t *from, int64_t middle, int64_t en
     memcpy(to + (a_end - a), b, (size_t)(b_end - b) * sizeof *to);
 }
 
-/* One digit, from `from` to `to`. Returns false and writes nothing where all have the same one. */
-static int sort_by_digit(uint64_t *to, const uint64_t *from, int64_t n, int shift)
+/* One digit of `bits`, from `from` to `to`. Returns false and writes nothing where all have the same one. */
+static int sort_by_digit(uint64_t *to, const uint64_t *from, int64_t n, int shift, int bits)
 {
-    enum { MASK = (1 << DIGIT_BITS) - 1 };
-    int64_t place[MASK + 1] = {0}, before = 0;
-    for (int64_t i = 0; i < n; i++) place[from[i] >> shift & MASK]++;
-    if (place[from[0] >> shift & MASK] == n) return 0;
-    for (int digit = 0; digit <= MASK; digit++) {
+    const int mask = (1 << bits) - 1;
+    int64_t place[1 << DIGIT_BITS], before = 0;
+    memset(place, 0, sizeof *place * (size_t)(mask + 1));
+    for (int64_t i = 0; i < n; i++) place[from[i] >> shift & (uint64_t)mask]++;
+    if (place[from[0] >> shift & (uint64_t)mask] == n) return 0;
+    for (int digit = 0; digit <= mask; digit++) {
         const int64_t count = place[digit];
         place[digit] = before;
         before += count;
     }
-    for (int64_t i = 0; i < n; i++) to[place[from[i] >> shift & MASK]++] = from[i];
+    for (int64_t i = 0; i < n; i++) to[place[from[i] >> shift & (uint64_t)mask]++] = from[i];
     return 1;
 }
 
 void tc_sort_words(uint64_t *words, uint64_t *spare, int64_t n, int low, int high)
 {
     uint64_t *from = words, *to = spare;
-    const int64_t digits = (high - low + DIGIT_BITS - 1) / DIGIT_BITS;
-    if (digits_are_faster(n, digits)) {
-        for (int shift = low; shift < high; shift += DIGIT_BITS) {
-            if (!sort_by_digit(to, from, n, shift)) continue;
+    const int digits = (high - low + DIGIT_BITS - 1) / DIGIT_BITS, bits = digits ? (high - low + digits - 1) / digits : 0;
+    if (digits_are_faster(n, digits, bits)) {
+        for (int shift = low; shift < high; shift += bits) {
+            if (!sort_by_digit(to, from, n, shift, bits)) continue;
             uint64_t *swap = from;
             from = to, to = swap;
         }

@@ -417,6 +417,20 @@ def test_an_order_that_only_the_last_bits_know(isa, n, rng):
     np.testing.assert_array_equal(_core.argsort(x), np.argsort(x, kind="stable"))
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "bfloat16", "int64", "int32", "bool"])
+@pytest.mark.parametrize("n", [3, 9, 40, 111, 300, 3000])
+def test_an_order_of_few_different_elements(dtype, n, rng):
+    """Whose last bits are equal, or all of them, as along an expanded axis."""
+    few = rng.integers(-3, 4, (4, n))
+    for numbers in (few, np.abs(few) // 2, np.full_like(few, 2), np.where(few == 3, 8192, 0)):
+        x = tc.tensor(numbers.astype(np.float64)).to(dtype)
+        for y in (x, x[:, :1].expand(4, n), x.t().clone().t()):
+            plain = y.float().numpy()
+            np.testing.assert_array_equal(_core.argsort(y, 1), np.argsort(plain, 1, kind="stable"))
+            np.testing.assert_array_equal(_core.argsort(y, 1, True), np.argsort(-plain, 1, kind="stable"))
+            np.testing.assert_array_equal(_core.argsort(y.t(), 0, first=2), np.argsort(plain.T, 0, kind="stable")[:2])
+
+
 @pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "bfloat16"])
 def test_the_sum_of_squares_has_the_bits_of_two_steps(isa, dtype, rng):
     """Whatever the strides, with one thread and with three."""

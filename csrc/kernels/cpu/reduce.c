@@ -484,6 +484,14 @@ TC_INLINE void arg_row(int step, const real *row, int64_t r, int64_t n, real *be
     }
 }
 
+/* index[j] of the n <= TC_LANES columns next to one another of `rows` rows that are `apart` elements apart. */
+TC_INLINE void arg_of_few_columns(int step, const real *x, int64_t apart, int64_t rows, int n, real *index)
+{
+    vreal best = v_load_some(x, n), at = v_zero();
+    for (int64_t r = 1; r < rows; r++) arg_step(step, v_load_some(x + r * apart, n), v_set1((real)r), &best, &at);
+    v_store_some(index, at, n);
+}
+
 TC_DEFINE_KERNEL(reduce_arg_columns)(const void *args, int64_t begin, int64_t end, void *scratch)
 {
     const tc_reduce_args *a = args;
@@ -499,7 +507,15 @@ TC_DEFINE_KERNEL(reduce_arg_columns)(const void *args, int64_t begin, int64_t en
         const position outer = position_of(o, outer_ndim, a->kept_shape);
         const int64_t offset = position_offset(&outer, outer_ndim, a->kept_strides) + column * column_step;
         position at = position_of(0, a->reduced_ndim, a->reduced_shape);
-        for (int64_t r = 0; r < a->reduced; r++) {
+        const bool few = direct && a->reduced_ndim == 1 && n <= TC_LANES;
+        if (few) {
+            const real *columns = (const real *)a->x + offset;
+            if (a->step == TC_STEP_max)
+                arg_of_few_columns(TC_STEP_max, columns, a->reduced_strides[0], a->reduced, (int)n, index);
+            else
+                arg_of_few_columns(TC_STEP_min, columns, a->reduced_strides[0], a->reduced, (int)n, index);
+        }
+        for (int64_t r = 0; r < a->reduced && !few; r++) {
             const char *data =
                 (const char *)a->x + (offset + position_offset(&at, a->reduced_ndim, a->reduced_strides)) * element_bytes[a->x_dtype];
             if (!direct) cast_runs[a->x_dtype][ELEMENT_DTYPE](buffer, 1, data, column_step, n);
