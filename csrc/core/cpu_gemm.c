@@ -93,12 +93,16 @@ static void choose_items(tc_gemm_args *g)
 #define MOST_CHUNKS 32
 #define LARGEST_SPLIT_C 32768
 #define ENOUGH_COLUMNS 512
+/* A row by columns along memory, whose blocks of k are summed side by side: B of at most so many elements is read sooner than parts of C
+ * are made and added up. */
+#define MOST_UNSPLIT 262144
 
 /* Where there are columns enough for some threads, the sum of a forward is left whole. Never by the number of threads, as the split of a
  * weight's gradient changes bits. */
 static void choose_split(tc_gemm_args *g)
 {
-    const bool enough = !g->k_is_rows && g->N >= ENOUGH_COLUMNS;
+    const bool short_row = g->M == 1 && g->b_row == 1 && !g->k_is_rows && g->K <= MOST_UNSPLIT / g->N;
+    const bool enough = short_row || (!g->k_is_rows && g->N >= ENOUGH_COLUMNS);
     tc_gemm_split_k(g, enough || g->M * g->N > LARGEST_SPLIT_C ? 1 : MOST_CHUNKS);
 }
 
@@ -106,7 +110,7 @@ static void choose_split(tc_gemm_args *g)
  * pack are packed once, in advance. */
 static tc_gemm_b_form choose_b_form(const tc_gemm_args *g, bool keep, size_t element)
 {
-    if (g->b_rows) return TC_GEMM_B_STRIDED;
+    if (g->b_rows || (g->M == 1 && g->N == 1 && g->b_row == 1)) return TC_GEMM_B_STRIDED;
     const int64_t reach = g->k_chunk * (g->b_row < 0 ? -g->b_row : g->b_row) * (int64_t)element;
     if (g->b_col == 1 && (reach <= 49152 || g->M <= 28)) return TC_GEMM_B_ROWS;
     return keep || g->M > g->row_block ? TC_GEMM_B_PANELS : TC_GEMM_B_STRIDED;

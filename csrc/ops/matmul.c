@@ -78,16 +78,16 @@ static void fold_batch(tc_gemm_args *p)
     }
 }
 
-/* On a CPU a result of one column is computed as a row, that of the transposed product, in full vectors. The order of its sums stays: where
- * the number of columns would decide it, halves are left as they are, and may_split is off. */
+/* On a CPU a result of one column is computed as a row, that of the transposed product, in full vectors. The order of its sums stays: the
+ * number of columns would decide it where float32 or halves go through tiles, so may_split is off. */
 static void transpose_column(tc_gemm_args *p)
 {
     const tc_gemm_args q = *p;
     if (q.N != 1 || q.M == 1 || q.c_row != 1 || q.k_is_rows) return;
-    if (q.a_stored != TC_STORED_AS_COMPUTED || q.b_stored != TC_STORED_AS_COMPUTED || q.c_stored != TC_STORED_AS_COMPUTED) return;
     p->M = 1, p->N = q.M, p->c_row = q.M, p->may_split = false;
     p->a = q.b, p->a_row = q.b_col, p->a_col = q.b_row;
     p->b = q.a, p->b_row = q.a_col, p->b_col = q.a_row;
+    p->a_stored = q.b_stored, p->b_stored = q.a_stored;
     memcpy(p->a_batch, q.b_batch, sizeof p->a_batch);
     memcpy(p->b_batch, q.a_batch, sizeof p->b_batch);
 }

@@ -207,3 +207,23 @@ def test_a_batch_of_rows_by_columns_has_the_bits_of_each_alone(isa, threads, dty
         product = _core.matmul(a[..., None, :], np.broadcast_to(one, shape)[..., None])
         np.testing.assert_array_equal(product, _core.matmul(a[..., None, :], one[..., None]))
     assert np.isnan(_core.matmul(np.array([[[np.inf]], [[1.0]]]), np.array([[[0.0]], [[2.0]]]))).ravel().tolist() == [True, False]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "bfloat16", "float16"])
+def test_a_row_by_columns_along_memory_has_the_bits_of_many_rows(isa, threads, dtype, rng):
+    """Its sums are computed side by side: of columns, and of blocks of k. Also where columns begin a power of two apart."""
+    for K in (1, 2, 5, 33, 384, 385, 1024, 2050, 300000):
+        for N in (1, 2, 3, 4, 6, 8, 15, 16, 17, 33, 70) if K < 2050 else (1, 3, 5):
+            x, w = (tc.tensor(rng.standard_normal(s).astype(np.float32)).to(dtype) for s in ((3, K), (N + 1, K)))
+            whole = x @ w[:N].T
+            bias = whole[0].detach() * 0 + 0.5
+            biased = tc.functional.linear(x, w[:N], bias)
+            w.requires_grad = True  # so that no panels are kept
+            for row in (x[1], x[1].expand(2, K).T.contiguous().T[0]):
+                assert tc.all(row @ w[:N].T == whole[1])
+                assert tc.all(w[:N] @ row == whole[1])
+                assert tc.all(tc.functional.linear(row, w[:N], bias) == biased[1])
+                assert tc.all(row @ w[0] == whole[1, 0])
+    tiny = np.full((20, 1026), 1e-30, np.float32)  # products that become -0: sums of which the sign is part
+    whole = np.signbit(_core.matmul(-tiny, tiny.T))
+    assert (np.signbit(_core.matmul(-tiny[0], tiny.T)) == whole[0]).all() and np.signbit(_core.matmul(-tiny[0], tiny[0])) == whole[0, 0]

@@ -346,6 +346,22 @@ static bool is_row_of_windows(const gemm_item *it)
            (g->by_columns ? !are_transposed(it->b_rows, it->K, it->b_cols, it->cols) : are_along(it->b_rows, it->K, g->a_col));
 }
 
+/* Has C a single row, of columns of B that lie along memory, and nothing else than a bias? */
+static bool is_row_of_dots(const gemm_item *it)
+{
+    const tc_gemm_args *g = it->args;
+    return g->M == 1 && g->by_columns && g->b_row == 1 && g->b_form == TC_GEMM_B_STRIDED && !g->b_rows && it->K > 0 &&
+           g->activation == TC_ACTIVATION_NONE && !it->pre && !it->residual && !it->row_bias;
+}
+
+static void by_dots(const gemm_item *it)
+{
+    const tc_gemm_args *g = it->args;
+    copy_a(it, 0, it->K);
+    const real *const a = g->a_form == TC_GEMM_A_IN_PLACE ? it->a : it->a_scratch;
+    row_by_columns(&(row_of_dots){a, it->bias, it->b, g->b_stored, g->c_stored, g->b_col, it->cols, it->K, it->k_block, it->c});
+}
+
 /* out (rows, bias_row) <- bias (rows), for the first vectors of a tile. */
 static const real *repeat_bias(real *out, int64_t rows, int64_t bias_row, const real *bias)
 {
@@ -376,6 +392,10 @@ TC_DEFINE_KERNEL(gemm)(const void *args, int64_t begin, int64_t end, void *scrat
     gemm_item before = {0};
     if (is_dots(g)) {
         batch_of_dots(g, begin, end);
+        return;
+    }
+    if (is_split_dot(g)) {
+        chunks_of_dot(g, begin, end);
         return;
     }
     known_runs runs;
@@ -432,7 +452,7 @@ TC_DEFINE_KERNEL(gemm)(const void *args, int64_t begin, int64_t end, void *scrat
         choose_tiles(&it);
         const bool copies_all = g->by_columns || it.K <= it.k_block;
         it.has_a = item > begin && copies_all && it.a == before.a && it.rows == before.rows && it.K == before.K;
-        (g->by_columns ? by_columns : by_blocks)(&it);
+        (is_row_of_dots(&it) ? by_dots : g->by_columns ? by_columns : by_blocks)(&it);
         before = it;
     }
 }

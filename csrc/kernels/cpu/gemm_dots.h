@@ -1,9 +1,11 @@
-/* gemm_dots.h: batches of products of one row by one column, several at a time, one per lane. Included by gemm.c only. */
+/* gemm_dots.h: rows by columns that lie along memory, several sums at a time, one per lane: batches of one row by one column, blocks of k
+ * of one such product, and one row by many columns. Squares are transposed in registers, and each sum is over k in order in blocks, as
+ * tiles add it up. Included by gemm.c only. */
 #ifndef TC_KERNELS_CPU_GEMM_DOTS_H
 #define TC_KERNELS_CPU_GEMM_DOTS_H
 
 #include "../gemm.h"
-#include "transpose.h"
+#include "gemm_pack.h"
 
 /* Both operands lie along memory, and nothing else is asked for than the products, which lie next to one another. */
 static bool is_dots(const tc_gemm_args *g)
@@ -15,25 +17,96 @@ static bool is_dots(const tc_gemm_args *g)
            !g->bias && !g->residual && !g->pre && !g->a_sum;
 }
 
-/* c[i] = the sum of a[i * a_step + k] b[i * b_step + k], i < lanes, over k in order in blocks, as tiles add it up: squares of both operands
- * are transposed. */
-static __attribute__((noinline)) void dots(real *c, const real *a, int64_t a_step, const real *b, int64_t b_step, int64_t K,
-                                           int64_t k_block, int lanes)
+/* Rows that begin a multiple of so many bytes apart have the same few places in the first cache: more of them than there are places are
+ * read from end to end of a line. */
+#define BYTES_IN_CONFLICT 1024
+static bool are_in_conflict(int64_t step) { return step * (int64_t)sizeof(real) % BYTES_IN_CONFLICT == 0; }
+
+/* add_dots() of few lanes, without transposing. */
+#define FEW_DOTS 4
+TC_INLINE vreal add_few_dots(const int lanes, vreal sums, const real *a, int64_t a_step, const real *b, int64_t b_step, int64_t K)
+{
+    real lane[TC_LANES];
+    vreal sum[FEW_DOTS];
+    v_store(lane, sums);
+    TC_UNROLL
+    for (int i = 0; i < lanes; i++) sum[i] = v_load_n(lane + i, 1);
+    for (int64_t k = 0; k < K; k++) {
+        TC_UNROLL
+        for (int i = 0; i < lanes; i++) sum[i] = v_fma(v_load_n(a + i * a_step + k, 1), v_load_n(b + i * b_step + k, 1), sum[i]);
+    }
+    for (int i = 0; i < lanes; i++) v_store_n(lane + i, sum[i], 1);
+    return v_load(lane);
+}
+
+/* Where the columns of a piece begin: one of which there are not enough has columns of the piece before as well. */
+TC_INLINE int64_t first_of_piece(int64_t count, int64_t first, int piece)
+{
+    const int64_t n = first + piece * TC_IN_PIECE, last = count - TC_IN_PIECE;
+    return n < last ? n : last;
+}
+
+/* add_dots() by pieces, as far as K goes in steps of them. */
+TC_INLINE vreal add_dots_by_pieces(vreal sum, const real *a, int64_t a_step, const real *b, int64_t b_step, int64_t K, int lanes)
+{
+    const real *of_a[TC_PIECES], *of_b[TC_PIECES];
+    real lane[TC_LANES], in_pieces[TC_LANES];
+    v_store(lane, sum);
+    for (int j = 0; j < TC_PIECES; j++) {
+        const int64_t first = first_of_piece(lanes, 0, j);
+        of_a[j] = a + first * a_step, of_b[j] = b + first * b_step;
+        for (int i = 0; i < TC_IN_PIECE; i++) in_pieces[j * TC_IN_PIECE + i] = lane[first + i];
+    }
+    sum = v_load(in_pieces);
+    for (int64_t k = 0; k + TC_IN_PIECE <= K; k += TC_IN_PIECE) {
+        vreal x[TC_IN_PIECE], y[TC_IN_PIECE];
+        v_load_pieces_transposed(x, of_a, a_step);
+        v_load_pieces_transposed(y, of_b, b_step);
+        TC_UNROLL
+        for (int i = 0; i < TC_IN_PIECE; i++) sum = v_fma(x[i], y[i], sum);
+        for (int j = 0; j < TC_PIECES; j++) of_a[j] += TC_IN_PIECE, of_b[j] += TC_IN_PIECE;
+    }
+    v_store(in_pieces, sum);
+    for (int j = 0; j < TC_PIECES; j++)
+        for (int i = 0; i < TC_IN_PIECE; i++) lane[first_of_piece(lanes, 0, j) + i] = in_pieces[j * TC_IN_PIECE + i];
+    return v_load(lane);
+}
+
+/* Lane i of sum += the products of a[i * a_step + k] and b[i * b_step + k], k < K, i < lanes; the other lanes mean nothing. */
+static __attribute__((noinline)) vreal add_dots(vreal sum, const real *a, int64_t a_step, const real *b, int64_t b_step, int64_t K,
+                                                int lanes)
+{
+    int64_t k = 0;
+    if (TC_LANES > FEW_DOTS && lanes <= FEW_DOTS) {
+        switch (lanes) {
+        case 1: return add_few_dots(1, sum, a, a_step, b, b_step, K);
+        case 2: return add_few_dots(2, sum, a, a_step, b, b_step, K);
+        case 3: return add_few_dots(3, sum, a, a_step, b, b_step, K);
+        default: return add_few_dots(4, sum, a, a_step, b, b_step, K);
+        }
+    }
+    if (TC_PIECES > 2 && !are_in_conflict(a_step) && !are_in_conflict(b_step)) {
+        sum = add_dots_by_pieces(sum, a, a_step, b, b_step, K, lanes);
+        k = K - K % TC_IN_PIECE;
+    }
+    for (; k < K; k += TC_LANES) {
+        const int width = v_left(K, k);
+        vreal x[TC_LANES], y[TC_LANES];
+        v_load_transposed(x, a + k, a_step, lanes, width);
+        v_load_transposed(y, b + k, b_step, lanes, width);
+        TC_UNROLL
+        for (int i = 0; i < TC_LANES; i++)
+            if (i < width) sum = v_fma(x[i], y[i], sum);
+    }
+    return sum;
+}
+
+static void dots(real *c, const real *a, int64_t a_step, const real *b, int64_t b_step, int64_t K, int64_t k_block, int lanes)
 {
     vreal total = v_zero();
-    for (int64_t k0 = 0; k0 < K; k0 += k_block) {
-        const int64_t until = K - k0 < k_block ? K : k0 + k_block;
-        vreal sum = v_zero();
-        for (int64_t k = k0; k < until; k += TC_LANES) {
-            const int width = v_left(until, k);
-            vreal x[TC_LANES], y[TC_LANES];
-            v_load_transposed(x, a + k, a_step, lanes, width);
-            v_load_transposed(y, b + k, b_step, lanes, width);
-            TC_UNROLL
-            for (int i = 0; i < TC_LANES; i++)
-                if (i < width) sum = v_fma(x[i], y[i], sum);
-        }
-        total = k0 == 0 ? sum : total + sum;
+    for (int64_t k = 0; k < K; k += k_block) {
+        const vreal sum = add_dots(v_zero(), a + k, a_step, b + k, b_step, K - k < k_block ? K - k : k_block, lanes);
+        total = k == 0 ? sum : total + sum;
     }
     v_store_some(c, total, lanes);
 }
@@ -57,6 +130,253 @@ static void batch_of_dots(const tc_gemm_args *g, int64_t begin, int64_t end)
         }
         lanes = left < TC_LANES ? left : TC_LANES;
         dots((real *)g->c + item, a, a_step, b, b_step, g->K, k_block, (int)lanes);
+    }
+}
+
+/* ---- one row by one column ------------------------------------------------------------------------------------------------ */
+
+/* out[i], i < lanes: the sums of a[k] b[k] over the first blocks of k, of which the last may be shorter; K: where they end. */
+static void block_sums(real *out, const real *a, const real *b, int64_t K, int64_t block, int lanes)
+{
+    const int64_t last = K - (lanes - 1) * block, rest = block - last;
+    vreal sum = add_dots(v_zero(), a, block, b, block, last, lanes);
+    if (rest && lanes > 1) sum = v_select(v_first(lanes - 1), add_dots(sum, a + last, block, b + last, block, rest, lanes - 1), sum);
+    v_store_some(out, sum, lanes);
+}
+
+/* Is each item a block of k of such a product? */
+static bool is_split_dot(const tc_gemm_args *g)
+{
+    return g->k_chunks > 1 && g->M == 1 && g->N == 1 && g->a_col == 1 && g->b_row == 1 && g->b_form == TC_GEMM_B_STRIDED && !g->b_rows &&
+           g->a_stored == TC_STORED_AS_COMPUTED && g->b_stored == TC_STORED_AS_COMPUTED && g->k_chunk <= tc_gemm_item_k_block(g) &&
+           !g->a_sum;
+}
+
+static void chunks_of_dot(const tc_gemm_args *g, int64_t begin, int64_t end)
+{
+    for (int64_t item = begin, lanes; item < end; item += lanes) {
+        lanes = end - item < TC_LANES ? end - item : TC_LANES;
+        const int64_t k = item * g->k_chunk, K = lanes * g->k_chunk;
+        block_sums((real *)g->c + item, (const real *)g->a + k, (const real *)g->b + k, K < g->K - k ? K : g->K - k, g->k_chunk,
+                   (int)lanes);
+    }
+}
+
+static real dot(const real *a, const real *b, int64_t K, int64_t block)
+{
+    real total = R(0.0), sum[TC_LANES];
+    for (int64_t k = 0; k < K; k += TC_LANES * block) {
+        const int64_t left = K - k < TC_LANES * block ? K - k : TC_LANES * block, lanes = tc_divide_up(left, block);
+        block_sums(sum, a + k, b + k, left, block, (int)lanes);
+        for (int i = 0; i < lanes; i++) total = k == 0 && i == 0 ? sum[0] : sum[i] + total;
+    }
+    return total;
+}
+
+/* ---- one row by columns --------------------------------------------------------------------------------------------------- */
+
+typedef struct row_of_dots {
+    const real *a, *bias; /* bias: NULL or (N) */
+    const void *b;
+    tc_stored b_stored, c_stored;
+    int64_t b_col, N, K, k_block;
+    void *c;
+} row_of_dots;
+
+/* A vector of sums over a block of k: lane j * TC_IN_PIECE + i is that of the column which begins i * b_col elements after columns[j]. */
+typedef struct dot_unit {
+    const real *a;
+    const void *columns[TC_PIECES];
+    int64_t K;
+} dot_unit;
+
+/* Sums whose additions overlap, as each waits for the one before: of blocks of k, and then of the next columns. */
+#define DOT_UNITS 4
+
+/* r[i] = k + i of the columns, i < width. */
+TC_INLINE void load_columns_stored(const tc_stored stored, vreal r[TC_LANES], const dot_unit *u, int64_t b_col, int64_t k, int width)
+{
+    TC_UNROLL
+    for (int i = 0; i < TC_LANES; i++)
+        r[i] = v_load_stored(stored_at(u->columns[i / TC_IN_PIECE], stored, i % TC_IN_PIECE * b_col + k), stored, width);
+    v_transpose(r);
+}
+
+/* sum[i] += the products of units[i] for k in [first, last). */
+TC_INLINE void add_units_stored(const tc_stored stored, const int count, vreal *sum, const dot_unit *units, int64_t b_col, int64_t first,
+                                int64_t last)
+{
+    vreal x[TC_LANES];
+    int64_t k = first;
+    for (; k + TC_LANES <= last; k += TC_LANES) {
+        TC_UNROLL
+        for (int u = 0; u < count; u++) {
+            load_columns_stored(stored, x, &units[u], b_col, k, TC_LANES);
+            TC_UNROLL
+            for (int i = 0; i < TC_LANES; i++) sum[u] = v_fma(v_set1(units[u].a[k + i]), x[i], sum[u]);
+        }
+    }
+    for (int u = 0; k < last && u < count; u++) {
+        load_columns_stored(stored, x, &units[u], b_col, k, (int)(last - k));
+        for (int i = 0; i < last - k; i++) sum[u] = v_fma(v_set1(units[u].a[k + i]), x[i], sum[u]);
+    }
+}
+
+TC_INLINE void add_units_of_real(const int count, vreal *sum, const dot_unit *units, int64_t b_col, int64_t first, int64_t last)
+{
+    const int together = count < 2 ? 1 : 2; /* units whose columns fit in the registers */
+    int64_t k = first;
+    for (; k + TC_IN_PIECE <= last; k += TC_IN_PIECE) {
+        TC_UNROLL
+        for (int u = 0; u < count; u += together) {
+            vreal x[2][TC_IN_PIECE];
+            TC_UNROLL
+            for (int t = 0; t < together; t++) {
+                const real *from[TC_PIECES];
+                TC_UNROLL
+                for (int j = 0; j < TC_PIECES; j++) from[j] = (const real *)units[u + t].columns[j] + k;
+                v_load_pieces_transposed(x[t], from, b_col);
+            }
+            TC_UNROLL
+            for (int i = 0; i < TC_IN_PIECE; i++) TC_UNROLL
+            for (int t = 0; t < together; t++) sum[u + t] = v_fma(v_set1(units[u + t].a[k + i]), x[t][i], sum[u + t]);
+        }
+    }
+    for (; k < last; k++) {
+        for (int u = 0; u < count; u++) {
+            vreal x = v_zero();
+            TC_UNROLL
+            for (int i = 0; i < TC_LANES; i++) x[i] = ((const real *)units[u].columns[i / TC_IN_PIECE])[i % TC_IN_PIECE * b_col + k];
+            sum[u] = v_fma(v_set1(units[u].a[k]), x, sum[u]);
+        }
+    }
+}
+
+TC_INLINE void add_units(const tc_stored stored, const int count, vreal *sum, const dot_unit *units, int64_t b_col, int64_t first,
+                         int64_t last)
+{
+    if (stored == TC_STORED_AS_COMPUTED)
+        add_units_of_real(count, sum, units, b_col, first, last);
+    else
+        add_units_stored(stored, count, sum, units, b_col, first, last);
+}
+
+static bool in_conflict(const tc_stored stored, const dot_unit *units, int64_t b_col)
+{
+    return TC_PIECES > 2 && stored == TC_STORED_AS_COMPUTED && are_in_conflict(b_col) && units->columns[TC_PIECES - 1] != units->columns[1];
+}
+
+static void add_dot_units(const tc_stored stored, int count, vreal *sum, const dot_unit *units, int64_t b_col, int64_t first, int64_t last)
+{
+    if (in_conflict(stored, units, b_col)) {
+        if (count == DOT_UNITS)
+            add_units_stored(stored, DOT_UNITS, sum, units, b_col, first, last);
+        else
+            for (int u = 0; u < count; u++) add_units_stored(stored, 1, sum + u, units + u, b_col, first, last);
+        return;
+    }
+    if (count == DOT_UNITS)
+        add_units(stored, DOT_UNITS, sum, units, b_col, first, last);
+    else
+        for (int u = 0; u < count; u++) add_units(stored, 1, sum + u, units + u, b_col, first, last);
+}
+
+/* B of more bytes is not in a cache near the core. So many elements of each column are asked for while as many before are computed with: a
+ * processor does not read so many columns ahead by itself. */
+#define FAR_BYTES 524288
+#define FAR_STEP 64
+
+static void add_far_units(const tc_stored stored, int count, vreal *sum, const dot_unit *units, int64_t b_col, int64_t first, int64_t last)
+{
+    for (int64_t k = first; k < last; k += FAR_STEP) {
+        for (int u = 0; u < count; u++)
+            for (int i = 0; i < TC_LANES; i++) {
+                const void *column = units[u].columns[i / TC_IN_PIECE];
+                for (int64_t l = 0; l < FAR_STEP; l += LINE)
+                    __builtin_prefetch(stored_at(column, stored, i % TC_IN_PIECE * b_col + k + FAR_STEP + l), 0, 2);
+            }
+        const int64_t until = last - k < FAR_STEP ? last : k + FAR_STEP;
+        WITH_STORED(stored, add_dot_units, count, sum, units, b_col, k, until);
+    }
+}
+
+/* Sets u to `block` of k of a group of columns; what its sum begins with. */
+static vreal begin_unit(dot_unit *u, const row_of_dots *w, int64_t N, int64_t group, int64_t block)
+{
+    const int64_t k = block * w->k_block;
+    real lane[TC_LANES];
+    for (int j = 0; j < TC_PIECES; j++) u->columns[j] = stored_at(w->b, w->b_stored, first_of_piece(N, group * TC_LANES, j) * w->b_col + k);
+    u->a = w->a + k;
+    u->K = w->K - k < w->k_block ? w->K - k : w->k_block;
+    if (block || !w->bias) return v_zero();
+    for (int i = 0; i < TC_LANES; i++)
+        lane[i] = w->bias[w->b_col ? first_of_piece(N, group * TC_LANES, i / TC_IN_PIECE) + i % TC_IN_PIECE : 0];
+    return v_load(lane);
+}
+
+static void end_group(const row_of_dots *w, int64_t N, int64_t group, vreal total)
+{
+    real lane[TC_LANES];
+    if (w->b_col && N >= (group + 1) * TC_LANES) {
+        v_store_stored(stored_to(w->c, w->c_stored, group * TC_LANES), w->c_stored, total, TC_LANES);
+        return;
+    }
+    v_store(lane, total);
+    for (int j = 0; j < TC_PIECES && w->b_col; j++)
+        write_stored(stored_to(w->c, w->c_stored, first_of_piece(N, group * TC_LANES, j)), lane + j * TC_IN_PIECE, w->c_stored,
+                     TC_IN_PIECE);
+    if (!w->b_col) write_stored(w->c, lane, w->c_stored, 1);
+}
+
+/* N >= TC_IN_PIECE, or b_col is 0 and N 1. */
+static void columns_of_dots(const row_of_dots *w)
+{
+    const int64_t blocks = w->K > w->k_block ? tc_divide_up(w->K, w->k_block) : 1, N = w->b_col ? w->N : TC_LANES;
+    const int64_t units = tc_divide_up(N, TC_LANES) * blocks;
+    const bool far = w->N * w->K * stored_size(w->b_stored) > FAR_BYTES;
+    int64_t group = 0, block = 0, finished = 0, blocks_finished = 0;
+    vreal total = v_zero();
+    for (int64_t unit = 0; unit < units; unit += DOT_UNITS) {
+        dot_unit u[DOT_UNITS];
+        vreal sum[DOT_UNITS];
+        const int count = (int)(units - unit < DOT_UNITS ? units - unit : DOT_UNITS);
+        int64_t common = w->k_block;
+        for (int i = 0; i < count; i++) {
+            sum[i] = begin_unit(&u[i], w, N, group, block);
+            common = u[i].K < common ? u[i].K : common;
+            if (++block == blocks) block = 0, group++;
+        }
+        if (far)
+            add_far_units(w->b_stored, count, sum, u, w->b_col, 0, common);
+        else
+            WITH_STORED(w->b_stored, add_dot_units, count, sum, u, w->b_col, 0, common);
+        for (int i = 0; i < count; i++) {
+            if (u[i].K > common) WITH_STORED(w->b_stored, add_dot_units, 1, sum + i, u + i, w->b_col, common, u[i].K);
+            total = blocks_finished == 0 ? sum[i] : sum[i] + total;
+            if (++blocks_finished < blocks) continue;
+            end_group(w, N, finished++, total);
+            blocks_finished = 0;
+        }
+    }
+}
+
+static void row_by_columns(const row_of_dots *w)
+{
+    if (w->N >= TC_IN_PIECE) {
+        columns_of_dots(w);
+        return;
+    }
+    for (int64_t n = 0; n < w->N; n++) {
+        row_of_dots one = *w;
+        one.b = stored_at(w->b, w->b_stored, n * w->b_col), one.c = stored_to(w->c, w->c_stored, n);
+        one.N = 1, one.b_col = 0;
+        if (w->bias) one.bias = w->bias + n;
+        if (w->bias || w->b_stored != TC_STORED_AS_COMPUTED) {
+            columns_of_dots(&one);
+        } else {
+            const real sum = dot(w->a, one.b, w->K, w->k_block);
+            write_stored(one.c, &sum, w->c_stored, 1);
+        }
     }
 }
 

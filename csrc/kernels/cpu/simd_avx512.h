@@ -25,6 +25,23 @@ TC_INLINE vreal v_load(const real *p) { return V512(loadu)(p); }
 TC_INLINE void v_store(real *p, vreal x) { V512(storeu)(p, x); }
 TC_INLINE vreal v_load_n(const real *p, int n) { return V512(maskz_loadu)(v_first(n), p); } /* other lanes are 0, not read */
 TC_INLINE void v_store_n(real *p, vreal x, int n) { V512(mask_storeu)(p, v_first(n), x); }
+/* 16 bytes from each: by loads and one instruction of whole vectors. */
+#define V_LOADS_QUARTERS
+#if TC_PRECISION == 32
+TC_INLINE vreal v_load_quarters(const real *p, const real *q, const real *r, const real *s)
+{
+    const __m256 low = _mm256_insertf128_ps(_mm256_castps128_ps256(_mm_loadu_ps(p)), _mm_loadu_ps(q), 1);
+    const __m256 high = _mm256_insertf128_ps(_mm256_castps128_ps256(_mm_loadu_ps(r)), _mm_loadu_ps(s), 1);
+    return _mm512_insertf32x8(_mm512_castps256_ps512(low), high, 1);
+}
+#else
+TC_INLINE vreal v_load_quarters(const real *p, const real *q, const real *r, const real *s)
+{
+    const __m256d low = _mm256_insertf128_pd(_mm256_castpd128_pd256(_mm_loadu_pd(p)), _mm_loadu_pd(q), 1);
+    const __m256d high = _mm256_insertf128_pd(_mm256_castpd128_pd256(_mm_loadu_pd(r)), _mm_loadu_pd(s), 1);
+    return _mm512_insertf64x4(_mm512_castpd256_pd512(low), high, 1);
+}
+#endif
 
 TC_INLINE vreal v_fma(vreal a, vreal b, vreal c) { return V512(fmadd)(a, b, c); }   /* a * b + c */
 TC_INLINE vreal v_fnma(vreal a, vreal b, vreal c) { return V512(fnmadd)(a, b, c); } /* c - a * b */

@@ -113,8 +113,42 @@ TC_INLINE void v_load_transposed(vreal r[TC_LANES], const real *p, int64_t row, 
     v_transpose(r);
 }
 
+/* A vector consists of pieces of 16 bytes. */
+#define TC_IN_PIECE ((int)(16 / sizeof(real)))
+#define TC_PIECES (TC_LANES / TC_IN_PIECE)
+#ifdef V_LOADS_QUARTERS
+#if TC_LANES == 16
+#define TC_ZIP_PIECES_LOW 0, 16, 1, 17, 4, 20, 5, 21, 8, 24, 9, 25, 12, 28, 13, 29
+#define TC_ZIP_PIECES_HIGH 2, 18, 3, 19, 6, 22, 7, 23, 10, 26, 11, 27, 14, 30, 15, 31
+#else
+#define TC_ZIP_PIECES_LOW 0, 8, 2, 10, 4, 12, 6, 14
+#define TC_ZIP_PIECES_HIGH 1, 9, 3, 11, 5, 13, 7, 15
+#endif
+TC_INLINE vreal v_zip_pieces_low(vreal a, vreal b) { return TC_SHUFFLE(a, b, TC_ZIP_PIECES_LOW); }
+TC_INLINE vreal v_zip_pieces_high(vreal a, vreal b) { return TC_SHUFFLE(a, b, TC_ZIP_PIECES_HIGH); }
+#endif
+
+/* r[i] lane j * TC_IN_PIECE + k = p[j][k * row + i]: squares of pieces, which are moved by loads where vectors have several. */
+TC_INLINE void v_load_pieces_transposed(vreal r[TC_IN_PIECE], const real *const p[TC_PIECES], int64_t row)
+{
+    TC_UNROLL
+    for (int i = 0; i < TC_IN_PIECE; i++)
+#if defined(V_LOADS_QUARTERS)
+        r[i] = v_load_quarters(p[0] + i * row, p[1] + i * row, p[2] + i * row, p[3] + i * row);
+    v_interleave(r, TC_IN_PIECE, v_zip_pieces_low, v_zip_pieces_high);
+#elif defined(V_LOADS_HALVES)
+        r[i] = v_load_halves(p[0] + i * row, p[1] + i * row);
+    v_transpose_halves(r);
+#else
+        r[i] = v_load(p[0] + i * row);
+    v_transpose(r);
+#endif
+}
+
 #undef TC_ZIP_LOW
 #undef TC_ZIP_HIGH
+#undef TC_ZIP_PIECES_LOW
+#undef TC_ZIP_PIECES_HIGH
 #undef TC_HALF
 #undef TC_ZIP_HALVES_LOW
 #undef TC_ZIP_HALVES_HIGH
