@@ -230,6 +230,111 @@ TC_INLINE void prefetch(const rows_ahead *soon, int64_t row)
     for (int64_t c = 0; c < soon->bytes; c += 64) __builtin_prefetch(soon->first + row * soon->row + c);
 }
 
+/* The scores of `groups` vectors of keys, side by side, as a sum waits for itself at each step. D is a multiple of TC_IN_PIECE. */
+TC_INLINE void score_keys(const int groups, real *s, const real *k, int64_t row, const real *qt, int64_t D)
+{
+    vreal sum[2];
+    TC_UNROLL
+    for (int g = 0; g < groups; g++) sum[g] = v_zero();
+    for (int64_t d = 0; d < D; d += TC_IN_PIECE, k += TC_IN_PIECE) {
+        vreal x[2][TC_IN_PIECE];
+        TC_UNROLL
+        for (int g = 0; g < groups; g++) {
+            const real *from[TC_PIECES];
+            TC_UNROLL
+            for (int i = 0; i < TC_PIECES; i++) from[i] = k + (g * TC_LANES + i * TC_IN_PIECE) * row;
+            v_load_pieces_transposed(x[g], from, row);
+        }
+        TC_UNROLL
+        for (int i = 0; i < TC_IN_PIECE; i++) TC_UNROLL
+        for (int g = 0; g < groups; g++) sum[g] = v_fma(x[g][i], v_set1(qt[(d + i) * QUERIES]), sum[g]);
+    }
+    TC_UNROLL
+    for (int g = 0; g < groups; g++) v_store(s + g * TC_LANES, sum[g]);
+}
+
+/* The mask of the keys into x->mask, one after the other, as load_mask(); likewise the additive terms into x->added, as load_additive(). */
+static void load_mask_of_one(const query_block *x, int64_t k0, int nk, bool *any, bool *all)
+{
+    const tc_attention_plane *m = &x->problem->mask;
+    const uint8_t *from = (const uint8_t *)m->data + x->b * m->batch + x->h * m->head + k0 * m->column;
+    if (m->column == 1)
+        memcpy(x->mask, from, (size_t)nk);
+    else
+        for (int j = 0; j < nk; j++) x->mask[j] = from[j * m->column];
+    *any = false;
+    *all = true;
+    look_at_bytes(x->mask, nk, any, all);
+}
+
+static bool load_additive_of_one(const query_block *x, int64_t k0, int nk)
+{
+    const tc_attention_plane *terms = x->problem->additive;
+    bool has = false, any = false;
+    for (int n = 0; n < 2; n++) {
+        const tc_attention_plane *m = &terms[n];
+        if (!m->data) continue;
+        const real *const from = plane_at(x, m, k0);
+        any = false;
+        for (int j = 0; j < nk; j += TC_LANES) {
+            const int lanes = v_left(nk, j);
+            vreal t = v_zero();
+            if (m->column == 1)
+                t = v_load_some(from + j, lanes);
+            else
+                for (int i = 0; i < lanes; i++) t[i] = from[(j + i) * m->column];
+            if (has) t = add_term(v_load(x->added + j), t);
+            v_store(x->added + j, t);
+            any = any || v_any(v_and(v_not(v_eq(t, v_set1(-INFINITE))), v_first(lanes)));
+        }
+        has = true;
+    }
+    return any;
+}
+
+/* look_at_keys() for a query alone. */
+static bool look_at_keys_of_one(const query_block *x, int64_t k0, key_block *y)
+{
+    const tc_attention_problem *p = x->problem;
+    y->k0 = k0;
+    y->nk = (int)(x->last_key - k0 < KEYS ? x->last_key - k0 : KEYS);
+    y->bounded = x->low_last > k0 || x->high_first < k0 + y->nk;
+    y->masked = y->added = false;
+    y->guarded = y->bounded;
+    if (p->mask.data) {
+        bool any, all;
+        load_mask_of_one(x, k0, y->nk, &any, &all);
+        if (!any && p->mask_kind == TC_ATTENTION_MASK_BOOLEAN) return false;
+        y->masked = !all;
+        y->guarded |= y->masked && p->mask_kind == TC_ATTENTION_MASK_BOOLEAN;
+    }
+    if (p->additive[0].data || p->additive[1].data) {
+        if (!load_additive_of_one(x, k0, y->nk)) return false;
+        y->added = y->guarded = true;
+    }
+    take_keys(x, y);
+    return true;
+}
+
+/* Of a query alone the masks and the additive terms are one after the other, those of a key for each lane: modify_scores(). */
+static void modify_single(const query_block *x, const key_block *y, real s[KEYS])
+{
+    const tc_attention_problem *p = x->problem;
+    const vreal cap = v_set1((real)p->softcap), fill = v_set1(p->mask_kind == TC_ATTENTION_MASK_FILL ? FILL : -INFINITE);
+    const vreal low = v_set1((real)(x->low_first - y->k0)), high = v_set1((real)(x->high_first - y->k0));
+    real number[TC_LANES];
+    for (int i = 0; i < TC_LANES; i++) number[i] = (real)i;
+    for (int j = 0; j < y->nk; j += TC_LANES) {
+        const vreal key = v_load(number) + v_set1((real)j);
+        vreal score = v_load(s + j);
+        if (p->softcap > 0) score = cap * v_tanh(score / cap);
+        if (y->added) score = add_term(score, v_load(x->added + j));
+        if (y->masked) score = v_select(v_mask_bytes(x->mask + j, v_left(y->nk, j)), score, fill);
+        if (y->bounded) score = v_select(v_and(v_le(low, key), v_lt(key, high)), score, v_set1(-INFINITE));
+        v_store(s + j, score);
+    }
+}
+
 /* s[key] = the score of the block's only query, with keys across the lanes, because the tile would use only one lane. The same sums in the
  * same order, so the same bits. */
 static void single_scores(const query_block *x, const key_block *y, real s[KEYS])
@@ -237,7 +342,17 @@ static void single_scores(const query_block *x, const key_block *y, real s[KEYS]
     const tc_attention_problem *p = x->problem;
     const real *k = y->k;
     const rows_ahead soon = look_ahead(x, &p->k, p->D, y->k0);
-    for (int j = 0; j < y->nk; j += TC_LANES) {
+    const int64_t whole = p->D % TC_IN_PIECE == 0 ? y->nk - y->nk % TC_LANES : 0;
+    for (int j = 0; j < whole;) {
+        const int groups = j + 2 * TC_LANES <= whole ? 2 : 1;
+        for (int i = 0; i < groups * TC_LANES; i++) prefetch(&soon, j + i);
+        if (groups == 2)
+            score_keys(2, s + j, k + j * y->k_row, y->k_row, x->qt, p->D);
+        else
+            score_keys(1, s + j, k + j * y->k_row, y->k_row, x->qt, p->D);
+        j += groups * TC_LANES;
+    }
+    for (int j = (int)whole; j < y->nk; j += TC_LANES) {
         const int keys = v_left(y->nk, j);
         vreal sum = v_zero();
         for (int i = 0; i < TC_LANES; i++) prefetch(&soon, j + i);
@@ -251,10 +366,7 @@ static void single_scores(const query_block *x, const key_block *y, real s[KEYS]
         }
         v_store(s + j, sum);
     }
-    if (!(p->softcap > 0 || y->added || y->masked || y->bounded)) return;
-    for (int j = 0; j < y->nk; j++) x->scores[j * QUERIES] = s[j];
-    modify_scores(x, y);
-    for (int j = 0; j < y->nk; j++) s[j] = x->scores[j * QUERIES];
+    if (p->softcap > 0 || y->added || y->masked || y->bounded) modify_single(x, y, s);
 }
 
 /* weigh() of one query, but for the sum: s becomes weights. Returns the factor for the sums so far. */
@@ -278,23 +390,30 @@ static real weigh_single(real s[KEYS], int nk, running_softmax *run)
 
 /* values (+)= the weights of a block of keys times `vectors` vectors of its values from v on. Returns the sum of the weights, added one by
  * one as in weigh(), which costs nothing beside the product. */
+#define VALUE_VECTORS 8 /* of values at most: each sum waits for itself at each step, so several are computed side by side */
 TC_INLINE real add_panel(const int vectors, const key_block *y, const real s[KEYS], const real *v, int lanes, real *values, bool accumulate,
                          const rows_ahead *soon)
 {
-    tc_tile t;
+    vreal t[VALUE_VECTORS];
     real sum = R(0.0);
-    tile_zero(1, vectors, t);
+    TC_UNROLL
+    for (int i = 0; i < vectors; i++) t[i] = v_zero();
     for (int j = 0; j < y->nk; j++) {
-        tile_step(1, vectors, t, s + j, 0, v + j * y->v_row, TC_LANES, vectors > 1, lanes);
+        const vreal weight = v_set1(s[j]);
+        const real *const row = v + j * y->v_row;
+        TC_UNROLL
+        for (int i = 0; i < vectors; i++) t[i] = v_fma(weight, vectors > 1 ? v_load(row + i * TC_LANES) : v_load_some(row, lanes), t[i]);
         sum += s[j];
         prefetch(soon, j);
     }
-    if (accumulate) tile_add(1, vectors, t, values, 0, lanes);
-    tile_store(1, vectors, t, values, 0, lanes);
+    TC_UNROLL
+    for (int i = 0; i < vectors; i++) {
+        real *const to = values + i * TC_LANES;
+        if (accumulate) t[i] = t[i] + (vectors > 1 ? v_load(to) : v_load_some(to, lanes));
+        v_store_some(to, t[i], vectors > 1 ? TC_LANES : lanes);
+    }
     return sum;
 }
-
-#define VALUE_VECTORS (TC_LANES < 16 ? 4 : 2) /* of values: 32 columns, where registers allow */
 
 /* add_values() of one query. Returns the sum of the weights. */
 static real add_values_single(const query_block *x, const key_block *y, const real s[KEYS], real *values, bool accumulate)
@@ -307,10 +426,16 @@ static real add_values_single(const query_block *x, const key_block *y, const re
         return sum;
     }
     rows_ahead soon = look_ahead(x, &x->problem->v, Dv, y->k0);
-    int64_t c = 0;
-    for (; c + VALUE_VECTORS * TC_LANES <= Dv; c += VALUE_VECTORS * TC_LANES, soon.rows = 0)
-        sum = add_panel(VALUE_VECTORS, y, s, y->v + c, TC_LANES, values + c, accumulate, &soon);
-    for (; c < Dv; c += TC_LANES, soon.rows = 0) sum = add_panel(1, y, s, y->v + c, v_left(Dv, c), values + c, accumulate, &soon);
+    for (int64_t c = 0, vectors; c < Dv; c += vectors * TC_LANES, soon.rows = 0) {
+        const int64_t whole = (Dv - c) / TC_LANES;
+        vectors = whole >= 8 ? 8 : whole >= 4 ? 4 : whole >= 2 ? 2 : 1;
+        switch (vectors) {
+        case 8: sum = add_panel(8, y, s, y->v + c, TC_LANES, values + c, accumulate, &soon); break;
+        case 4: sum = add_panel(4, y, s, y->v + c, TC_LANES, values + c, accumulate, &soon); break;
+        case 2: sum = add_panel(2, y, s, y->v + c, TC_LANES, values + c, accumulate, &soon); break;
+        default: sum = add_panel(1, y, s, y->v + c, v_left(Dv, c), values + c, accumulate, &soon);
+        }
+    }
     return sum;
 }
 
@@ -322,7 +447,7 @@ static void sum_values_single(const query_block *x, running_softmax *run, real *
     bool first = true;
     for (int64_t k0 = x->first_key; k0 < x->last_key; k0 += KEYS) {
         key_block y;
-        if (!look_at_keys(x, k0, &y)) continue;
+        if (!look_at_keys_of_one(x, k0, &y)) continue;
         single_scores(x, &y, s);
         const real factor = weigh_single(s, y.nk, run);
         if (!first) scale_rows(values, 0, 1, p->Dv, &factor);

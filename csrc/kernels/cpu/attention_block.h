@@ -395,10 +395,19 @@ static __attribute__((noinline)) void sum_guarded(product_order order, const pro
 /* True without NaN and infinity in `rows` rows of `columns`. */
 static inline bool all_finite(const real *p, int64_t row, int64_t rows, int64_t columns)
 {
-    vreal sum = v_zero(); /* sum of 0 * x: 0 for finite x, NaN otherwise */
-    for (int64_t i = 0; i < rows; i++)
-        for (int64_t j = 0; j < columns; j += TC_LANES) sum = v_fma(v_load_some(p + i * row + j, v_left(columns, j)), v_zero(), sum);
-    return !v_any(v_isnan(sum));
+    vreal sum[4]; /* of 0 * x: 0 for finite x, NaN otherwise. Of several rows at a time: each waits for itself */
+    TC_UNROLL
+    for (int t = 0; t < 4; t++) sum[t] = v_zero();
+    int64_t i = 0;
+    for (; i + 4 <= rows; i += 4, p += 4 * row)
+        for (int64_t j = 0; j < columns; j += TC_LANES) {
+            const int lanes = v_left(columns, j);
+            TC_UNROLL
+            for (int t = 0; t < 4; t++) sum[t] = v_fma(v_load_some(p + t * row + j, lanes), v_zero(), sum[t]);
+        }
+    for (; i < rows; i++, p += row)
+        for (int64_t j = 0; j < columns; j += TC_LANES) sum[0] = v_fma(v_load_some(p + j, v_left(columns, j)), v_zero(), sum[0]);
+    return !v_any(v_isnan((sum[0] + sum[1]) + (sum[2] + sum[3])));
 }
 
 /* ---- dropout ---------------------------------------------------------------------------------------------------------------- */
