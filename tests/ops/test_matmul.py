@@ -224,6 +224,7 @@ def test_a_row_by_columns_along_memory_has_the_bits_of_many_rows(isa, threads, d
                 assert tc.all(w[:N] @ row == whole[1])
                 assert tc.all(tc.functional.linear(row, w[:N], bias) == biased[1])
                 assert tc.all(row @ w[0] == whole[1, 0])
+                assert tc.all(row @ w[:1].expand(N, K).T == whole[1, 0])
     tiny = np.full((20, 1026), 1e-30, np.float32)  # products that become -0: sums of which the sign is part
     whole = np.signbit(_core.matmul(-tiny, tiny.T))
     assert (np.signbit(_core.matmul(-tiny[0], tiny.T)) == whole[0]).all() and np.signbit(_core.matmul(-tiny[0], tiny[0])) == whole[0, 0]

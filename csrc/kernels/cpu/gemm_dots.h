@@ -310,28 +310,28 @@ static vreal begin_unit(dot_unit *u, const row_of_dots *w, int64_t N, int64_t gr
     u->K = w->K - k < w->k_block ? w->K - k : w->k_block;
     if (block || !w->bias) return v_zero();
     for (int i = 0; i < TC_LANES; i++)
-        lane[i] = w->bias[w->b_col ? first_of_piece(N, group * TC_LANES, i / TC_IN_PIECE) + i % TC_IN_PIECE : 0];
+        lane[i] = w->bias[w->N > 1 ? first_of_piece(N, group * TC_LANES, i / TC_IN_PIECE) + i % TC_IN_PIECE : 0];
     return v_load(lane);
 }
 
 static void end_group(const row_of_dots *w, int64_t N, int64_t group, vreal total)
 {
     real lane[TC_LANES];
-    if (w->b_col && N >= (group + 1) * TC_LANES) {
+    if (w->N > 1 && N >= (group + 1) * TC_LANES) {
         v_store_stored(stored_to(w->c, w->c_stored, group * TC_LANES), w->c_stored, total, TC_LANES);
         return;
     }
     v_store(lane, total);
-    for (int j = 0; j < TC_PIECES && w->b_col; j++)
+    for (int j = 0; j < TC_PIECES && w->N > 1; j++)
         write_stored(stored_to(w->c, w->c_stored, first_of_piece(N, group * TC_LANES, j)), lane + j * TC_IN_PIECE, w->c_stored,
                      TC_IN_PIECE);
-    if (!w->b_col) write_stored(w->c, lane, w->c_stored, 1);
+    if (w->N == 1) write_stored(w->c, lane, w->c_stored, 1);
 }
 
-/* N >= TC_IN_PIECE, or b_col is 0 and N 1. */
+/* N >= TC_IN_PIECE, or N 1 and b_col 0. */
 static void columns_of_dots(const row_of_dots *w)
 {
-    const int64_t blocks = w->K > w->k_block ? tc_divide_up(w->K, w->k_block) : 1, N = w->b_col ? w->N : TC_LANES;
+    const int64_t blocks = w->K > w->k_block ? tc_divide_up(w->K, w->k_block) : 1, N = w->N > 1 ? w->N : TC_LANES;
     const int64_t units = tc_divide_up(N, TC_LANES) * blocks;
     const bool far = w->N * w->K * stored_size(w->b_stored) > FAR_BYTES;
     int64_t group = 0, block = 0, finished = 0, blocks_finished = 0;
