@@ -42,6 +42,7 @@ typedef struct gemm_item {
     int64_t rows, cols, K, k_block;
     int64_t cols_left;           /* of the matrix, from the first column of the item on */
     int64_t tiles, panel_stride; /* panel_stride: from one packed panel to the next */
+    int height, higher;          /* rows of a tile; so many tiles, the first ones, have one more */
     real *a_scratch, *b_scratch;
     int64_t a_scratch_row;
     real *sums; /* where c is stored as halves: (rows, sums_row), the columns of a group, or all of the item */
@@ -61,13 +62,9 @@ typedef struct gemm_item {
 
 /* Tiles of nearly equal height: 16 rows are 8 + 8, not 14 + 2. */
 TC_INLINE int64_t tile_count(int64_t rows) { return (rows + TC_TILE_ROWS - 1) / TC_TILE_ROWS; }
-TC_INLINE int tile_height(int64_t rows, int64_t tiles, int64_t tile) { return (int)(rows / tiles + (tile < rows % tiles)); }
+TC_INLINE int tile_height(const gemm_item *it, int64_t tile) { return it->height + (tile < it->higher); }
 /* How many tiles from this one on are as high: the higher ones come first. */
-TC_INLINE int64_t tiles_as_high(const gemm_item *it, int64_t tile)
-{
-    const int64_t higher = it->rows % it->tiles;
-    return (tile < higher ? higher : it->tiles) - tile;
-}
+TC_INLINE int64_t tiles_as_high(const gemm_item *it, int64_t tile) { return (tile < it->higher ? it->higher : it->tiles) - tile; }
 
 /* Sums of the products: at (row, col) of the item. Where c is as computed and nothing else is asked for, c itself. */
 typedef struct sums_place {
@@ -156,10 +153,13 @@ static void column_of_tiles(const gemm_item *it, const group_of_b *b, const real
     const bool halves = g->c_stored != TC_STORED_AS_COMPUTED || (it->residual && g->residual_stored != TC_STORED_AS_COMPUTED);
     const bool two_steps = it->pre || halves || g->activation > TC_ACTIVATION_RELU; /* the activation follows the store */
     const int64_t cols = it->cols - col < vectors * TC_LANES ? it->cols - col : vectors * TC_LANES;
-    tile_work w = {.K = kc, .b = b->data, .b_row = b->row, .b_vector = b->vector, .b_pair = b->pair};
+    tile_work w; /* of which each member is set here or below: clearing them takes as long as a short tile */
+    w.K = kc, w.b = b->data, w.b_row = b->row, w.b_vector = b->vector, w.b_pair = b->pair;
     w.lanes = (int)(cols - (vectors - 1) * TC_LANES);
     w.b_lanes = g->b_form == TC_GEMM_B_ROWS && !it->widen ? w.lanes : TC_LANES;
     w.add_c = !first;
+    w.bias = w.carried = NULL;
+    w.carried_row = 0;
     if (carried)
         w.carried = it->carried + col % (it->group * TC_LANES), w.carried_row = it->carried_row;
     else if (first && it->row_bias)
@@ -168,16 +168,19 @@ static void column_of_tiles(const gemm_item *it, const group_of_b *b, const real
         w.bias = it->bias + col;
     w.relu = last && !two_steps && g->activation == TC_ACTIVATION_RELU;
     w.residual_row = g->residual_row;
-    const int64_t row_bytes = PANEL * stored_size(stored_of(b->kind)),
-                  fetchers = least_of(it->tiles, (int64_t)FETCH_TILES * panels_of(vectors));
     const char *next = next_panels(it, b, col, vectors, k0, kc);
-    w.fetch_panel = it->panel_stride * stored_size(stored_of(b->kind));
-    w.fetch_lines = (int)((FETCH_ROWS * row_bytes / TC_GEMM_PANEL_BYTES + fetchers - 1) / fetchers);
+    int64_t row_bytes = 0, fetchers = 1;
+    w.fetch_panel = w.fetch_lines = 0;
+    if (next) {
+        row_bytes = PANEL * stored_size(stored_of(b->kind)), fetchers = least_of(it->tiles, (int64_t)FETCH_TILES * panels_of(vectors));
+        w.fetch_panel = it->panel_stride * stored_size(stored_of(b->kind));
+        w.fetch_lines = (int)((FETCH_ROWS * row_bytes / TC_GEMM_PANEL_BYTES + fetchers - 1) / fetchers);
+    }
     const bool finishes = last && two_steps, adds = last && !two_steps && it->residual;
     const real *const carried_sums = w.carried;
     int64_t row = 0;
     for (int64_t tile = 0, count; tile < it->tiles; tile += count) {
-        const int height = tile_height(it->rows, it->tiles, tile);
+        const int height = tile_height(it, tile);
         const sums_place sums = sums_at(it, row, col);
         point_to_a(&w, it, a, row, height, k0, kc);
         w.c = sums.first;
@@ -209,7 +212,7 @@ static void copy_a(const gemm_item *it, int64_t k0, int64_t kc)
     for (int64_t k = 0; k < kc; k += step) {
         int64_t row = 0;
         for (int64_t tile = 0; tile < it->tiles; tile++) {
-            const int height = tile_height(it->rows, it->tiles, tile);
+            const int height = tile_height(it, tile);
             pack_tile_rows(it->a_scratch + row * kc + k * height, height, (int)least_of(it->rows - row, TC_TILE_ROWS + TC_LANES),
                            least_of(kc - k, step), stored_at(from, g->a_stored, row * g->a_row + k * g->a_col), g->a_stored, g->a_row,
                            g->a_col);
@@ -276,7 +279,7 @@ static void carry_strip(const gemm_item *it, const group_of_b *b, const real *a,
     tile_work w = {.K = it->strip_rows, .b_row = b->row, .b_vector = b->vector, .b_pair = b->pair, .c_row = it->carried_row};
     int64_t row = 0;
     for (int64_t tile = 0; tile < it->tiles; tile++) {
-        const int height = tile_height(it->rows, it->tiles, tile);
+        const int height = tile_height(it, tile);
         point_to_a(&w, it, a + carried, row, height, k, w.K);
         real *sums = it->carried + row * it->carried_row;
         int vectors;
@@ -375,6 +378,8 @@ static void choose_tiles(gemm_item *it)
 {
     const tc_gemm_args *g = it->args;
     it->tiles = tile_count(it->rows);
+    it->height = (int)(it->rows / it->tiles);
+    it->higher = (int)(it->rows % it->tiles);
     const bool few = g->by_columns && it->tiles <= MOST_HALF_TILES, panels = g->b_form == TC_GEMM_B_PANELS;
     it->widest = !g->by_columns || it->rows > MOST_WIDE_ROWS ? 2 : panels && is_widest(it->rows, g->b_stored) ? 8 : 4;
     it->group = it->widest > 2 || PANEL_VECTORS <= 2 ? it->widest : 4;
@@ -384,12 +389,47 @@ static void choose_tiles(gemm_item *it)
     it->group = (int)(tc_gemm_group(g, sizeof(real)) / TC_LANES);
 }
 
+/* Which block of rows and columns, which chunk of k, of which element of the batch; the element's offsets in the operands. */
+typedef struct item_place {
+    int64_t row, col, chunk, row_blocks, col_blocks, a, b, c;
+    int64_t batch[TC_GEMM_BATCH_DIMS];
+} item_place;
+
+static item_place place_of(const tc_gemm_args *g, int64_t item)
+{
+    item_place p = {.row_blocks = tc_gemm_row_blocks(g), .col_blocks = tc_gemm_col_blocks(g)};
+    p.row = item % p.row_blocks;
+    p.col = item / p.row_blocks % p.col_blocks;
+    p.chunk = item / p.row_blocks / p.col_blocks % g->k_chunks;
+    int64_t batch = item / p.row_blocks / p.col_blocks / g->k_chunks;
+    for (int d = g->batch_dims - 1; d >= 0; batch /= g->batch_shape[d--]) {
+        p.batch[d] = batch % g->batch_shape[d];
+        p.a += p.batch[d] * g->a_batch[d], p.b += p.batch[d] * g->b_batch[d], p.c += p.batch[d] * g->c_batch[d];
+    }
+    return p;
+}
+
+/* By counting: there may be many items of a small product, and divisions take longer. */
+static void next_place(item_place *p, const tc_gemm_args *g)
+{
+    if (++p->row < p->row_blocks) return;
+    p->row = 0;
+    if (++p->col < p->col_blocks) return;
+    p->col = 0;
+    if (++p->chunk < g->k_chunks) return;
+    p->chunk = 0;
+    for (int d = g->batch_dims - 1; d >= 0; d--) {
+        p->a += g->a_batch[d], p->b += g->b_batch[d], p->c += g->c_batch[d];
+        if (++p->batch[d] < g->batch_shape[d]) return;
+        p->a -= p->batch[d] * g->a_batch[d], p->b -= p->batch[d] * g->b_batch[d], p->c -= p->batch[d] * g->c_batch[d];
+        p->batch[d] = 0;
+    }
+}
+
 TC_DEFINE_KERNEL(gemm)(const void *args, int64_t begin, int64_t end, void *scratch)
 {
     const tc_gemm_args *g = args;
     const tc_gemm_scratch places = tc_gemm_scratch_of(g, sizeof(real));
-    const int64_t row_blocks = tc_gemm_row_blocks(g), col_blocks = tc_gemm_col_blocks(g);
-    gemm_item before = {0};
     if (is_dots(g)) {
         batch_of_dots(g, begin, end);
         return;
@@ -400,38 +440,35 @@ TC_DEFINE_KERNEL(gemm)(const void *args, int64_t begin, int64_t end, void *scrat
     }
     known_runs runs;
     runs.of = NULL;
-    for (int64_t item = begin; item < end; item++) {
-        const int64_t row = item % row_blocks * g->row_block, col = item / row_blocks % col_blocks * g->col_block;
-        const int64_t chunk = item / row_blocks / col_blocks % g->k_chunks, first_k = chunk * g->k_chunk;
-        int64_t batch = item / row_blocks / col_blocks / g->k_chunks, a_batch = 0, b_batch = 0, c_batch = 0;
-        for (int d = g->batch_dims - 1; d >= 0; d--) {
-            const int64_t index = batch % g->batch_shape[d];
-            batch /= g->batch_shape[d];
-            a_batch += index * g->a_batch[d], b_batch += index * g->b_batch[d], c_batch += index * g->c_batch[d];
-        }
-        gemm_item it = {.args = g};
+    gemm_item it = {.args = g};
+    it.k_block = tc_gemm_item_k_block(g);
+    it.panel_stride = (g->b_form == TC_GEMM_B_PANELS ? tc_gemm_panel_rows(g->K, g->b_stored) : g->K) * PANEL;
+    it.a_scratch = scratch;
+    it.b_scratch = (real *)(void *)((char *)scratch + places.b);
+    it.sums = (real *)(void *)((char *)scratch + places.sums);
+    it.a_scratch_row = places.a_row;
+    it.sums_row = places.sums_row;
+    it.carried = (real *)(void *)((char *)scratch + places.carried);
+    it.carried_row = places.carried_row;
+    item_place at = place_of(g, begin);
+    for (int64_t item = begin; item < end; item++, next_place(&at, g)) {
+        const int64_t row = at.row * g->row_block, col = at.col * g->col_block, first_k = at.chunk * g->k_chunk;
+        const int64_t rows_before = it.rows, K_before = it.K;
+        const void *const a_before = it.a;
         it.rows = g->M - row < g->row_block ? g->M - row : g->row_block;
         it.cols = g->N - col < g->col_block ? g->N - col : g->col_block;
         it.cols_left = g->N - col;
         it.K = g->K - first_k < g->k_chunk ? g->K - first_k : g->k_chunk;
-        it.k_block = tc_gemm_item_k_block(g);
-        it.panel_stride = (g->b_form == TC_GEMM_B_PANELS ? tc_gemm_panel_rows(g->K, g->b_stored) : g->K) * PANEL;
-        it.a = stored_at(g->a, g->a_stored, a_batch + row * g->a_row + first_k * g->a_col);
-        b_batch += g->b_form == TC_GEMM_B_PANELS ? col / PANEL * it.panel_stride + first_k * PANEL : first_k * g->b_row + col * g->b_col;
-        it.b = stored_at(g->b, g->b_stored, b_batch);
+        it.a = stored_at(g->a, g->a_stored, at.a + row * g->a_row + first_k * g->a_col);
+        const bool panels = g->b_form == TC_GEMM_B_PANELS;
+        it.b = stored_at(g->b, g->b_stored,
+                         at.b + (panels ? col / PANEL * it.panel_stride + first_k * PANEL : first_k * g->b_row + col * g->b_col));
         if (g->b_rows) it.b_rows = g->b_rows + first_k, it.b_cols = g->b_cols + col;
-        it.c = stored_to(g->c, g->c_stored, c_batch + chunk * g->c_chunk + row * g->c_row + col);
-        it.a_scratch = scratch;
-        it.b_scratch = (real *)(void *)((char *)scratch + places.b);
-        it.sums = (real *)(void *)((char *)scratch + places.sums);
-        it.a_scratch_row = places.a_row;
-        it.sums_row = places.sums_row;
-        it.carried = (real *)(void *)((char *)scratch + places.carried);
-        it.carried_row = places.carried_row;
+        it.c = stored_to(g->c, g->c_stored, at.c + at.chunk * g->c_chunk + row * g->c_row + col);
         if (g->pre) it.pre = (real *)g->pre + row * g->pre_row + col;
         if (g->residual) it.residual = stored_at(g->residual, g->residual_stored, row * g->residual_row + col);
         if (g->bias && g->bias_of_rows) {
-            const int64_t last = g->batch_dims ? item / row_blocks / col_blocks / g->k_chunks % g->batch_shape[g->batch_dims - 1] : 0;
+            const int64_t last = g->batch_dims ? at.batch[g->batch_dims - 1] : 0;
             it.bias_row = places.bias_row;
             it.row_bias = repeat_bias((real *)(void *)((char *)scratch + places.bias), it.rows, it.bias_row,
                                       (const real *)g->bias + last * g->bias_batch + row);
@@ -443,7 +480,7 @@ TC_DEFINE_KERNEL(gemm)(const void *args, int64_t begin, int64_t end, void *scrat
             read_stored(bias, stored_at(g->bias, g->bias_stored, col), g->bias_stored, it.cols);
             it.bias = bias;
         }
-        if (g->a_sum && col == 0) sum_rows((real *)g->a_sum + chunk * g->M + row, it.rows, it.K, it.a, g->a_stored, g->a_row, g->a_col);
+        if (g->a_sum && col == 0) sum_rows((real *)g->a_sum + at.chunk * g->M + row, it.rows, it.K, it.a, g->a_stored, g->a_row, g->a_col);
         if (is_row_of_windows(&it)) {
             const row_of_windows w = {it.a, it.b, it.row_bias, g->a_col, it.K, it.k_block, it.b_rows, it.c};
             (g->by_columns ? sum_windows : sum_along_windows)(&w, &runs, it.b_cols, it.cols);
@@ -451,8 +488,7 @@ TC_DEFINE_KERNEL(gemm)(const void *args, int64_t begin, int64_t end, void *scrat
         }
         choose_tiles(&it);
         const bool copies_all = g->by_columns || it.K <= it.k_block;
-        it.has_a = item > begin && copies_all && it.a == before.a && it.rows == before.rows && it.K == before.K;
+        it.has_a = item > begin && copies_all && it.a == a_before && it.rows == rows_before && it.K == K_before;
         (is_row_of_dots(&it) ? by_dots : g->by_columns ? by_columns : by_blocks)(&it);
-        before = it;
     }
 }
