@@ -101,17 +101,45 @@ TC_INLINE void v_wide_store(real *p, __m256d x) { _mm_storeu_ps(p, _mm256_cvtpd_
 typedef __m128i vhalf;
 TC_INLINE vhalf v_half_load(const uint16_t *p) { return _mm_loadu_si128((const __m128i_u *)(const void *)p); }
 TC_INLINE void v_half_store(uint16_t *p, vhalf x) { _mm_storeu_si128((__m128i_u *)(void *)p, x); }
+/* n <= 4 halves, by loads that overlap: through memory they would be waited for. */
+TC_INLINE uint64_t v_first_halves(const uint16_t *p, int n)
+{
+    uint64_t four = 0;
+    uint32_t two, last;
+    if (n >= 4) {
+        __builtin_memcpy(&four, p, 8);
+    } else if (n >= 2) {
+        __builtin_memcpy(&two, p, 4);
+        __builtin_memcpy(&last, p + n - 2, 4);
+        four = two | (uint64_t)last << 16 * (n - 2);
+    } else if (n > 0) {
+        four = *p;
+    }
+    return four;
+}
 TC_INLINE vhalf v_half_load_n(const uint16_t *p, int n)
 {
-    uint16_t lane[TC_LANES] = {0};
-    __builtin_memcpy(lane, p, (size_t)n * sizeof *p);
-    return v_half_load(lane);
+    const uint64_t first = v_first_halves(p, n), rest = n > 4 ? v_first_halves(p + 4, n - 4) : 0;
+    return _mm_set_epi64x((long long)rest, (long long)first);
 }
 TC_INLINE void v_half_store_n(uint16_t *p, vhalf x, int n)
 {
-    uint16_t lane[TC_LANES];
-    v_half_store(lane, x);
-    __builtin_memcpy(p, lane, (size_t)n * sizeof *p);
+    uint64_t four = (uint64_t)_mm_cvtsi128_si64(x);
+    if (n >= 4) {
+        __builtin_memcpy(p, &four, 8);
+        four = (uint64_t)_mm_extract_epi64(x, 1);
+        p += 4, n -= 4;
+    }
+    if (n >= 4) {
+        __builtin_memcpy(p, &four, 8);
+        return;
+    }
+    if (n >= 2) {
+        __builtin_memcpy(p, &four, 4);
+        four >>= 32;
+        p += 2, n -= 2;
+    }
+    if (n) *p = (uint16_t)four;
 }
 TC_INLINE vreal v_from_bfloat16(vhalf x) { return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(x), 16)); }
 TC_INLINE vreal v_from_float16(vhalf x) { return _mm256_cvtph_ps(x); }
