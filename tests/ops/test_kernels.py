@@ -121,3 +121,25 @@ def test_every_float16_is_cast_as_numpy_casts_it(isa, rng):
         for x, dtype in ((halves, np.float32), (between, np.float16)):
             for given in (x, x[1:], x[::-3]):
                 np.testing.assert_array_equal(tc.tensor(given).to(dtype=dtype).numpy(), given.astype(dtype))
+
+
+def test_every_dtype_is_cast_to_and_from_float16(isa, rng):
+    halves = np.arange(1 << 16, dtype=np.uint16).view(np.float16)
+    numbers = {
+        "float64": rng.standard_normal(5000) * 10.0 ** rng.uniform(-9, 6, 5000),
+        "int64": rng.integers(-(2**40), 2**40, 5000) >> rng.integers(0, 40, 5000),
+        "int32": rng.integers(-70_000, 70_000, 5000).astype(np.int32),
+        "uint8": rng.integers(0, 256, 5000).astype(np.uint8),
+    }
+    with np.errstate(over="ignore"):
+        for dtype, x in numbers.items():
+            for given in (x, x[1:], x[::-3]):
+                expected = given.astype(np.float32).astype(np.float16)
+                np.testing.assert_array_equal(tc.as_tensor(given).to("float16").numpy(), expected, err_msg=dtype)
+    for dtype in ("float64", "int64", "int32", "bool"):
+        x = halves if dtype == "float64" else halves[np.isfinite(halves)]
+        for given in (x, x[1:], x[::-3]):
+            np.testing.assert_array_equal(tc.as_tensor(given).to(dtype).numpy(), given.astype(dtype), err_msg=dtype)
+    widened = tc.tensor(halves).to("bfloat16")
+    np.testing.assert_array_equal(widened.float().numpy(), tc.tensor(halves).float().to("bfloat16").float().numpy())
+    np.testing.assert_array_equal(widened.to("float16").numpy(), widened.float().to("float16").numpy())

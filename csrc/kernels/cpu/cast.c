@@ -7,21 +7,21 @@
 
 /* A C cast of a float that the integer cannot hold is undefined. Here NaN and all that is out of range become the smallest integer, as in
  * NumPy and PyTorch on x86-64. uint8 gets the low byte of an int32. */
-TC_INLINE int64_t to_int64(double x) { return x >= -9223372036854775808.0 && x < 9223372036854775808.0 ? (int64_t)x : INT64_MIN; }
-TC_INLINE int32_t to_int32(double x) { return x > -2147483649.0 && x < 2147483648.0 ? (int32_t)x : INT32_MIN; }
+#define HELD(x, below) ((x) < (below) ? (x) > -(below) ? (x) : -(below) : -(below)) /* before the cast, which is then none of a condition  \
+                                                                                     */
+TC_INLINE int64_t to_int64(double x) { return (int64_t)HELD(x, 9223372036854775808.0); }
+TC_INLINE int32_t to_int32(double x) { return (int32_t)HELD(x, 2147483648.0); }
+TC_INLINE int32_t float_to_int32(float x) { return (int32_t)HELD(x, 2147483648.0F); }
 
-#define TRUTH(x) ((int)((unsigned)((int)(x) | -(int)(x)) >> 31)) /* the same of a byte, where compilers would make a branch */
+#define TRUTH(x) ((x) < 1 ? (x) : 1) /* of a byte */
 /*   from  to     expression of x, the loaded element */
-#define CASTS_FROM_FLOAT(FROM, LOAD)                                                                                                       \
+#define CASTS_FROM_FLOAT(FROM, LOAD, TO_INT32)                                                                                             \
     CAST(FROM, float, (float)LOAD(x))                                                                                                      \
     CAST(FROM, double, (double)LOAD(x))                                                                                                    \
     CAST(FROM, int64_t, to_int64((double)LOAD(x)))                                                                                         \
-    CAST(FROM, int32_t, to_int32((double)LOAD(x)))                                                                                         \
-    CAST(FROM, uint8_t, (uint8_t)to_int32((double)LOAD(x)))                                                                                \
+    CAST(FROM, int32_t, TO_INT32(LOAD(x)))                                                                                                 \
+    CAST(FROM, uint8_t, (uint8_t)TO_INT32(LOAD(x)))                                                                                        \
     CAST(FROM, boolean, NOT_ZERO(LOAD(x)))
-#define CASTS_TO_HALVES(FROM, LOAD)                                                                                                        \
-    CAST(FROM, float16, tc_to_float16((float)LOAD(x)))                                                                                     \
-    CAST(FROM, bfloat16, tc_to_bfloat16((float)LOAD(x)))
 #define CASTS_FROM_INTEGER(FROM, LOAD)                                                                                                     \
     CAST(FROM, float, (float)LOAD(x))                                                                                                      \
     CAST(FROM, double, (double)LOAD(x))                                                                                                    \
@@ -47,20 +47,19 @@ TC_INLINE int32_t to_int32(double x) { return x > -2147483649.0 && x < 214748364
             }                                                                                                                              \
         }                                                                                                                                  \
     }
-CASTS_FROM_FLOAT(float, SAME)
-CASTS_TO_HALVES(float, SAME)
-CASTS_FROM_FLOAT(double, SAME)
-CASTS_TO_HALVES(double, SAME)
-CASTS_FROM_FLOAT(float16, tc_from_float16)
-CAST(float16, bfloat16, tc_to_bfloat16(tc_from_float16(x)))
-CASTS_FROM_FLOAT(bfloat16, tc_from_bfloat16)
-CAST(bfloat16, float16, tc_to_float16(tc_from_bfloat16(x)))
+CASTS_FROM_FLOAT(float, SAME, float_to_int32)
+CAST(float, float16, tc_to_float16(x))
+CAST(float, bfloat16, tc_to_bfloat16(x))
+CASTS_FROM_FLOAT(double, SAME, to_int32)
+CAST(double, bfloat16, tc_to_bfloat16((float)x))
+CAST(float16, float, tc_from_float16(x))
+CASTS_FROM_FLOAT(bfloat16, tc_from_bfloat16, float_to_int32)
 CASTS_FROM_INTEGER(int64_t, SAME)
-CASTS_TO_HALVES(int64_t, SAME)
+CAST(int64_t, bfloat16, tc_to_bfloat16((float)x))
 CASTS_FROM_INTEGER(int32_t, SAME)
-CASTS_TO_HALVES(int32_t, SAME)
+CAST(int32_t, bfloat16, tc_to_bfloat16((float)x))
 CASTS_FROM_INTEGER(uint8_t, SAME)
-CASTS_TO_HALVES(uint8_t, SAME)
+CAST(uint8_t, bfloat16, tc_to_bfloat16((float)x))
 CAST(boolean, float, (float)TRUTH(x))
 CAST(boolean, double, (double)TRUTH(x))
 CAST(boolean, float16, (0x3c00 * TRUTH(x))) /* 1.0 */
@@ -98,6 +97,34 @@ static void float16_narrowed(void *to_, int64_t to_step, const void *from_, int6
         for (; i + TC_LANES <= n; i += TC_LANES) v_half_store(to + i, v_to_float16(v_load(from + i)));
     float_as_float16(to + i, to_step, from + i, from_step, n - i);
 }
+
+/* To and from float16 by way of floats, so many at a time, for those vectors. */
+#define FLOATS 512
+#define CAST_BY_FLOATS(FROM, TO, TO_FLOATS, FROM_FLOATS)                                                                                   \
+    static void FROM##_as_##TO(void *to_, int64_t to_step, const void *from_, int64_t from_step, int64_t n)                                \
+    {                                                                                                                                      \
+        float floats[FLOATS] __attribute__((aligned(64)));                                                                                 \
+        TO *to = to_;                                                                                                                      \
+        const FROM *from = from_;                                                                                                          \
+        for (int64_t i = 0; i < n; i += FLOATS) {                                                                                          \
+            const int64_t count = n - i < FLOATS ? n - i : FLOATS;                                                                         \
+            TO_FLOATS(floats, 1, from + i * from_step, from_step, count);                                                                  \
+            FROM_FLOATS(to + i * to_step, to_step, floats, 1, count);                                                                      \
+        }                                                                                                                                  \
+    }
+#define TO_FLOAT16(FROM) CAST_BY_FLOATS(FROM, float16, FROM##_as_float, float16_narrowed)
+#define FROM_FLOAT16(TO) CAST_BY_FLOATS(float16, TO, float16_widened, float_as_##TO)
+TO_FLOAT16(double)
+TO_FLOAT16(bfloat16)
+TO_FLOAT16(int64_t)
+TO_FLOAT16(int32_t)
+TO_FLOAT16(uint8_t)
+FROM_FLOAT16(double)
+FROM_FLOAT16(bfloat16)
+FROM_FLOAT16(int64_t)
+FROM_FLOAT16(int32_t)
+FROM_FLOAT16(uint8_t)
+FROM_FLOAT16(boolean)
 
 /* In the order of tc_dtype. */
 #define ROW(FROM, FLOAT, FLOAT16, BFLOAT16)                                                                                                \
