@@ -38,26 +38,59 @@ TC_INLINE vreal rule_gradient(const real *g, vreal p, real weight_decay, bool ma
 }
 
 /* Sutskever et al. 2013 in PyTorch's form:  b = momentum b + (1 - dampening) g;  p -= lr (nesterov ? g + momentum b : b). */
+typedef struct sgd_block {
+    vreal lr, momentum, keep;
+    real *parameter, *buffer;
+    const real *gradient;
+    real weight_decay;
+    bool nesterov, maximize, first;
+} sgd_block;
+
+TC_INLINE void sgd_vector(void *loop, int64_t i, int lanes)
+{
+    const sgd_block *b = loop;
+    const vreal p = v_load_some(b->parameter + i, lanes);
+    vreal g = rule_gradient(b->gradient + i, p, b->weight_decay, b->maximize, lanes);
+    if (b->buffer) {
+        const vreal m = b->first ? g : v_fma(b->momentum, v_load_some(b->buffer + i, lanes), b->keep * g);
+        v_store_some(b->buffer + i, m, lanes);
+        g = b->nesterov ? v_fma(b->momentum, m, g) : m;
+    }
+    v_store_some(b->parameter + i, v_fnma(b->lr, g, p), lanes);
+}
+
+/* A loop for each kind of usual steps: conditions take as long as the arithmetic. */
+TC_INLINE void sgd_vectors(sgd_block of, const block *b, const bool plain, const bool decays)
+{
+    if (plain) of.maximize = of.first = false;
+    if (!decays) of.weight_decay = R(0.0);
+    const vectors_ahead ahead = {sizeof(real), array_ahead(), {of.parameter, of.gradient, of.buffer}};
+    if (of.buffer)
+        each_vector(sgd_vector, &of, &ahead, b->first, b->last);
+    else
+        each_vector(sgd_vector, &of, &ahead, b->first, b->last);
+}
+
 TC_DEFINE_KERNEL(sgd_step)(const void *args, int64_t begin, int64_t end, void *scratch)
 {
     const tc_sgd_args *a = args;
+    sgd_block of = {.lr = v_set1((real)a->lr),
+                    .momentum = v_set1((real)a->momentum),
+                    .keep = v_set1((real)(1 - a->dampening)),
+                    .weight_decay = (real)a->weight_decay,
+                    .nesterov = a->nesterov,
+                    .maximize = a->maximize,
+                    .first = a->first};
     (void)scratch;
-    const vreal lr = v_set1((real)a->lr), momentum = v_set1((real)a->momentum), keep = v_set1((real)(1 - a->dampening));
     for (int64_t index = begin; index < end; index++) {
         const block b = block_at(a->chunks, a->chunk_count, index);
-        real *parameter = b.chunk->parameter, *buffer = b.chunk->state[0];
-        const real *gradient = b.chunk->gradient;
-        for (int64_t i = b.first; i < b.last; i += TC_LANES) {
-            const int lanes = v_left(b.last, i);
-            const vreal p = v_load_some(parameter + i, lanes);
-            vreal g = rule_gradient(gradient + i, p, (real)a->weight_decay, a->maximize, lanes);
-            if (buffer) {
-                const vreal m = a->first ? g : v_fma(momentum, v_load_some(buffer + i, lanes), keep * g);
-                v_store_some(buffer + i, m, lanes);
-                g = a->nesterov ? v_fma(momentum, m, g) : m;
-            }
-            v_store_some(parameter + i, v_fnma(lr, g, p), lanes);
-        }
+        of.parameter = b.chunk->parameter, of.gradient = b.chunk->gradient, of.buffer = b.chunk->state[0];
+        if (a->maximize || a->first)
+            sgd_vectors(of, &b, false, true);
+        else if (of.weight_decay != 0)
+            sgd_vectors(of, &b, true, true);
+        else
+            sgd_vectors(of, &b, true, false);
     }
 }
 
