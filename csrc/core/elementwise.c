@@ -111,6 +111,40 @@ static bool is_permuted(const tc_elementwise_args *args, const tc_tensor *out, i
     return tc_layout_merge(out->ndim, shape, 1, one, true) == 1 && strides[0] == 1;
 }
 
+#define FEW 1024 /* elements that take no longer than a tensor for some of them */
+
+/* Along which axes do all inputs repeat their elements? shape: one place of each of those. Is it at most half of the result? */
+static bool is_repeated(const tc_elementwise_args *args, int64_t *shape)
+{
+    int64_t once = 1;
+    for (int axis = 0; axis < args->ndim; axis++) {
+        bool repeats = true;
+        for (int k = 0; k < args->inputs; k++) repeats &= !args->in[k].data || args->in[k].strides[axis] == 0;
+        shape[axis] = repeats ? 1 : args->shape[axis];
+        once *= shape[axis];
+    }
+    return args->numel >= FEW && once <= args->numel / 2;
+}
+
+/* Computes each element once, and copies it to where the result has it. */
+static tc_status run_once(tc_tensor *out, tc_elementwise_args *args, const int64_t *shape, const tc_kernel *kernel, tc_dtype compute,
+                          double cost, tc_error *err)
+{
+    TC_OWNED tc_tensor *once = NULL, *view = NULL;
+    int64_t *strides[TC_ELEMENT_INPUTS + 1] = {args->out.strides};
+    TC_TRY(tc_tensor_alias(&view, out, args->ndim, args->shape, args->out.strides, 0, err));
+    TC_TRY(tc_tensor_empty(&once, args->ndim, shape, out->dtype, out->storage->device, err));
+    args->out.data = once->data;
+    args->numel = once->numel;
+    memcpy(args->shape, shape, sizeof *shape * (size_t)args->ndim);
+    memcpy(args->out.strides, once->strides, sizeof *shape * (size_t)args->ndim);
+    for (int k = 0; k < args->inputs; k++) strides[k + 1] = args->in[k].strides;
+    args->ndim = tc_layout_merge(args->ndim, args->shape, args->inputs + 1, strides, true);
+    const int64_t items = tc_divide_up(args->numel, TC_ELEMENT_BLOCK);
+    TC_TRY(tc_run(out->storage->device, compute, kernel, args, items, cost * (double)(args->numel / items), 0, err));
+    return tc_tensor_copy(view, once, err);
+}
+
 static tc_status run(tc_tensor *out, bool in_place, int inputs, const tc_argument *in, const tc_kernel *kernel, int function,
                      tc_dtype compute, double cost, tc_error *err);
 
@@ -140,6 +174,8 @@ static tc_status run(tc_tensor *out, bool in_place, int inputs, const tc_argumen
     args.inputs = inputs;
     args.numel = out->numel;
     describe(&args, out, inputs, in);
+    int64_t shape[TC_ELEMENT_DIMS];
+    if (on_cpu && !in_place && is_repeated(&args, shape)) return run_once(out, &args, shape, kernel, compute, cost, err);
     if (on_cpu && args.ndim > 1 && out->numel >= TC_ELEMENT_BLOCK) {
         const tc_tensor *like;
         if (is_permuted(&args, out, inputs, in, &like))

@@ -49,6 +49,22 @@ def test_functions_of_views(isa, dtype, rng):
         np.testing.assert_array_equal(to, x)
 
 
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_functions_of_repeated_elements(isa, dtype, rng):
+    """Computed once where all operands repeat theirs, with the bits that copies have."""
+    for axes in itertools.product((False, True), repeat=3):
+        base = tc.tensor((rng.standard_normal((9, 11, 13)) * 9).astype(dtype))
+        x = base[tuple(slice(2, 3) if repeats else slice(None) for repeats in axes)].expand(9, 11, 13)
+        y = base[tuple(slice(0, 1) if repeats else slice(None) for repeats in axes)].flip(0).expand(9, 11, 13)
+        for a, b in ((x, y), (x.permute(2, 0, 1), y.permute(2, 0, 1)), (x, base), (base, y), (x, 1)):
+            copy_of_a, copy_of_b = (t.contiguous() if isinstance(t, tc.Tensor) else t for t in (a, b))
+            for function in (_core.maximum, _core.le):
+                np.testing.assert_array_equal(function(a, b).numpy(), function(copy_of_a, copy_of_b).numpy())
+        if x.is_floating_point():
+            np.testing.assert_array_equal(x.exp().numpy(), x.contiguous().exp().numpy())
+            np.testing.assert_array_equal(tc.lerp(x, y, 0.25).numpy(), tc.lerp(x.contiguous(), y.contiguous(), 0.25).numpy())
+
+
 @pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "int32", "bool"])
 def test_rows_and_columns(isa, dtype, rng):
     """Broadcast over as many elements as several blocks have, dense and not, beside each other and alone."""
