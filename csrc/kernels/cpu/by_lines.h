@@ -31,7 +31,11 @@ static __attribute__((noinline)) void by_lines(line_function lines, int inputs, 
         for (int k = 0; k < inputs; k++) {
             from[k] = step[k] ? in[k] + i : repeated[k];
             if (count >= LINE) continue;
-            for (int64_t j = 0; j < LINE; j++) rest[k][j] = from[k][j < count ? j : 0];
+            for (int64_t j = 0; j < LINE; j += TC_LANES) { /* the other lanes have the first value */
+                const int lanes = count <= j ? 0 : v_left(count, j);
+                v_store(rest[k] + j, lanes == TC_LANES ? v_load(from[k] + j)
+                                                       : v_select(v_first(lanes), v_load_n(from[k] + j, lanes), v_set1(from[k][0])));
+            }
             from[k] = rest[k];
         }
         lines(count < LINE ? rest[TC_ELEMENT_INPUTS] : out + i, from, count < LINE ? LINE : count);
