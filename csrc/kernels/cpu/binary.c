@@ -44,13 +44,14 @@ TC_INLINE vreal lanes_of(const real *p, int step, int64_t i, int lanes) { return
     }                                                                                                                                      \
     static void lines_##name(real *out, const real *const *in, int64_t n)                                                                  \
     {                                                                                                                                      \
+        const real *const g = in[0], *const a = in[1], *const b = in[2];                                                                   \
         const int64_t ahead = array_ahead();                                                                                               \
         for (int64_t i = 0; i < n; i += LINE) {                                                                                            \
-            TC_UNROLL                                                                                                                      \
-            for (int k = 0; k < 3; k++) read_ahead(in[k] + i + ahead);                                                                     \
+            read_ahead(g + i + ahead);                                                                                                     \
+            read_ahead(a + i + ahead);                                                                                                     \
+            read_ahead(b + i + ahead);                                                                                                     \
             write_ahead(out + i + ahead);                                                                                                  \
-            EACH_OF_LINE(j, i)                                                                                                             \
-            v_store(out + j, slope_##name(v_load(in[0] + j), v_load(in[1] + j), v_load(in[2] + j)));                                       \
+            EACH_OF_LINE(j, i) v_store(out + j, slope_##name(v_load(g + j), v_load(a + j), v_load(b + j)));                                \
         }                                                                                                                                  \
     }                                                                                                                                      \
     static void backward_##name(real *out, const real *const *in, const int *step, int64_t n)                                              \
@@ -135,26 +136,34 @@ static void keep_same(real *out, const real *const *in, const int *step, int64_t
 }
 
 #define OF_THREE(name, value)                                                                                                              \
-    static void name(real *out, const real *const *in, const int *step, int64_t n)                                                         \
+    TC_INLINE vreal value_##name(vreal x, vreal y, vreal z) { return value; }                                                              \
+    TC_INLINE void loop_##name(real *out, const real *x, int x_step, const real *y, int y_step, const real *z, int z_step, int64_t n)      \
     {                                                                                                                                      \
         const int64_t ahead = array_ahead();                                                                                               \
         int64_t i = 0;                                                                                                                     \
-        for (; step[0] && step[1] && i + LINE <= n; i += LINE) {                                                                           \
-            read_ahead(in[0] + i + ahead);                                                                                                 \
-            read_ahead(in[1] + i + ahead);                                                                                                 \
+        for (; i + LINE <= n; i += LINE) {                                                                                                 \
+            if (x_step) read_ahead(x + i + ahead);                                                                                         \
+            if (y_step) read_ahead(y + i + ahead);                                                                                         \
             write_ahead(out + i + ahead);                                                                                                  \
             EACH_OF_LINE(j, i)                                                                                                             \
-            {                                                                                                                              \
-                const vreal x = v_load(in[0] + j), y = v_load(in[1] + j), z = lanes_of(in[2], step[2], j, TC_LANES);                       \
-                v_store(out + j, value);                                                                                                   \
-            }                                                                                                                              \
+            v_store(out + j,                                                                                                               \
+                    value_##name(lanes_of(x, x_step, j, TC_LANES), lanes_of(y, y_step, j, TC_LANES), lanes_of(z, z_step, j, TC_LANES)));   \
         }                                                                                                                                  \
         for (; i < n; i += TC_LANES) {                                                                                                     \
             const int lanes = v_left(n, i);                                                                                                \
-            const vreal x = lanes_of(in[0], step[0], i, lanes), y = lanes_of(in[1], step[1], i, lanes);                                    \
-            const vreal z = lanes_of(in[2], step[2], i, lanes);                                                                            \
-            v_store_some(out + i, value, lanes);                                                                                           \
+            const vreal result =                                                                                                           \
+                value_##name(lanes_of(x, x_step, i, lanes), lanes_of(y, y_step, i, lanes), lanes_of(z, z_step, i, lanes));                 \
+            v_store_some(out + i, result, lanes);                                                                                          \
         }                                                                                                                                  \
+    }                                                                                                                                      \
+    static void name(real *out, const real *const *in, const int *step, int64_t n)                                                         \
+    {                                                                                                                                      \
+        if (!step[0] || !step[1])                                                                                                          \
+            loop_##name(out, in[0], step[0], in[1], step[1], in[2], step[2], n);                                                           \
+        else if (step[2])                                                                                                                  \
+            loop_##name(out, in[0], 1, in[1], 1, in[2], 1, n);                                                                             \
+        else                                                                                                                               \
+            loop_##name(out, in[0], 1, in[1], 1, in[2], 0, n);                                                                             \
     }
 OF_THREE(add_product, x + y * z)
 OF_THREE(lerp, x + (y - x) * z)

@@ -18,11 +18,12 @@ TC_INLINE vreal v_hardsigmoid(vreal x)
     TC_INLINE vreal value_##name(vreal x) { return value; }                                                                                \
     static void forward_lines_##name(real *out, const real *const *in, int64_t n)                                                          \
     {                                                                                                                                      \
+        const real *const x = in[0];                                                                                                       \
         const int64_t ahead = array_ahead();                                                                                               \
         for (int64_t i = 0; i < n; i += LINE) {                                                                                            \
-            read_ahead(in[0] + i + ahead);                                                                                                 \
+            read_ahead(x + i + ahead);                                                                                                     \
             write_ahead(out + i + ahead);                                                                                                  \
-            EACH_OF_LINE(j, i) v_store(out + j, value_##name(v_load(in[0] + j)));                                                          \
+            EACH_OF_LINE(j, i) v_store(out + j, value_##name(v_load(x + j)));                                                              \
         }                                                                                                                                  \
     }                                                                                                                                      \
     static void forward_##name(real *out, const real *const *in, const int *step, int64_t n)                                               \
@@ -37,12 +38,13 @@ TC_INLINE vreal v_hardsigmoid(vreal x)
     }                                                                                                                                      \
     static void backward_lines_##name(real *out, const real *const *in, int64_t n)                                                         \
     {                                                                                                                                      \
+        const real *const g = in[0], *const kept = in[1];                                                                                  \
         const int64_t ahead = array_ahead();                                                                                               \
         for (int64_t i = 0; i < n; i += LINE) {                                                                                            \
-            read_ahead(in[0] + i + ahead);                                                                                                 \
-            read_ahead(in[1] + i + ahead);                                                                                                 \
+            read_ahead(g + i + ahead);                                                                                                     \
+            read_ahead(kept + i + ahead);                                                                                                  \
             write_ahead(out + i + ahead);                                                                                                  \
-            EACH_OF_LINE(j, i) v_store(out + j, gradient_##name(v_load(in[0] + j), v_load(in[1] + j)));                                    \
+            EACH_OF_LINE(j, i) v_store(out + j, gradient_##name(v_load(g + j), v_load(kept + j)));                                         \
         }                                                                                                                                  \
     }                                                                                                                                      \
     static void backward_##name(real *out, const real *const *in, const int *step, int64_t n)                                              \
