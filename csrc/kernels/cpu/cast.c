@@ -7,8 +7,9 @@
 
 /* A C cast of a float that the integer cannot hold is undefined. Here NaN and all that is out of range become the smallest integer, as in
  * NumPy and PyTorch on x86-64. uint8 gets the low byte of an int32. */
-#define HELD(x, below) ((x) < (below) ? (x) > -(below) ? (x) : -(below) : -(below)) /* before the cast, which is then none of a condition  \
-                                                                                     */
+#define HELD(x, below)                                                                                                                     \
+    ((x) < (below) ? (x) > -(below) ? (x) : -(below) : -(below)) /* before the cast, which is then none of a condition                     \
+                                                                  */
 TC_INLINE int64_t to_int64(double x) { return (int64_t)HELD(x, 9223372036854775808.0); }
 TC_INLINE int32_t to_int32(double x) { return (int32_t)HELD(x, 2147483648.0); }
 TC_INLINE int32_t float_to_int32(float x) { return (int32_t)HELD(x, 2147483648.0F); }
@@ -78,25 +79,32 @@ static void bits16(void *to_, int64_t to_step, const void *from_, int64_t from_s
     for (int64_t i = 0; i < n; i++) to[i * to_step] = from[i * from_step];
 }
 
-/* Dense runs of float16 in vectors, which round as half.h does. */
-static void float16_widened(void *to_, int64_t to_step, const void *from_, int64_t from_step, int64_t n)
-{
-    float *to = to_;
-    const uint16_t *from = from_;
-    int64_t i = 0;
-    if (to_step == 1 && from_step == 1)
-        for (; i + TC_LANES <= n; i += TC_LANES) v_store(to + i, v_from_float16(v_half_load(from + i)));
-    float16_as_float(to + i, to_step, from + i, from_step, n - i); /* all of a strided run: i is 0 */
-}
-static void float16_narrowed(void *to_, int64_t to_step, const void *from_, int64_t from_step, int64_t n)
-{
-    uint16_t *to = to_;
-    const float *from = from_;
-    int64_t i = 0;
-    if (to_step == 1 && from_step == 1)
-        for (; i + TC_LANES <= n; i += TC_LANES) v_half_store(to + i, v_to_float16(v_load(from + i)));
-    float_as_float16(to + i, to_step, from + i, from_step, n - i);
-}
+/* Dense runs of halves in vectors, which round as half.h does. */
+#define IN_VECTORS(HALF)                                                                                                                   \
+    static void HALF##_widened(void *to_, int64_t to_step, const void *from_, int64_t from_step, int64_t n)                                \
+    {                                                                                                                                      \
+        float *to = to_;                                                                                                                   \
+        const uint16_t *from = from_;                                                                                                      \
+        int64_t i = 0;                                                                                                                     \
+        if (to_step == 1 && from_step == 1) {                                                                                              \
+            TC_UNROLL_BY(4)                                                                                                                \
+            for (; i + TC_LANES <= n; i += TC_LANES) v_store(to + i, v_from_##HALF(v_half_load(from + i)));                                \
+        }                                                                                                                                  \
+        HALF##_as_float(to + i, to_step, from + i, from_step, n - i); /* all of a strided run: i is 0 */                                   \
+    }                                                                                                                                      \
+    static void HALF##_narrowed(void *to_, int64_t to_step, const void *from_, int64_t from_step, int64_t n)                               \
+    {                                                                                                                                      \
+        uint16_t *to = to_;                                                                                                                \
+        const float *from = from_;                                                                                                         \
+        int64_t i = 0;                                                                                                                     \
+        if (to_step == 1 && from_step == 1) {                                                                                              \
+            TC_UNROLL_BY(4)                                                                                                                \
+            for (; i + TC_LANES <= n; i += TC_LANES) v_half_store(to + i, v_to_##HALF(v_load(from + i)));                                  \
+        }                                                                                                                                  \
+        float_as_##HALF(to + i, to_step, from + i, from_step, n - i);                                                                      \
+    }
+IN_VECTORS(float16)
+IN_VECTORS(bfloat16)
 
 /* To and from float16 by way of floats, so many at a time, for those vectors. */
 #define FLOATS 512
@@ -132,10 +140,10 @@ FROM_FLOAT16(boolean)
         FLOAT, FROM##_as_double, FLOAT16, BFLOAT16, FROM##_as_int64_t, FROM##_as_int32_t, FROM##_as_uint8_t, FROM##_as_boolean             \
     }
 #define PLAIN_ROW(FROM) ROW(FROM, FROM##_as_float, FROM##_as_float16, FROM##_as_bfloat16)
-const cast_run cast_runs[TC_DTYPE_COUNT][TC_DTYPE_COUNT] = {ROW(float, float_as_float, float16_narrowed, float_as_bfloat16),
+const cast_run cast_runs[TC_DTYPE_COUNT][TC_DTYPE_COUNT] = {ROW(float, float_as_float, float16_narrowed, bfloat16_narrowed),
                                                             PLAIN_ROW(double),
                                                             ROW(float16, float16_widened, bits16, float16_as_bfloat16),
-                                                            ROW(bfloat16, bfloat16_as_float, bfloat16_as_float16, bits16),
+                                                            ROW(bfloat16, bfloat16_widened, bfloat16_as_float16, bits16),
                                                             PLAIN_ROW(int64_t),
                                                             PLAIN_ROW(int32_t),
                                                             PLAIN_ROW(uint8_t),
