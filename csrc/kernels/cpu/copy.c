@@ -6,24 +6,8 @@
 #include "strided.h"
 #include "transpose.h"
 
-#if TC_PRECISION == 64
-#define COPY_F32(isa) TC_PASTE4(tc_copy, _f32_, isa, )
-void COPY_F32(TC_ISA)(const void *args, int64_t begin, int64_t end, void *scratch);
-TC_DEFINE_KERNEL(copy)(const void *args, int64_t begin, int64_t end, void *scratch) { COPY_F32(TC_ISA)(args, begin, end, scratch); }
-#else
-
-/* A part of a tile, `rows` x `columns` <= TC_COPY_ROWS: columns are read from end to end, into a square from which rows are cast. */
-static void move_square(char *to, int64_t to_row, const char *from, int64_t from_step, int rows, int columns, cast_run run, int to_bytes,
-                        int from_bytes)
-{
-    char square[TC_COPY_ROWS * TC_COPY_ROWS * sizeof(double)] __attribute__((aligned(64)));
-    const int side = TC_COPY_ROWS * from_bytes;
-    for (int c = 0; c < columns; c++) memcpy(square + c * side, from + c * from_step * from_bytes, (size_t)rows * (size_t)from_bytes);
-    for (int r = 0; r < rows; r++) run(to + r * to_row * to_bytes, 1, square + r * from_bytes, TC_COPY_ROWS, columns);
-}
-
-/* The same of four bytes each, moved as they are. */
-static void move_words(float *to, int64_t to_row, const float *from, int64_t from_step, int rows, int columns)
+/* A part of a tile, `rows` x `columns` <= TC_COPY_ROWS: columns of elements as wide as real, moved as they are. */
+TC_INLINE void move_reals(real *to, int64_t to_row, const real *from, int64_t from_step, int rows, int columns)
 {
     for (int c = 0; c < columns; c += TC_LANES) {
         const int height = v_left(columns, c);
@@ -41,11 +25,79 @@ static void move_words(float *to, int64_t to_row, const float *from, int64_t fro
     }
 }
 
+#define COPY_OF(name, isa) TC_PASTE4(tc_, name, isa, )
+#define move_doubles COPY_OF(move_doubles_f64_, TC_ISA)
+void move_doubles(double *to, int64_t to_row, const double *from, int64_t from_step, int rows, int columns);
+
+#if TC_PRECISION == 64
+#define copy_f32 COPY_OF(copy_f32_, TC_ISA)
+void copy_f32(const void *args, int64_t begin, int64_t end, void *scratch);
+TC_DEFINE_KERNEL(copy)(const void *args, int64_t begin, int64_t end, void *scratch) { copy_f32(args, begin, end, scratch); }
+
+void move_doubles(double *to, int64_t to_row, const double *from, int64_t from_step, int rows, int columns)
+{
+    move_reals(to, to_row, from, from_step, rows, columns);
+}
+#else
+
+/* The same cast: columns are read from end to end, into a square from which rows are cast. */
+static void move_square(char *to, int64_t to_row, const char *from, int64_t from_step, int rows, int columns, cast_run run, int to_bytes,
+                        int from_bytes)
+{
+    char square[TC_COPY_ROWS * TC_COPY_ROWS * sizeof(double)] __attribute__((aligned(64)));
+    const int side = TC_COPY_ROWS * from_bytes;
+    for (int c = 0; c < columns; c++) memcpy(square + c * side, from + c * from_step * from_bytes, (size_t)rows * (size_t)from_bytes);
+    for (int r = 0; r < rows; r++) run(to + r * to_row * to_bytes, 1, square + r * from_bytes, TC_COPY_ROWS, columns);
+}
+
+/* The same of elements of one or two bytes, moved as they are: in squares that are transposed in vectors of 16 bytes, as v_interleave()
+ * does it, and what is left beside those. */
+#define SQUARES(TYPE, SIDE, LOW, HIGH)                                                                                                     \
+    typedef TYPE TYPE##_lanes __attribute__((vector_size(16)));                                                                            \
+    static void TYPE##_square(TYPE *to, int64_t to_row, const TYPE *from, int64_t from_step)                                               \
+    {                                                                                                                                      \
+        TYPE##_lanes r[SIDE], t[SIDE];                                                                                                     \
+        TC_UNROLL                                                                                                                          \
+        for (int i = 0; i < SIDE; i++) memcpy(&r[i], from + i * from_step, sizeof r[i]);                                                   \
+        TC_UNROLL                                                                                                                          \
+        for (int round = 1; round < SIDE; round *= 2) {                                                                                    \
+            TC_UNROLL                                                                                                                      \
+            for (int i = 0; i < SIDE / 2; i++) {                                                                                           \
+                t[2 * i] = TC_SHUFFLE_BY(TYPE##_lanes, r[i], r[i + SIDE / 2], LOW);                                                        \
+                t[2 * i + 1] = TC_SHUFFLE_BY(TYPE##_lanes, r[i], r[i + SIDE / 2], HIGH);                                                   \
+            }                                                                                                                              \
+            TC_UNROLL                                                                                                                      \
+            for (int i = 0; i < SIDE; i++) r[i] = t[i];                                                                                    \
+        }                                                                                                                                  \
+        TC_UNROLL                                                                                                                          \
+        for (int i = 0; i < SIDE; i++) memcpy(to + i * to_row, &r[i], sizeof r[i]);                                                        \
+    }                                                                                                                                      \
+    static void TYPE##_squares(char *to_, int64_t to_row, const char *from_, int64_t from_step, int rows, int columns, cast_run run)       \
+    {                                                                                                                                      \
+        TYPE *to = (TYPE *)to_;                                                                                                            \
+        const TYPE *from = (const TYPE *)from_;                                                                                            \
+        const int down = rows / SIDE * SIDE, across = columns / SIDE * SIDE, bytes = sizeof(TYPE);                                         \
+        for (int c = 0; c < across; c += SIDE)                                                                                             \
+            for (int r = 0; r < down; r += SIDE) TYPE##_square(to + r * to_row + c, to_row, from + c * from_step + r, from_step);          \
+        if (across < columns)                                                                                                              \
+            move_square((char *)(to + across), to_row, (const char *)(from + across * from_step), from_step, down, columns - across, run,  \
+                        bytes, bytes);                                                                                                     \
+        if (down < rows)                                                                                                                   \
+            move_square((char *)(to + down * to_row), to_row, (const char *)(from + down), from_step, rows - down, columns, run, bytes,    \
+                        bytes);                                                                                                            \
+    }
+#define EIGHT_LOW 0, 8, 1, 9, 2, 10, 3, 11
+#define EIGHT_HIGH 4, 12, 5, 13, 6, 14, 7, 15
+#define SIXTEEN_LOW 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23
+#define SIXTEEN_HIGH 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31
+SQUARES(uint16_t, 8, EIGHT_LOW, EIGHT_HIGH)
+SQUARES(uint8_t, 16, SIXTEEN_LOW, SIXTEEN_HIGH)
+
 static void copy_tiles(const tc_copy_args *a, int64_t begin, int64_t end)
 {
     const int row_axis = a->ndim - 2, column_axis = a->ndim - 1;
     const int to_bytes = element_bytes[a->to_dtype], from_bytes = element_bytes[a->from_dtype];
-    const bool words = a->from_dtype == a->to_dtype && to_bytes == 4;
+    const bool moves = a->from_dtype == a->to_dtype && a->to_dtype != TC_BOOL;
     const int64_t to_row = a->to_strides[row_axis], from_step = a->from_strides[column_axis];
     const cast_run run = cast_runs[a->from_dtype][a->to_dtype];
     int64_t down, across;
@@ -62,13 +114,25 @@ static void copy_tiles(const tc_copy_args *a, int64_t begin, int64_t end)
         const int64_t rows_left = a->shape[row_axis] - row, columns_left = a->shape[column_axis] - column;
         const int rows = rows_left < TC_COPY_ROWS ? (int)rows_left : TC_COPY_ROWS;
         const int columns = columns_left < TC_COPY_COLUMNS ? (int)columns_left : TC_COPY_COLUMNS;
-        if (words) {
-            move_words((float *)a->to + to_at, to_row, (const float *)a->from + from_at, from_step, rows, columns);
+        if (moves && to_bytes == 4) {
+            move_reals((float *)a->to + to_at, to_row, (const float *)a->from + from_at, from_step, rows, columns);
             continue;
         }
-        for (int c = 0; c < columns; c += TC_COPY_ROWS)
-            move_square((char *)a->to + (to_at + c) * to_bytes, to_row, (const char *)a->from + (from_at + c * from_step) * from_bytes,
-                        from_step, rows, columns - c < TC_COPY_ROWS ? columns - c : TC_COPY_ROWS, run, to_bytes, from_bytes);
+        if (moves && to_bytes == 8) {
+            move_doubles((double *)a->to + to_at, to_row, (const double *)a->from + from_at, from_step, rows, columns);
+            continue;
+        }
+        for (int c = 0; c < columns; c += TC_COPY_ROWS) {
+            char *const to = (char *)a->to + (to_at + c) * to_bytes;
+            const char *const from = (const char *)a->from + (from_at + c * from_step) * from_bytes;
+            const int width = columns - c < TC_COPY_ROWS ? columns - c : TC_COPY_ROWS;
+            if (moves && to_bytes == 2)
+                uint16_t_squares(to, to_row, from, from_step, rows, width, run);
+            else if (moves)
+                uint8_t_squares(to, to_row, from, from_step, rows, width, run);
+            else
+                move_square(to, to_row, from, from_step, rows, width, run, to_bytes, from_bytes);
+        }
     }
 }
 
