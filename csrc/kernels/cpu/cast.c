@@ -15,6 +15,45 @@ TC_INLINE int32_t to_int32(double x) { return (int32_t)HELD(x, 2147483648.0); }
 TC_INLINE int32_t float_to_int32(float x) { return (int32_t)HELD(x, 2147483648.0F); }
 
 #define TRUTH(x) ((x) < 1 ? (x) : 1) /* of a byte */
+/* Elements as they are, so many bytes each. */
+#define MOVE(bytes, word)                                                                                                                  \
+    static void move_##bytes(word *to, int64_t to_step, const word *from, int64_t from_step, int64_t n)                                    \
+    {                                                                                                                                      \
+        for (int64_t i = 0; i < n; i++) to[i * to_step] = from[i * from_step];                                                             \
+    }
+MOVE(1, uint8_t)
+MOVE(2, word_2)
+MOVE(4, word_4)
+MOVE(8, word_8)
+
+static void move(void *to, int64_t to_step, const void *from, int64_t from_step, int64_t n, int bytes)
+{
+    switch (bytes) {
+    case 1: move_1(to, to_step, from, from_step, n); break;
+    case 2: move_2(to, to_step, from, from_step, n); break;
+    case 4: move_4(to, to_step, from, from_step, n); break;
+    default: move_8(to, to_step, from, from_step, n);
+    }
+}
+
+#define CHUNK 512
+#define WORTH_CHUNKS 32 /* elements */
+
+/* Casts a strided run by the loop over dense ones, which has vectors. */
+static void by_chunks(cast_run run, void *to_, int64_t to_step, int to_bytes, const void *from_, int64_t from_step, int from_bytes,
+                      int64_t n)
+{
+    word_8 read[CHUNK], written[CHUNK];
+    char *to = to_;
+    const char *from = from_;
+    for (int64_t count; n > 0; n -= count, to += count * to_step * to_bytes, from += count * from_step * from_bytes) {
+        count = n < CHUNK ? n : CHUNK;
+        if (from_step != 1) move(read, 1, from, from_step, count, from_bytes);
+        run(to_step == 1 ? (void *)to : written, 1, from_step == 1 ? (const void *)from : read, 1, count);
+        if (to_step != 1) move(to, to_step, written, 1, count, to_bytes);
+    }
+}
+
 /*   from  to     expression of x, the loaded element */
 #define CASTS_FROM_FLOAT(FROM, LOAD, TO_INT32)                                                                                             \
     CAST(FROM, float, (float)LOAD(x))                                                                                                      \
@@ -41,6 +80,8 @@ TC_INLINE int32_t float_to_int32(float x) { return (int32_t)HELD(x, 2147483648.0
                 const FROM x = from[i];                                                                                                    \
                 to[i] = (TO)(EXPRESSION);                                                                                                  \
             }                                                                                                                              \
+        } else if (n >= WORTH_CHUNKS) {                                                                                                    \
+            by_chunks(FROM##_as_##TO, to, to_step, sizeof(TO), from, from_step, sizeof(FROM), n);                                          \
         } else {                                                                                                                           \
             for (int64_t i = 0; i < n; i++) {                                                                                              \
                 const FROM x = from[i * from_step];                                                                                        \
@@ -72,50 +113,38 @@ CAST(boolean, boolean, TRUTH(x))
 #undef CAST
 
 /* Between equal half types the bits are copied, not rounded again. */
-static void bits16(void *to_, int64_t to_step, const void *from_, int64_t from_step, int64_t n)
-{
-    uint16_t *to = to_;
-    const uint16_t *from = from_;
-    for (int64_t i = 0; i < n; i++) to[i * to_step] = from[i * from_step];
-}
+static void bits16(void *to, int64_t to_step, const void *from, int64_t from_step, int64_t n) { move_2(to, to_step, from, from_step, n); }
 
-/* Dense runs of halves in vectors, which round as half.h does. */
-#define IN_VECTORS(HALF)                                                                                                                   \
-    static void HALF##_widened(void *to_, int64_t to_step, const void *from_, int64_t from_step, int64_t n)                                \
+/* Runs of halves in vectors, which round as half.h does. */
+#define IN_VECTORS(NAME, FROM, TO, STEP)                                                                                                   \
+    static void NAME(void *to_, int64_t to_step, const void *from_, int64_t from_step, int64_t n)                                          \
     {                                                                                                                                      \
-        float *to = to_;                                                                                                                   \
-        const uint16_t *from = from_;                                                                                                      \
+        TO *to = to_;                                                                                                                      \
+        const FROM *from = from_;                                                                                                          \
         int64_t i = 0;                                                                                                                     \
         if (to_step == 1 && from_step == 1) {                                                                                              \
             TC_UNROLL_BY(4)                                                                                                                \
-            for (; i + TC_LANES <= n; i += TC_LANES) v_store(to + i, v_from_##HALF(v_half_load(from + i)));                                \
+            for (; i + TC_LANES <= n; i += TC_LANES) STEP;                                                                                 \
+        } else if (n >= WORTH_CHUNKS) {                                                                                                    \
+            by_chunks(NAME, to, to_step, sizeof(TO), from, from_step, sizeof(FROM), n);                                                    \
+            return;                                                                                                                        \
         }                                                                                                                                  \
-        HALF##_as_float(to + i, to_step, from + i, from_step, n - i); /* all of a strided run: i is 0 */                                   \
-    }                                                                                                                                      \
-    static void HALF##_narrowed(void *to_, int64_t to_step, const void *from_, int64_t from_step, int64_t n)                               \
-    {                                                                                                                                      \
-        uint16_t *to = to_;                                                                                                                \
-        const float *from = from_;                                                                                                         \
-        int64_t i = 0;                                                                                                                     \
-        if (to_step == 1 && from_step == 1) {                                                                                              \
-            TC_UNROLL_BY(4)                                                                                                                \
-            for (; i + TC_LANES <= n; i += TC_LANES) v_half_store(to + i, v_to_##HALF(v_load(from + i)));                                  \
-        }                                                                                                                                  \
-        float_as_##HALF(to + i, to_step, from + i, from_step, n - i);                                                                      \
+        FROM##_as_##TO(to + i, to_step, from + i, from_step, n - i);                                                                       \
     }
-IN_VECTORS(float16)
-IN_VECTORS(bfloat16)
+IN_VECTORS(float16_widened, float16, float, v_store(to + i, v_from_float16(v_half_load(from + i))))
+IN_VECTORS(bfloat16_widened, bfloat16, float, v_store(to + i, v_from_bfloat16(v_half_load(from + i))))
+IN_VECTORS(float16_narrowed, float, float16, v_half_store(to + i, v_to_float16(v_load(from + i))))
+IN_VECTORS(bfloat16_narrowed, float, bfloat16, v_half_store(to + i, v_to_bfloat16(v_load(from + i))))
 
 /* To and from float16 by way of floats, so many at a time, for those vectors. */
-#define FLOATS 512
 #define CAST_BY_FLOATS(FROM, TO, TO_FLOATS, FROM_FLOATS)                                                                                   \
     static void FROM##_as_##TO(void *to_, int64_t to_step, const void *from_, int64_t from_step, int64_t n)                                \
     {                                                                                                                                      \
-        float floats[FLOATS] __attribute__((aligned(64)));                                                                                 \
+        float floats[CHUNK] __attribute__((aligned(64)));                                                                                  \
         TO *to = to_;                                                                                                                      \
         const FROM *from = from_;                                                                                                          \
-        for (int64_t i = 0; i < n; i += FLOATS) {                                                                                          \
-            const int64_t count = n - i < FLOATS ? n - i : FLOATS;                                                                         \
+        for (int64_t i = 0; i < n; i += CHUNK) {                                                                                           \
+            const int64_t count = n - i < CHUNK ? n - i : CHUNK;                                                                           \
             TO_FLOATS(floats, 1, from + i * from_step, from_step, count);                                                                  \
             FROM_FLOATS(to + i * to_step, to_step, floats, 1, count);                                                                      \
         }                                                                                                                                  \

@@ -10,6 +10,11 @@ typedef uint16_t float16, bfloat16;
 
 static const int8_t element_bytes[TC_DTYPE_COUNT] = {4, 8, 2, 2, 8, 4, 1, 1}; /* in the order of tc_dtype */
 
+/* Elements as bits, of any dtype of so many bytes. */
+typedef uint16_t __attribute__((may_alias)) word_2;
+typedef uint32_t __attribute__((may_alias)) word_4;
+typedef uint64_t __attribute__((may_alias)) word_8;
+
 /* What a macro makes of an element. */
 #define SAME(x) (x)
 #define NOT_ZERO(x) ((x) != 0)

@@ -6,11 +6,6 @@
 
 #include "cast.h"
 
-/* Elements as bits, of any dtype of so many bytes. */
-typedef uint16_t __attribute__((may_alias)) word_2;
-typedef uint32_t __attribute__((may_alias)) word_4;
-typedef uint64_t __attribute__((may_alias)) word_8;
-
 /* to[i] = to[0], i < n. */
 static void repeat_first(void *to, int bytes, int64_t n)
 {
