@@ -15,26 +15,25 @@ TC_INLINE int32_t to_int32(double x) { return (int32_t)HELD(x, 2147483648.0); }
 TC_INLINE int32_t float_to_int32(float x) { return (int32_t)HELD(x, 2147483648.0F); }
 
 #define TRUTH(x) ((x) < 1 ? (x) : 1) /* of a byte */
-/* Elements as they are, so many bytes each. */
+/* Elements as they are, so many bytes each. Every other one is common, and has vectors where that is known. */
 #define MOVE(bytes, word)                                                                                                                  \
-    static void move_##bytes(word *to, int64_t to_step, const word *from, int64_t from_step, int64_t n)                                    \
+    static void move_##bytes(void *to_, int64_t to_step, const void *from_, int64_t from_step, int64_t n)                                  \
     {                                                                                                                                      \
-        for (int64_t i = 0; i < n; i++) to[i * to_step] = from[i * from_step];                                                             \
+        word *to = to_;                                                                                                                    \
+        const word *from = from_;                                                                                                          \
+        if (to_step == 1 && from_step == 1)                                                                                                \
+            for (int64_t i = 0; i < n; i++) to[i] = from[i];                                                                               \
+        else if (to_step == 1 && from_step == 2)                                                                                           \
+            for (int64_t i = 0; i < n; i++) to[i] = from[2 * i];                                                                           \
+        else                                                                                                                               \
+            for (int64_t i = 0; i < n; i++) to[i * to_step] = from[i * from_step];                                                         \
     }
 MOVE(1, uint8_t)
 MOVE(2, word_2)
 MOVE(4, word_4)
 MOVE(8, word_8)
 
-static void move(void *to, int64_t to_step, const void *from, int64_t from_step, int64_t n, int bytes)
-{
-    switch (bytes) {
-    case 1: move_1(to, to_step, from, from_step, n); break;
-    case 2: move_2(to, to_step, from, from_step, n); break;
-    case 4: move_4(to, to_step, from, from_step, n); break;
-    default: move_8(to, to_step, from, from_step, n);
-    }
-}
+static cast_run move_of(int bytes) { return bytes == 1 ? move_1 : bytes == 2 ? move_2 : bytes == 4 ? move_4 : move_8; }
 
 #define CHUNK 512
 #define WORTH_CHUNKS 32 /* elements */
@@ -48,27 +47,11 @@ static void by_chunks(cast_run run, void *to_, int64_t to_step, int to_bytes, co
     const char *from = from_;
     for (int64_t count; n > 0; n -= count, to += count * to_step * to_bytes, from += count * from_step * from_bytes) {
         count = n < CHUNK ? n : CHUNK;
-        if (from_step != 1) move(read, 1, from, from_step, count, from_bytes);
+        if (from_step != 1) move_of(from_bytes)(read, 1, from, from_step, count);
         run(to_step == 1 ? (void *)to : written, 1, from_step == 1 ? (const void *)from : read, 1, count);
-        if (to_step != 1) move(to, to_step, written, 1, count, to_bytes);
+        if (to_step != 1) move_of(to_bytes)(to, to_step, written, 1, count);
     }
 }
-
-/*   from  to     expression of x, the loaded element */
-#define CASTS_FROM_FLOAT(FROM, LOAD, TO_INT32)                                                                                             \
-    CAST(FROM, float, (float)LOAD(x))                                                                                                      \
-    CAST(FROM, double, (double)LOAD(x))                                                                                                    \
-    CAST(FROM, int64_t, to_int64((double)LOAD(x)))                                                                                         \
-    CAST(FROM, int32_t, TO_INT32(LOAD(x)))                                                                                                 \
-    CAST(FROM, uint8_t, (uint8_t)TO_INT32(LOAD(x)))                                                                                        \
-    CAST(FROM, boolean, NOT_ZERO(LOAD(x)))
-#define CASTS_FROM_INTEGER(FROM, LOAD)                                                                                                     \
-    CAST(FROM, float, (float)LOAD(x))                                                                                                      \
-    CAST(FROM, double, (double)LOAD(x))                                                                                                    \
-    CAST(FROM, int64_t, (int64_t)LOAD(x))                                                                                                  \
-    CAST(FROM, int32_t, (int32_t)LOAD(x))                                                                                                  \
-    CAST(FROM, uint8_t, (uint8_t)LOAD(x))                                                                                                  \
-    CAST(FROM, boolean, NOT_ZERO(x))
 
 #define CAST(FROM, TO, EXPRESSION)                                                                                                         \
     static void FROM##_as_##TO(void *to_, int64_t to_step, const void *from_, int64_t from_step, int64_t n)                                \
@@ -89,19 +72,44 @@ static void by_chunks(cast_run run, void *to_, int64_t to_step, int to_bytes, co
             }                                                                                                                              \
         }                                                                                                                                  \
     }
-CASTS_FROM_FLOAT(float, SAME, float_to_int32)
+/*   from  to     expression of x, the loaded element */
+CAST(float, double, (double)x)
 CAST(float, float16, tc_to_float16(x))
 CAST(float, bfloat16, tc_to_bfloat16(x))
-CASTS_FROM_FLOAT(double, SAME, to_int32)
+CAST(float, int64_t, to_int64((double)x))
+CAST(float, int32_t, float_to_int32(x))
+CAST(float, uint8_t, (uint8_t)float_to_int32(x))
+CAST(float, boolean, NOT_ZERO(x))
+CAST(double, float, (float)x)
 CAST(double, bfloat16, tc_to_bfloat16((float)x))
+CAST(double, int64_t, to_int64(x))
+CAST(double, int32_t, to_int32(x))
+CAST(double, uint8_t, (uint8_t)to_int32(x))
+CAST(double, boolean, NOT_ZERO(x))
 CAST(float16, float, tc_from_float16(x))
-CASTS_FROM_FLOAT(bfloat16, tc_from_bfloat16, float_to_int32)
-CASTS_FROM_INTEGER(int64_t, SAME)
-CAST(int64_t, bfloat16, tc_to_bfloat16((float)x))
-CASTS_FROM_INTEGER(int32_t, SAME)
+CAST(bfloat16, float, tc_from_bfloat16(x))
+CAST(bfloat16, double, (double)tc_from_bfloat16(x))
+CAST(bfloat16, int64_t, to_int64((double)tc_from_bfloat16(x)))
+CAST(bfloat16, int32_t, float_to_int32(tc_from_bfloat16(x)))
+CAST(bfloat16, uint8_t, (uint8_t)float_to_int32(tc_from_bfloat16(x)))
+CAST(bfloat16, boolean, NOT_ZERO(tc_from_bfloat16(x)))
+CAST(int64_t, float, (float)x)
+CAST(int64_t, double, (double)x)
+CAST(int64_t, int32_t, (int32_t)x)
+CAST(int64_t, uint8_t, (uint8_t)x)
+CAST(int64_t, boolean, NOT_ZERO(x))
+CAST(int32_t, float, (float)x)
+CAST(int32_t, double, (double)x)
 CAST(int32_t, bfloat16, tc_to_bfloat16((float)x))
-CASTS_FROM_INTEGER(uint8_t, SAME)
+CAST(int32_t, int64_t, (int64_t)x)
+CAST(int32_t, uint8_t, (uint8_t)x)
+CAST(int32_t, boolean, NOT_ZERO(x))
+CAST(uint8_t, float, (float)x)
+CAST(uint8_t, double, (double)x)
 CAST(uint8_t, bfloat16, tc_to_bfloat16((float)x))
+CAST(uint8_t, int64_t, (int64_t)x)
+CAST(uint8_t, int32_t, (int32_t)x)
+CAST(uint8_t, boolean, NOT_ZERO(x))
 CAST(boolean, float, (float)TRUTH(x))
 CAST(boolean, double, (double)TRUTH(x))
 CAST(boolean, float16, (0x3c00 * TRUTH(x))) /* 1.0 */
@@ -112,8 +120,12 @@ CAST(boolean, uint8_t, TRUTH(x))
 CAST(boolean, boolean, TRUTH(x))
 #undef CAST
 
-/* Between equal half types the bits are copied, not rounded again. */
-static void bits16(void *to, int64_t to_step, const void *from, int64_t from_step, int64_t n) { move_2(to, to_step, from, from_step, n); }
+/* Elements of one dtype stay as they are: halves are not rounded again. */
+#define float_as_float move_4
+#define double_as_double move_8
+#define int64_t_as_int64_t move_8
+#define int32_t_as_int32_t move_4
+#define uint8_t_as_uint8_t move_1
 
 /* Runs of halves in vectors, which round as half.h does. */
 #define IN_VECTORS(NAME, FROM, TO, STEP)                                                                                                   \
@@ -136,7 +148,7 @@ IN_VECTORS(bfloat16_widened, bfloat16, float, v_store(to + i, v_from_bfloat16(v_
 IN_VECTORS(float16_narrowed, float, float16, v_half_store(to + i, v_to_float16(v_load(from + i))))
 IN_VECTORS(bfloat16_narrowed, float, bfloat16, v_half_store(to + i, v_to_bfloat16(v_load(from + i))))
 
-/* To and from float16 by way of floats, so many at a time, for those vectors. */
+/* By way of floats, so many at a time, for those vectors. */
 #define CAST_BY_FLOATS(FROM, TO, TO_FLOATS, FROM_FLOATS)                                                                                   \
     static void FROM##_as_##TO(void *to_, int64_t to_step, const void *from_, int64_t from_step, int64_t n)                                \
     {                                                                                                                                      \
@@ -156,6 +168,7 @@ TO_FLOAT16(bfloat16)
 TO_FLOAT16(int64_t)
 TO_FLOAT16(int32_t)
 TO_FLOAT16(uint8_t)
+CAST_BY_FLOATS(int64_t, bfloat16, int64_t_as_float, bfloat16_narrowed)
 FROM_FLOAT16(double)
 FROM_FLOAT16(bfloat16)
 FROM_FLOAT16(int64_t)
@@ -171,8 +184,8 @@ FROM_FLOAT16(boolean)
 #define PLAIN_ROW(FROM) ROW(FROM, FROM##_as_float, FROM##_as_float16, FROM##_as_bfloat16)
 const cast_run cast_runs[TC_DTYPE_COUNT][TC_DTYPE_COUNT] = {ROW(float, float_as_float, float16_narrowed, bfloat16_narrowed),
                                                             PLAIN_ROW(double),
-                                                            ROW(float16, float16_widened, bits16, float16_as_bfloat16),
-                                                            ROW(bfloat16, bfloat16_widened, bfloat16_as_float16, bits16),
+                                                            ROW(float16, float16_widened, move_2, float16_as_bfloat16),
+                                                            ROW(bfloat16, bfloat16_widened, bfloat16_as_float16, move_2),
                                                             PLAIN_ROW(int64_t),
                                                             PLAIN_ROW(int32_t),
                                                             PLAIN_ROW(uint8_t),
