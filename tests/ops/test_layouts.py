@@ -50,6 +50,35 @@ def test_functions_of_views(isa, dtype, rng):
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
+def test_writes_of_rows_that_are_alike(isa, dtype, rng):
+    """Numbers and rows, which are cast once, to rows with gaps, stepped over and across."""
+    for length, source in itertools.product((2, 3, 5, 16, 17, 33, 130), ("float32", dtype)):
+        row = (rng.standard_normal(2 * length) * 9).astype(source)
+        for value in (row[:1], row[:length], row[::2], row[::-2]):
+            memory = np.zeros((7, 40, length + 3), dtype)
+            for view in (
+                lambda t: t[:, :, 1:-2],
+                lambda t: t[::2, ::2, 2:-1],
+                lambda t: t.swapaxes(0, 1)[:, :, 1:-2],
+                lambda t: t[:, 1, 3:],
+            ):
+                t, whole = tc.tensor(memory), memory.copy()
+                view(t).copy_(tc.tensor(np.ascontiguousarray(value)))
+                view(whole)[...] = value.astype(dtype)
+                np.testing.assert_array_equal(t.numpy(), whole)
+
+
+def test_copies_to_any_address(rng):
+    memory = np.zeros(20_000, np.float32)
+    values = rng.standard_normal(9000).astype(np.float32)
+    for start, first in itertools.product(range(1, 20), (0, 1, 5)):
+        memory[:] = 0
+        tc.from_numpy(memory)[start : start + 8000].copy_(tc.from_numpy(values)[first : first + 8000])
+        np.testing.assert_array_equal(memory[start : start + 8000], values[first : first + 8000])
+        assert not memory[:start].any() and not memory[start + 8000 :].any()
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
 def test_functions_of_repeated_elements(isa, dtype, rng):
     """Computed once where all operands repeat theirs, with the bits that copies have."""
     for axes in itertools.product((False, True), repeat=3):

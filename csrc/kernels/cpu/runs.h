@@ -64,6 +64,10 @@ TC_INLINE void move_bytes(char *to, const char *from, int64_t n)
         memcpy(to, from, 8);
         n -= 8, to += 8, from += 8;
     }
+    if (n >= 4) {
+        memcpy(to, from, 4);
+        n -= 4, to += 4, from += 4;
+    }
     for (; n > 0; n--) *to++ = *from++;
 }
 

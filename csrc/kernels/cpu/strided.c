@@ -108,6 +108,17 @@ TC_INLINE void move_along(move *m, cast_run run, bool plain)
     advance(m, m->inner, n, n);
 }
 
+/* Runs that are all alike, at most so many bytes each: the first one is copied to the others. */
+TC_INLINE void move_alike(move *m, cast_run run, int64_t runs)
+{
+    const int64_t bytes = element_bytes[m->to.dtype], to_step = m->to.strides[m->inner - 1] * bytes;
+    char *const to = target(m);
+    run(to, 1, source(m), m->from_step, m->from_step ? m->length : 1);
+    if (!m->from_step) repeat_first(to, (int)bytes, m->length);
+    for (int64_t k = 1; k < runs; k++) move_bytes(to + k * to_step, to, m->length * bytes);
+    advance(m, m->inner - 1, runs, runs * m->length);
+}
+
 void move_elements(strided to, strided from, const position *at, int64_t n, int ndim, const int64_t *shape)
 {
     const cast_run run = cast_runs[from.dtype][to.dtype];
@@ -119,9 +130,16 @@ void move_elements(strided to, strided from, const position *at, int64_t n, int 
     const int64_t length = shape[inner], to_step = to.strides[inner], from_step = from.strides[inner];
     const bool across = is_across(to, from, inner, shape);
     const bool plain = from.dtype == to.dtype && to_step == 1;
-    const bool in_pieces = plain && from_step == 1 && to.dtype != TC_BOOL && inner > 0 && length * element_bytes[to.dtype] <= LONG_RUN;
+    const bool is_short = inner > 0 && to_step == 1 && length * element_bytes[to.dtype] <= LONG_RUN;
+    const bool alike = is_short && from.strides[inner - 1] == 0 && (to.strides[inner - 1] >= length || to.strides[inner - 1] <= -length);
+    const bool in_pieces = is_short && plain && from_step == 1 && to.dtype != TC_BOOL;
     move m = {to, from, shape, inner, length, to_step, from_step, *at, 0, 0, n};
     while (m.left > 0) {
+        const int64_t same = alike ? whole_runs(&m, m.left) : 0;
+        if (same) {
+            move_alike(&m, run, same);
+            continue;
+        }
         const int64_t pieces = in_pieces ? whole_runs(&m, m.left) : 0;
         const int64_t runs = across && !pieces ? whole_runs(&m, STRIDED_CHUNK) : 0; /* no more than fit a cache */
         if (pieces)
