@@ -51,7 +51,7 @@ def test_functions_of_views(isa, dtype, rng):
 
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_writes_of_rows_that_are_alike(isa, dtype, rng):
-    """Numbers and rows, which are cast once, to rows with gaps, stepped over and across."""
+    """Numbers and rows, which are cast once, and columns, to rows with gaps, stepped over and across."""
     for length, source in itertools.product((2, 3, 5, 16, 17, 33, 130), ("float32", dtype)):
         row = (rng.standard_normal(2 * length) * 9).astype(source)
         for value in (row[:1], row[:length], row[::2], row[::-2]):
@@ -65,6 +65,10 @@ def test_writes_of_rows_that_are_alike(isa, dtype, rng):
                 t, whole = tc.tensor(memory), memory.copy()
                 view(t).copy_(tc.tensor(np.ascontiguousarray(value)))
                 view(whole)[...] = value.astype(dtype)
+                np.testing.assert_array_equal(t.numpy(), whole)
+                column = np.arange(view(whole)[..., 0].size).reshape(view(whole)[..., :1].shape).astype(source)
+                view(t).copy_(tc.tensor(column))
+                view(whole)[...] = column.astype(dtype)
                 np.testing.assert_array_equal(t.numpy(), whole)
 
 

@@ -71,6 +71,18 @@ TC_INLINE void move_bytes(char *to, const char *from, int64_t n)
     for (; n > 0; n--) *to++ = *from++;
 }
 
+/* n bytes, all elements of which are the one of so many bytes at `value`. */
+TC_INLINE void fill_run(char *to, const char *value, const int bytes, int64_t n)
+{
+    uint64_t word = 0;
+    memcpy(&word, value, (size_t)bytes);
+    for (int have = 8 * bytes; have < 64; have *= 2) word |= word << have;
+    for (; n >= 32; n -= 32, to += 32)
+        for (int i = 0; i < 32; i += 8) memcpy(to + i, &word, 8);
+    for (; n >= 8; n -= 8, to += 8) memcpy(to, &word, 8);
+    for (; n > 0; n -= bytes, to += bytes) memcpy(to, &word, (size_t)bytes);
+}
+
 /* n elements: `left` times the first value, then each of the next ones `length` times. */
 #define SPREAD(word)                                                                                                                       \
     static void spread_##word(word *to, const word *value, int64_t left, int64_t n, int64_t length)                                        \

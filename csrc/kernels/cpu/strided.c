@@ -9,6 +9,8 @@
 
 #define LONG_RUN 512 /* bytes of a run from which on a call of memcpy costs little beside it */
 
+#define WORTH_FILLING 8 /* elements of a run below which runs are better walked across */
+
 /* Runs that are a multiple of 1 KiB apart compete for a few lines of the cache, which would lose them between two turns. */
 static bool meet_in_caches(strided array, int axis)
 {
@@ -108,6 +110,27 @@ TC_INLINE void move_along(move *m, cast_run run, bool plain)
     advance(m, m->inner, n, n);
 }
 
+TC_INLINE void fill_runs(char *to, int64_t to_step, const char *values, const int bytes, int64_t runs, int64_t n)
+{
+    for (int64_t k = 0; k < runs; k++, to += to_step, values += bytes) fill_run(to, values, bytes, n);
+}
+
+/* Runs of one value each: all values are cast at once. */
+TC_INLINE void move_repeats(move *m, cast_run run, int64_t runs)
+{
+    word_8 values[STRIDED_CHUNK];
+    const int64_t bytes = element_bytes[m->to.dtype], to_step = m->to.strides[m->inner - 1] * bytes, n = m->length * bytes;
+    char *const to = target(m), *const from = (char *)values;
+    run(values, 1, source(m), m->from.strides[m->inner - 1], runs);
+    switch (bytes) {
+    case 1: fill_runs(to, to_step, from, 1, runs, n); break;
+    case 2: fill_runs(to, to_step, from, 2, runs, n); break;
+    case 4: fill_runs(to, to_step, from, 4, runs, n); break;
+    default: fill_runs(to, to_step, from, 8, runs, n);
+    }
+    advance(m, m->inner - 1, runs, runs * m->length);
+}
+
 /* Runs that are all alike, at most so many bytes each: the first one is copied to the others. */
 TC_INLINE void move_alike(move *m, cast_run run, int64_t runs)
 {
@@ -132,19 +155,18 @@ void move_elements(strided to, strided from, const position *at, int64_t n, int 
     const bool plain = from.dtype == to.dtype && to_step == 1;
     const bool is_short = inner > 0 && to_step == 1 && length * element_bytes[to.dtype] <= LONG_RUN;
     const bool alike = is_short && from.strides[inner - 1] == 0 && (to.strides[inner - 1] >= length || to.strides[inner - 1] <= -length);
+    const bool repeats = inner > 0 && to_step == 1 && from_step == 0 && length >= WORTH_FILLING;
     const bool in_pieces = is_short && plain && from_step == 1 && to.dtype != TC_BOOL;
     move m = {to, from, shape, inner, length, to_step, from_step, *at, 0, 0, n};
     while (m.left > 0) {
-        const int64_t same = alike ? whole_runs(&m, m.left) : 0;
-        if (same) {
-            move_alike(&m, run, same);
-            continue;
-        }
-        const int64_t pieces = in_pieces ? whole_runs(&m, m.left) : 0;
-        const int64_t runs = across && !pieces ? whole_runs(&m, STRIDED_CHUNK) : 0; /* no more than fit a cache */
-        if (pieces)
-            move_pieces(&m, pieces);
-        else if (runs > length)
+        int64_t runs;
+        if (alike && (runs = whole_runs(&m, m.left)) > 0)
+            move_alike(&m, run, runs);
+        else if (repeats && (runs = whole_runs(&m, STRIDED_CHUNK * length)) > 0)
+            move_repeats(&m, run, runs);
+        else if (in_pieces && (runs = whole_runs(&m, m.left)) > 0)
+            move_pieces(&m, runs);
+        else if (across && (runs = whole_runs(&m, STRIDED_CHUNK)) > length) /* no more than fit a cache */
             move_across(&m, run, runs);
         else
             move_along(&m, run, plain);
