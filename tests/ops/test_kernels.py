@@ -143,3 +143,12 @@ def test_every_dtype_is_cast_to_and_from_float16(isa, rng):
     widened = tc.tensor(halves).to("bfloat16")
     np.testing.assert_array_equal(widened.float().numpy(), tc.tensor(halves).float().to("bfloat16").float().numpy())
     np.testing.assert_array_equal(widened.to("float16").numpy(), widened.float().to("float16").numpy())
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_int64_is_rounded_once(isa, rng, dtype):
+    x = rng.integers(-(2**63), 2**63 - 1, 3000) >> rng.integers(0, 63, 3000)
+    edges = [s * 2**e + d for s in (1, -1) for e in (24, 31, 32, 52, 53, 54, 62) for d in range(-3, 4)]
+    x = np.concatenate([x, [0, 1, -1, 2**63 - 1, 2**63 - 513, -(2**63), *edges]])
+    for given in (x, x[1:], x[::2], x[::-3]):
+        np.testing.assert_array_equal(tc.as_tensor(given).to(dtype).numpy(), given.astype(dtype))

@@ -14,6 +14,20 @@ TC_INLINE int64_t to_int64(double x) { return (int64_t)HELD(x, 92233720368547758
 TC_INLINE int32_t to_int32(double x) { return (int32_t)HELD(x, 2147483648.0); }
 TC_INLINE int32_t float_to_int32(float x) { return (int32_t)HELD(x, 2147483648.0F); }
 
+#if defined(__AVX2__) && !defined(__AVX512DQ__)
+/* Which has no vectors there: both halves of x are the last digits of powers of two, taken off again; the sum alone is rounded. */
+TC_INLINE double to_double(int64_t x)
+{
+    const uint64_t upper_bits = ((uint64_t)x >> 32) ^ 0x4530000080000000u, lower_bits = ((uint64_t)x & 0xFFFFFFFFu) | 0x4330000000000000u;
+    double upper, lower;
+    memcpy(&upper, &upper_bits, sizeof upper);
+    memcpy(&lower, &lower_bits, sizeof lower);
+    return (upper - (0x1p84 + 0x1p63 + 0x1p52)) + lower;
+}
+#else
+TC_INLINE double to_double(int64_t x) { return (double)x; }
+#endif
+
 #define TRUTH(x) ((x) < 1 ? (x) : 1) /* of a byte */
 /* Elements as they are, so many bytes each. Every other one is common, and has vectors where that is known. */
 #define MOVE(bytes, word)                                                                                                                  \
@@ -94,7 +108,7 @@ CAST(bfloat16, int32_t, float_to_int32(tc_from_bfloat16(x)))
 CAST(bfloat16, uint8_t, (uint8_t)float_to_int32(tc_from_bfloat16(x)))
 CAST(bfloat16, boolean, NOT_ZERO(tc_from_bfloat16(x)))
 CAST(int64_t, float, (float)x)
-CAST(int64_t, double, (double)x)
+CAST(int64_t, double, to_double(x))
 CAST(int64_t, int32_t, (int32_t)x)
 CAST(int64_t, uint8_t, (uint8_t)x)
 CAST(int64_t, boolean, NOT_ZERO(x))
