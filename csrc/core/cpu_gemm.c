@@ -106,13 +106,16 @@ static void choose_split(tc_gemm_args *g)
     tc_gemm_split_k(g, enough || g->M * g->N > LARGEST_SPLIT_C ? 1 : MOST_CHUNKS);
 }
 
+/* So few rows of B stay in L1 wherever they lie. */
+#define FEW_ROWS_OF_B 8
+
 /* Rows of B are read in place where they stay in L1 from tile to tile, or are used by at most two tiles. Panels that several items would
  * pack are packed once, in advance. */
 static tc_gemm_b_form choose_b_form(const tc_gemm_args *g, bool keep, size_t element)
 {
     if (g->b_rows || (g->M == 1 && g->N == 1 && g->b_row == 1)) return TC_GEMM_B_STRIDED;
     const int64_t reach = g->k_chunk * (g->b_row < 0 ? -g->b_row : g->b_row) * (int64_t)element;
-    if (g->b_col == 1 && (reach <= 49152 || g->M <= 28)) return TC_GEMM_B_ROWS;
+    if (g->b_col == 1 && (reach <= 49152 || g->M <= 28 || g->K <= FEW_ROWS_OF_B)) return TC_GEMM_B_ROWS;
     return keep || g->M > g->row_block ? TC_GEMM_B_PANELS : TC_GEMM_B_STRIDED;
 }
 
@@ -121,7 +124,8 @@ static tc_gemm_b_form choose_b_form(const tc_gemm_args *g, bool keep, size_t ele
 static void choose_strips(tc_gemm_args *g, size_t element)
 {
     const int64_t size = g->b_stored == TC_STORED_AS_COMPUTED ? (int64_t)element : 2, threads = tc_get_num_threads();
-    g->by_strips = g->by_columns && g->M <= ROWS_OF_STRIPS && g->b_form == TC_GEMM_B_ROWS && g->K * g->b_row * size >= LEAST_B_OF_STRIPS;
+    g->by_strips = g->by_columns && g->M <= ROWS_OF_STRIPS && g->b_form == TC_GEMM_B_ROWS && !g->bias_of_rows &&
+                   g->K * g->b_row * size >= LEAST_B_OF_STRIPS;
     if (!g->by_strips) return;
     const int64_t share = tc_divide_up(g->N, threads), half = tc_divide_up(share, 2), long_piece = least_of(share, LONG_PIECE);
     g->col_block = tc_divide_up(half > long_piece ? half : long_piece, LEAST_COLUMNS) * LEAST_COLUMNS;

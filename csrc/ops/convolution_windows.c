@@ -12,6 +12,7 @@ typedef tc_convolution_problem problem;
 
 /* Samples with fewer windows are taken together, until they are as many: columns of a forward's product, and terms of a sum. */
 #define LEAST_COLUMNS 64
+#define LEAST_COLUMNS_OF_ELEMENTS 32
 #define LEAST_TERMS 512
 /* Sums of some samples at a time, each of which is as large as weight: at most so many, and so many elements. */
 #define LEAST_PARTIALS 4
@@ -24,7 +25,8 @@ typedef tc_convolution_problem problem;
 typedef struct windows {
     tc_surrounded of;               /* (B,channels,...) */
     int64_t first;                  /* element of a sample's first channel from which offsets count */
-    int64_t *in_window, *of_window; /* (K), (together n) */
+    int64_t *in_window, *of_window; /* (K), (together n); NULL where windows are single elements that follow one another: */
+    int64_t row, col;               /* strides between their channels, and between them */
     int64_t K, n, channels;         /* of a group; windows of a sample */
     int64_t together, most;         /* samples whose windows belong to one matrix; matrices at a time */
 } windows;
@@ -51,6 +53,25 @@ static tc_status list_offsets(tc_scope *s, int64_t **out, int64_t *count, int nd
     return TC_OK;
 }
 
+/* Are windows single elements of each channel, of samples of their own, whose steps are those of one axis? Then that is all there is to
+ * find. */
+static bool are_elements(windows *w, const problem *p, const int64_t *result, const int64_t *stride)
+{
+    int64_t count = 1, col = 1;
+    for (int i = p->axes - 1; i >= 0; i--) {
+        const int64_t step = stride[i] * w->of.room->strides[2 + i];
+        if (p->kernel[i] != 1) return false;
+        if (result[i] == 1) continue;
+        if (count == 1) col = step;
+        if (step != col * count) return false;
+        count *= result[i];
+    }
+    if (w->together > 1) return false;
+    w->K = w->channels, w->n = count;
+    w->row = w->of.room->strides[1], w->col = col;
+    return true;
+}
+
 /* The windows of `of`: of w->channels channels and p's kernel, whose positions are `dilation` apart; `result` of them, `stride` apart. */
 static tc_status find_windows(tc_scope *s, windows *w, const problem *p, const int64_t *dilation, const int64_t *result,
                               const int64_t *stride)
@@ -66,6 +87,14 @@ static tc_status find_windows(tc_scope *s, windows *w, const problem *p, const i
         w->n *= result[i];
     }
     return list_offsets(s, &w->of_window, &all, 1 + p->axes, shape, strides);
+}
+
+/* Windows of one element need no offsets where samples are not taken together, which then pays for fewer. */
+static int64_t columns_for(const problem *p)
+{
+    for (int i = 0; i < p->axes; i++)
+        if (p->kernel[i] > 1) return LEAST_COLUMNS;
+    return LEAST_COLUMNS_OF_ELEMENTS;
 }
 
 /* How many samples are taken together for `least` windows of them. */
@@ -105,7 +134,8 @@ static tc_status convolve(tc_scope *s, const problem *p, tc_tensor *y, const win
         TC_TRY(tc_bring_samples(&w->of, sample, samples * count, &offset, s->err));
         if (samples > 1) TC_TRY(tc_make(&part, &to, 3, (int64_t[]){count, channels, N}));
         tc_gemm_args g = {.M = M, .N = N, .K = w->K, .a = weight->data, .bias = tc_data(bias), .bias_of_rows = true, .bias_batch = M};
-        g.b = element(w->of.room, w->first + offset), g.b_rows = w->in_window, g.b_cols = w->of_window;
+        g.b = element(w->of.room, w->first + offset);
+        g.b_rows = w->in_window, g.b_cols = w->of_window, g.b_row = w->row, g.b_col = w->col;
         g.c = (char *)to->data + (samples > 1 ? 0 : start) * (int64_t)tc_dtype_size(to->dtype);
         g.a_row = w->K, g.a_col = 1, g.c_row = N;
         g.batch_dims = 2, g.batch_shape[0] = count, g.batch_shape[1] = p->G;
@@ -125,10 +155,11 @@ static tc_status convolve(tc_scope *s, const problem *p, tc_tensor *y, const win
 tc_status tc_convolve_windows(tc_scope *op, const problem *p, tc_tensor *y, tc_tensor *x, const tc_tensor *weight, tc_tensor *bias)
 {
     TC_SCOPE(s, op->err);
-    windows w = {.channels = p->C / p->G, .together = samples_for(p, p->N, LEAST_COLUMNS)};
+    windows w = {.channels = p->C / p->G, .together = samples_for(p, p->N, columns_for(p))};
     tc_share_scope(&s, op);
     TC_TRY(surround(&s, &w, p, x, p->padding, p->ones, 1));
-    TC_TRY(find_windows(&s, &w, p, p->dilation, p->result + 2, p->stride));
+    if (p->O == p->G || !are_elements(&w, p, p->result + 2, p->stride))
+        TC_TRY(find_windows(&s, &w, p, p->dilation, p->result + 2, p->stride));
     return convolve(&s, p, y, &w, p->O / p->G, weight, bias);
 }
 
@@ -155,10 +186,10 @@ tc_status tc_window_gradient_of_x(const tc_scope *op, const problem *p, tc_tenso
         back[i] = -p->dilation[i];
     }
     TC_TRY(exchange_channels(&s, &exchanged, p, weight));
-    windows w = {.channels = p->O / p->G, .together = samples_for(p, dx->numel / p->B / p->C, LEAST_COLUMNS)};
+    windows w = {.channels = p->O / p->G, .together = samples_for(p, dx->numel / p->B / p->C, columns_for(p))};
     TC_TRY(surround(&s, &w, p, dy, around, p->stride, 1));
     for (int i = 0; i < p->axes; i++) w.first += (around[i] + p->padding[i]) * w.of.room->strides[2 + i];
-    TC_TRY(find_windows(&s, &w, p, back, dx->shape + 2, p->ones));
+    if (p->C == p->G || !are_elements(&w, p, dx->shape + 2, p->ones)) TC_TRY(find_windows(&s, &w, p, back, dx->shape + 2, p->ones));
     return convolve(&s, p, dx, &w, p->C / p->G, exchanged, NULL);
 }
 

@@ -76,6 +76,9 @@ PROBLEMS = [
     (1, 0, 3, 1, (5,), (3,), (1,), (1,), (1,)),
     (3, 3, 3, 3, (10, 11, 13), (3, 5, 4), (2, 3, 4), (1, 2, 0), (1, 1, 2)),  # zeros between the elements of dy
     (2, 3, 34, 1, (9,), (3,), (2,), (1,), (1,)),  # columns are added up: too many zeros
+    (2, 6, 8, 2, (5, 14), (1, 1), (1, 1), (0, 0), (1, 1)),  # windows of one element: of one axis,
+    (3, 4, 6, 2, (7, 12), (1, 1), (1, 2), (1, 0), (1, 1)),  # of two, with zeros
+    (2, 400, 5, 1, (2700,), (1,), (1,), (0,), (1,)),  # and far apart
 ]
 
 
@@ -188,7 +191,7 @@ def test_samples_and_parts_give_the_same_bits(isa, rng):
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("length", [7, 8, 14, 17, 33, 70])
 def test_a_channel_alone_has_the_bits_it_has_beside_another(isa, length, dtype, rng):
-    for channels, kernel, stride in itertools.product((1, 50), ((3, 3), (2, 5), (1, 9)), (1, 2, 3)):
+    for channels, kernel, stride in itertools.product((1, 50), ((3, 3), (2, 5), (1, 9), (1, 1)), (1, 2, 3)):
         groups = 3 if channels == 1 else 1
         x = rng.standard_normal((2, groups * channels, 9, length)).astype(dtype)
         weight = rng.standard_normal((groups, channels, *kernel)).astype(dtype)
