@@ -2,6 +2,7 @@
 #include "gemm.h"
 
 #include <inttypes.h>
+#include <string.h>
 
 #include "../core/cpu_plan.h"
 #include "../kernels/sum_partials.h"
@@ -64,6 +65,21 @@ tc_status tc_product(tc_scope *s, tc_gemm_args *g, tc_storage *keep)
     const tc_dtype result = g->wide ? s->statistics : s->compute;
     TC_TRY(add_parts(s, result, &of_c));
     return of_a.out ? add_parts(s, result, &of_a) : TC_OK;
+}
+
+bool tc_turn_column(const tc_scope *s, tc_gemm_args *p)
+{
+    const tc_gemm_args q = *p;
+    if (s->device.type != TC_CPU || q.N != 1 || q.M == 1 || q.c_row != 1 || q.k_is_rows) return false;
+    if (q.bias && q.bias_stored != TC_STORED_AS_COMPUTED) return false;
+    p->M = 1, p->N = p->c_row = p->pre_row = p->residual_row = q.M;
+    p->may_split = false;
+    p->bias_of_rows = q.bias;
+    p->a = q.b, p->a_row = q.b_col, p->a_col = q.b_row, p->a_stored = q.b_stored;
+    p->b = q.a, p->b_row = q.a_col, p->b_col = q.a_row, p->b_stored = q.a_stored;
+    memcpy(p->a_batch, q.b_batch, sizeof p->a_batch);
+    memcpy(p->b_batch, q.a_batch, sizeof p->b_batch);
+    return true;
 }
 
 static int64_t bytes_as(tc_stored stored) { return stored == TC_STORED_AS_COMPUTED ? (int64_t)sizeof(float) : 2; }

@@ -27,4 +27,8 @@ TC_CHECKED tc_status tc_product_of_sequences(tc_scope *s, tc_gemm_args *product,
  * the scope owns. */
 TC_CHECKED tc_status tc_fold_rows(tc_scope *s, tc_tensor **x, int64_t *rows, int64_t *row_stride);
 
+/* On a CPU a result of one column is computed as a row, that of the transposed product, in full vectors. The order of its sums stays: the
+ * number of columns would decide it where float32 or halves go through tiles, so may_split is off. False: it is left as it is. */
+bool tc_turn_column(const tc_scope *s, tc_gemm_args *p);
+
 #endif

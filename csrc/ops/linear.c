@@ -93,7 +93,10 @@ tc_status tc_linear_compute(tc_scope *s, tc_tensor **y, tc_tensor **pre, tc_acti
     g.c_row = g.pre_row = g.residual_row = g.N;
     if (mask) *mask = tc_mask_of(*y, (*y)->ndim, mask->kept.p, mask->kept.seed, mask->kept.call);
     if (mask && !drops_after) g.mask = mask->kept;
-    TC_TRY(tc_product_of_sequences(s, &g, keep ? storage : NULL, sequences));
+    if (tc_turn_column(s, &g))
+        TC_TRY(tc_product(s, &g, NULL));
+    else
+        TC_TRY(tc_product_of_sequences(s, &g, keep ? storage : NULL, sequences));
     return drops_after ? drop_and_add(s, *y, &mask->kept, residual) : TC_OK;
 }
 

@@ -78,20 +78,6 @@ static void fold_batch(tc_gemm_args *p)
     }
 }
 
-/* On a CPU a result of one column is computed as a row, that of the transposed product, in full vectors. The order of its sums stays: the
- * number of columns would decide it where float32 or halves go through tiles, so may_split is off. */
-static void transpose_column(tc_gemm_args *p)
-{
-    const tc_gemm_args q = *p;
-    if (q.N != 1 || q.M == 1 || q.c_row != 1 || q.k_is_rows) return;
-    p->M = 1, p->N = q.M, p->c_row = q.M, p->may_split = false;
-    p->a = q.b, p->a_row = q.b_col, p->a_col = q.b_row;
-    p->b = q.a, p->b_row = q.a_col, p->b_col = q.a_row;
-    p->a_stored = q.b_stored, p->b_stored = q.a_stored;
-    memcpy(p->a_batch, q.b_batch, sizeof p->a_batch);
-    memcpy(p->b_batch, q.a_batch, sizeof p->b_batch);
-}
-
 static tc_status integer_product(tc_scope *s, const tc_gemm_args *p)
 {
     const tc_integer_product_args args = {.product = *p, .dtype = s->compute};
@@ -111,7 +97,7 @@ static tc_status product(tc_scope *s, tc_tensor **c, const tc_tensor *a, const t
     p.product.k_is_rows = k_is_rows;
     p.product.may_split = true;
     fold_batch(&p.product);
-    if (s->device.type == TC_CPU && tc_dtype_is_float(s->compute)) transpose_column(&p.product);
+    if (tc_dtype_is_float(s->compute)) (void)tc_turn_column(s, &p.product);
     return tc_dtype_is_float(s->compute) ? tc_product(s, &p.product, NULL) : integer_product(s, &p.product);
 }
 

@@ -13,6 +13,7 @@ ACTIVATIONS = [None, "relu", "gelu", "gelu_tanh"]
 SMALL = [(0, 3, 2), (3, 0, 2), (3, 2, 0), (1, 1, 1), (2, 3, 5), (7, 13, 11), (15, 31, 33), (17, 16, 15), (29, 5, 47), (31, 65, 129)]
 # two blocks of k; several items; B packed before; A packed; k of the weight's gradient split into chunks, of many columns as well
 LARGE = [(5, 800, 19), (400, 70, 40), (180, 530, 515), (1100, 33, 17), (1050, 20, 150), (40, 385, 700)]
+ONE_FEATURE = [(37, 18, 1), (1100, 800, 1)]  # computed as a row
 
 
 def operands(rng, M, K, N, dtype):
@@ -34,7 +35,7 @@ def check_backward(dy, x, weight, pre, activation, bias, K):
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-@pytest.mark.parametrize("shape", SMALL + LARGE, ids=str)
+@pytest.mark.parametrize("shape", SMALL + LARGE + ONE_FEATURE, ids=str)
 def test_forward_and_backward(isa, shape, dtype, rng):
     M, K, N = shape
     x, weight, bias, residual = operands(rng, M, K, N, dtype)
@@ -176,12 +177,14 @@ def test_relu_saves_its_result_and_notices_that_it_was_written_to():
         y.backward(tc.tensor(np.ones((2, 4))))
 
 
+@pytest.mark.parametrize("N", [40, 1])
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
-def test_half_types(isa, dtype, rng):
+def test_half_types(isa, dtype, N, rng):
     dtype = pytest.importorskip("ml_dtypes").bfloat16 if dtype == "bfloat16" else np.dtype(dtype)
-    x, weight, bias, residual = operands(rng, 20, 30, 40, dtype)
-    y = _core.linear(x, weight, bias, "relu", residual)
-    assert_close(y, R.linear(x, weight, bias, "relu", residual), dtype)
+    x, weight, bias, residual = operands(rng, 20, 30, N, dtype)
+    for b in (bias, None):
+        y = _core.linear(x, weight, b, "relu", residual)
+        assert_close(y, R.linear(x, weight, b, "relu", residual), dtype)
     tensors = [tc.as_tensor(a).requires_grad_() for a in (x, weight, bias)]
     _core.linear(*tensors).backward(tc.as_tensor(residual))
     for tensor, expected in zip(tensors, R.linear_backward(residual, x, weight, bias), strict=False):

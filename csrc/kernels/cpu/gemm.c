@@ -354,7 +354,7 @@ static bool is_row_of_dots(const gemm_item *it)
 {
     const tc_gemm_args *g = it->args;
     return g->M == 1 && g->by_columns && g->b_row == 1 && g->b_form == TC_GEMM_B_STRIDED && !g->b_rows && it->K > 0 &&
-           g->activation == TC_ACTIVATION_NONE && !it->pre && !it->residual && !it->row_bias;
+           g->activation == TC_ACTIVATION_NONE && !it->pre && !it->residual;
 }
 
 static void by_dots(const gemm_item *it)
@@ -362,7 +362,8 @@ static void by_dots(const gemm_item *it)
     const tc_gemm_args *g = it->args;
     copy_a(it, 0, it->K);
     const real *const a = g->a_form == TC_GEMM_A_IN_PLACE ? it->a : it->a_scratch;
-    row_by_columns(&(row_of_dots){a, it->bias, it->b, g->b_stored, g->c_stored, g->b_col, it->cols, it->K, it->k_block, it->c});
+    const real *const bias = it->row_bias ? it->row_bias : it->bias;
+    row_by_columns(&(row_of_dots){a, bias, !it->row_bias, it->b, g->b_stored, g->c_stored, g->b_col, it->cols, it->K, it->k_block, it->c});
 }
 
 /* out (rows, bias_row) <- bias (rows), for the first vectors of a tile. */

@@ -176,7 +176,8 @@ static real dot(const real *a, const real *b, int64_t K, int64_t block)
 /* ---- one row by columns --------------------------------------------------------------------------------------------------- */
 
 typedef struct row_of_dots {
-    const real *a, *bias; /* bias: NULL or (N) */
+    const real *a, *bias;
+    bool biases; /* one for each column; otherwise `bias`, unless NULL, is that of all */
     const void *b;
     tc_stored b_stored, c_stored;
     int64_t b_col, N, K, k_block;
@@ -310,7 +311,7 @@ static vreal begin_unit(dot_unit *u, const row_of_dots *w, int64_t N, int64_t gr
     u->K = w->K - k < w->k_block ? w->K - k : w->k_block;
     if (block || !w->bias) return v_zero();
     for (int i = 0; i < TC_LANES; i++)
-        lane[i] = w->bias[w->N > 1 ? first_of_piece(N, group * TC_LANES, i / TC_IN_PIECE) + i % TC_IN_PIECE : 0];
+        lane[i] = w->bias[w->N > 1 && w->biases ? first_of_piece(N, group * TC_LANES, i / TC_IN_PIECE) + i % TC_IN_PIECE : 0];
     return v_load(lane);
 }
 
@@ -370,7 +371,7 @@ static void row_by_columns(const row_of_dots *w)
         row_of_dots one = *w;
         one.b = stored_at(w->b, w->b_stored, n * w->b_col), one.c = stored_to(w->c, w->c_stored, n);
         one.N = 1, one.b_col = 0;
-        if (w->bias) one.bias = w->bias + n;
+        if (w->bias && w->biases) one.bias = w->bias + n;
         if (w->bias || w->b_stored != TC_STORED_AS_COMPUTED) {
             columns_of_dots(&one);
         } else {
