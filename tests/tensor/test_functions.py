@@ -542,6 +542,27 @@ def test_index_put(rng):
         tc.tensor(X).index_put((np.array([0]),), tc.ones(4))
 
 
+@pytest.mark.parametrize("in_place", [False, True])
+@pytest.mark.parametrize("dtype", [np.float64, np.int64])
+def test_index_put_adds_up_what_numpy_does(in_place, dtype, rng):
+    """With arrays for some of the axes, which broadcast, count from the end or repeat places; values that are rows, or repeated."""
+    whole = rng.integers(-9, 9, (4, 5, 3)).astype(dtype)
+    one, two = rng.integers(0, 4, 30), rng.integers(-5, 5, (6, 1))
+    for indices in ((one,), (one, one), (one[:5], two), (two % 4, one[:5], one[:5] % 3), (one % 2 == 0)[:4], (one[:0],)):
+        indices = indices if isinstance(indices, tuple) else (indices,)
+        shape = whole[indices].shape
+        for values in (rng.integers(-9, 9, shape).astype(dtype), rng.integers(-9, 9, shape[-1:]).astype(dtype), np.ones((), dtype)):
+            x, expected = tc.tensor(whole), whole.copy()
+            np.add.at(expected, indices, values)
+            places = tuple(map(tc.tensor, indices))
+            found = (x.index_put_ if in_place else x.index_put)(places, tc.tensor(values), accumulate=True)
+            np.testing.assert_array_equal(found, expected)
+            np.testing.assert_array_equal(x, expected if in_place else whole)
+    for bad in ((np.array([4]),), (np.array([0]), np.array([-6]))):
+        with pytest.raises(IndexError, match="out of bounds"):
+            tc.tensor(whole).index_put_(bad, tc.tensor(np.ones((), dtype)), accumulate=True)
+
+
 @pytest.mark.parametrize(
     ("call", "error", "message"),
     [

@@ -159,8 +159,10 @@ def scatter_add_(self: Tensor, dim: Any = None, index: Any = None, src: Any = No
 _FEW_PLACES = 4096  # that are listed: faster than three additions
 
 
-def _entries(indices: Any) -> tuple[Any, ...]:
-    return tuple(slice(None) if i is None else np.asarray(i.detach().cpu()) if isinstance(i, Tensor) else np.asarray(i) for i in indices)
+def _entry(index: Any) -> Any:
+    if isinstance(index, Tensor):
+        return (index.detach().cpu() if index.is_cuda else index.detach()).numpy()
+    return slice(None) if index is None else np.asarray(index)
 
 
 def _slice_places(lead: tuple[int, ...], entries: tuple[Any, ...]) -> np.ndarray | None:
@@ -222,12 +224,16 @@ def _values(input: Tensor, indices: Any, values: Any) -> Tensor:
 
 
 def _added(input: Tensor, indices: Any, values: Any, function: Callable = _core.scatter) -> Tensor:
-    values, entries = _values(input, indices, values), _entries(indices)
+    values, entries = _values(input, indices, values), tuple(map(_entry, indices))
     window = input.shape[len(entries) :]
     slices = _slice_places(input.shape[: len(entries)], entries)
     if slices is not None and 0 not in input.shape:
-        values = values.expand(slices.shape + window).reshape((-1, *window))
-        index = _core.as_argument(slices, input).reshape((-1, *(1,) * len(window))).expand(values.shape)
+        shape = slices.shape + window
+        if values.shape != shape or slices.ndim != 1:
+            values = values.expand(shape).reshape((-1, *window))
+        index = _core.as_argument(slices.reshape(-1), input)
+        if window:
+            index = index.reshape((-1, *(1,) * len(window))).expand(values.shape)
         return function(input.reshape((-1, *window)), 0, index, values, "add")
     places, shape = _places(input.shape, entries)
     index = _core.as_argument(places, input)
