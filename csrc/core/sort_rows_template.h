@@ -98,12 +98,25 @@ static bool SORT(order_known)(int64_t *indices, const element *keys, int64_t n, 
     return true;
 }
 
+/* The first of the elements [i, n) that stands before `last`; n where there is none. */
+static int64_t SORT(next_before)(element last, const element *keys, int64_t i, int64_t n, bool descending)
+{
+    if (descending)
+        while (i < n && !SORT(stands_before)(keys[i], last, true)) i++;
+    else
+        while (i < n && !SORT(stands_before)(keys[i], last, false)) i++;
+    return i;
+}
+
 /* The first K of a row, in order: each element is put where it belongs among those that were found before it. */
 static void SORT(few_of_row)(int64_t *indices, const element *keys, int64_t n, int64_t K, bool descending)
 {
     int64_t found = 0;
     for (int64_t i = 0; i < n; i++) {
-        if (found == K && !SORT(stands_before)(keys[i], keys[indices[K - 1]], descending)) continue;
+        if (found == K) {
+            i = SORT(next_before)(keys[indices[K - 1]], keys, i, n, descending);
+            if (i == n) break;
+        }
         int64_t at = found < K ? found++ : K - 1;
         for (; at > 0 && SORT(stands_before)(keys[i], keys[indices[at - 1]], descending); at--) indices[at] = indices[at - 1];
         indices[at] = i;
@@ -119,10 +132,7 @@ static void SORT(first_of_row)(int64_t *found, int64_t *spare, const element *ke
     bool full = false;
     element last = 0; /* of the first K, once they are full */
     for (int64_t i = 0; i < n; i++) {
-        if (full && descending)
-            while (i < n && !SORT(stands_before)(keys[i], last, true)) i++;
-        else if (full)
-            while (i < n && !SORT(stands_before)(keys[i], last, false)) i++;
+        if (full) i = SORT(next_before)(last, keys, i, n, descending);
         if (i == n) break;
         found[count++] = i;
         if (count < most) continue;
