@@ -318,8 +318,6 @@ TC_CHECKED tc_status tc_reduce(tc_tensor **out, tc_tensor *x, tc_reduce_function
                                bool keepdims, tc_error *err);
 /* Not recorded. The bits of the sum of square(x), in one pass; of halves in float32. */
 TC_CHECKED tc_status tc_sum_of_squares(tc_tensor **out, tc_tensor *x, int axis_count, const int64_t *axes, bool keepdims, tc_error *err);
-/* Not recorded; of floats on a CPU. */
-TC_CHECKED tc_status tc_multiply_up(tc_tensor **out, tc_tensor *x, int axis_count, const int64_t *axes, bool keepdims, tc_error *err);
 /* Sum of the squared differences from the mean, over count - correction. */
 TC_CHECKED tc_status tc_var(tc_tensor **out, tc_tensor *x, double correction, int axis_count, const int64_t *axes, bool keepdims,
                             tc_error *err);
@@ -642,8 +640,6 @@ TC_CHECKED tc_status tc_scatter_into(tc_tensor *x, int64_t axis, tc_tensor *inde
                                      tc_error *err);
 /* Sums from the beginning of the axis up to each element, or with `reverse` from each to the end; integers and bools in int64. */
 TC_CHECKED tc_status tc_cumsum(tc_tensor **y, tc_tensor *x, int64_t axis, bool reverse, tc_error *err);
-/* Not recorded; on a CPU. */
-TC_CHECKED tc_status tc_running_product(tc_tensor **y, tc_tensor *x, int64_t axis, tc_error *err);
 
 /* ---- indexing: NumPy's rules ------------------------------------------------------------------------------------------- */
 

@@ -60,7 +60,6 @@ CASES = {
     "one_hot": {"x": TOKENS, "num_classes": 3},
     "argsort": {"x": X, "axis": 1, "first": 2},
     "cumsum": {"x": X, "axis": 1}, "cumsum_backward": {"dy": X, "axis": 1},
-    "running_product": {"x": X, "axis": 1},
     "gather": {"x": X, "axis": 1, "index": X.astype(int) * 0}, "scatter": {"x": X, "axis": 1, "index": X.astype(int) * 0, "src": X},
     "scatter_into": {"x": X.copy(), "axis": 1, "index": X.astype(int) * 0, "src": X},
     "linear": {**LINEAR, **DROPPED}, "linear_forward": {**LINEAR, **DROPPED},

@@ -35,13 +35,12 @@ extern const tc_kernel tc_kernel_lines_put;
 extern const tc_kernel tc_kernel_lines_combine;
 
 /* y,x (outer, length, inner), contiguous: y[k] = x[0] + ... + x[k] along `length`, or with `reverse` x[k] + ... + x[length - 1]. Items are
- * outer times tiles of TC_CUMSUM_TILE of inner. Floats are added up in float64; `integers`: int64, which wraps around. multiplies: products
- * instead of sums, on CPUs alone, not reversed. */
+ * outer times tiles of TC_CUMSUM_TILE of inner. Floats are added up in float64; `integers`: int64, which wraps around. */
 typedef struct tc_cumsum_args {
     void *y;
     const void *x;
     int64_t length, inner;
-    bool reverse, integers, multiplies;
+    bool reverse, integers;
 } tc_cumsum_args;
 extern const tc_kernel tc_kernel_cumsum;
 

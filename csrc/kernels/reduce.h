@@ -16,17 +16,8 @@
 #define TC_REDUCE_ROWS 128        /* rows that it adds up before they are added to the total: its shortest segment */
 #define TC_REDUCE_EXACT (1 << 24) /* every smaller index is exact in a float */
 
-/* How elements are combined: `mean` is a sum with a divisor, `square_difference` a sum of (x - center)^2, `product` of floats on CPUs
- * alone. */
-typedef enum tc_reduce_step {
-    TC_STEP_sum,
-    TC_STEP_max,
-    TC_STEP_min,
-    TC_STEP_any,
-    TC_STEP_all,
-    TC_STEP_square_difference,
-    TC_STEP_product
-} tc_reduce_step;
+/* How elements are combined: `mean` is a sum with a divisor, `square_difference` a sum of (x - center)^2. */
+typedef enum tc_reduce_step { TC_STEP_sum, TC_STEP_max, TC_STEP_min, TC_STEP_any, TC_STEP_all, TC_STEP_square_difference } tc_reduce_step;
 
 /* The shapes have been simplified (tc_layout_merge); strides of x in elements; `kept` and `reduced` are the products. x is read as x_dtype,
  * out written as out_dtype: the compute dtype, the half dtype of x, or bool for any and all. center (kept) of the compute dtype, for

@@ -6,7 +6,6 @@
 #include <stdint.h>
 
 #include "kernels.h"
-#include "types.h"
 
 #define TC_SOFTMAX_ROWS 64 /* neighbouring rows per item; a multiple of every vector width */
 
@@ -32,11 +31,7 @@ extern const tc_kernel tc_kernel_softmax_backward;
 /* Items are rows.  loss,top,log_sum (N): the largest element of a row and log sum e^(x - top),
  * separate because their sum would lose the digits of large logits; x (N,C); target (N), each in [0, C) or ignore_index; weight (C) or
  * NULL. loss = (1 - smoothing) w[t] (lse - x[t]) + smoothing / C sum_c w[c] (lse - x[c]),  0 where the target is ignored;  lse = top +
- * log_sum. logarithms: x contains log probabilities; then lse is 0, constant, and top and log_sum are not used.
- *
- * With logarithms kernels on CPUs read x as it is stored: the rows are walked by `shape` and `strides`, their elements by class_step, and
- * smoothing is 0. */
-#define TC_CLASS_ROW_DIMS 16
+ * log_sum. logarithms: x contains log probabilities; then lse is 0, constant, and top and log_sum are not used. */
 typedef struct tc_cross_entropy_forward_args {
     void *loss, *top, *log_sum;
     const void *x, *weight;
@@ -44,13 +39,10 @@ typedef struct tc_cross_entropy_forward_args {
     int64_t C, ignore_index;
     double smoothing;
     bool logarithms;
-    tc_stored stored;
-    int ndim;
-    int64_t class_step, shape[TC_CLASS_ROW_DIMS], strides[TC_CLASS_ROW_DIMS];
 } tc_cross_entropy_forward_args;
 extern const tc_kernel tc_kernel_cross_entropy_forward;
 
-/* Items are rows.  dx (N,C); dloss (N). With logarithms kernels on CPUs write dx as `stored` says, and read no x. */
+/* Items are rows.  dx (N,C); dloss (N). */
 typedef struct tc_cross_entropy_backward_args {
     void *dx;
     const void *dloss, *x, *top, *log_sum, *weight;
@@ -58,7 +50,6 @@ typedef struct tc_cross_entropy_backward_args {
     int64_t C, ignore_index;
     double smoothing;
     bool logarithms;
-    tc_stored stored;
 } tc_cross_entropy_backward_args;
 extern const tc_kernel tc_kernel_cross_entropy_backward;
 

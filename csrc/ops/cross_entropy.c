@@ -91,9 +91,6 @@ static tc_status take_classes(tc_scope *s, tc_tensor **classes, tc_tensor **weig
     return tc_check_and_weigh(s, &check, *classes, *weight, &a->total, total);
 }
 
-/* Kernels on CPUs read log probabilities where they are, and of each row one alone. */
-static bool reads_one(const class_attributes *a, const tc_tensor *x) { return a->logarithms && tc_tensor_on_cpu(x); }
-
 /* dx, a view of rows, from arguments that have been checked; classes: contiguous int64. */
 static tc_status class_gradient(tc_tensor **dx, tc_tensor *dloss, tc_tensor *x, tc_tensor *classes, tc_tensor *top, tc_tensor *log_sum,
                                 tc_tensor *weight, tc_tensor *total, const class_attributes *a, tc_error *err)
@@ -101,7 +98,7 @@ static tc_status class_gradient(tc_tensor **dx, tc_tensor *dloss, tc_tensor *x, 
     TC_SCOPE(s, err);
     enum { DLOSS, ROWS, TOP, LOG_SUM, WEIGHT };
     tc_input in[] = {[DLOSS] = {"dloss", dloss, .statistic = true},
-                     [ROWS] = {"input", x, .strided = reads_one(a, x), .halves = reads_one(a, x)},
+                     [ROWS] = {"input", x},
                      [TOP] = {"top", top, .statistic = true},
                      [LOG_SUM] = {"log_sum", log_sum, .statistic = true},
                      [WEIGHT] = {"weight", weight, .statistic = true}};
@@ -113,7 +110,7 @@ static tc_status class_gradient(tc_tensor **dx, tc_tensor *dloss, tc_tensor *x, 
     if (in[DLOSS].given->ndim == 0) TC_TRY(tc_make_view(&s, &in[DLOSS].given, in[DLOSS].given, 1, &N, &step, 0));
     TC_TRY(tc_move_axis(&s, &in[ROWS].given, x, axis, last));
     TC_TRY(tc_prepare(&s));
-    TC_TRY((reads_one(a, x) ? tc_make_result : tc_make)(&s, &rows, x->ndim, in[ROWS].given->shape));
+    TC_TRY(tc_make(&s, &rows, x->ndim, in[ROWS].given->shape));
     const tc_cross_entropy_backward_args args = {.dx = rows->data,
                                                  .dloss = in[DLOSS].data,
                                                  .x = in[ROWS].data,
@@ -124,9 +121,8 @@ static tc_status class_gradient(tc_tensor **dx, tc_tensor *dloss, tc_tensor *x, 
                                                  .C = C,
                                                  .ignore_index = a->ignore_index,
                                                  .smoothing = a->smoothing,
-                                                 .logarithms = a->logarithms,
-                                                 .stored = tc_stored_as(&s, rows)};
-    TC_TRY(tc_compute(&s, &tc_kernel_cross_entropy_backward, &args, N, (a->logarithms ? 1.0 : 10.0) * (double)C));
+                                                 .logarithms = a->logarithms};
+    TC_TRY(tc_compute(&s, &tc_kernel_cross_entropy_backward, &args, N, 10.0 * (double)C));
     TC_TRY(tc_move_axis(&s, &out, rows, last, axis));
     return tc_give_rounded(&s, 1, &(tc_result){dx, out});
 }
@@ -208,8 +204,7 @@ static tc_status with_classes(tc_tensor **loss, tc_tensor **top, tc_tensor **log
 {
     TC_SCOPE(s, err);
     enum { X, WEIGHT, INPUTS };
-    tc_input in[] = {
-        [X] = {"input", x, .strided = reads_one(&a, x), .halves = reads_one(&a, x)}, [WEIGHT] = {"weight", weight, .statistic = true}};
+    tc_input in[] = {[X] = {"input", x}, [WEIGHT] = {"weight", weight, .statistic = true}};
     tc_tensor *classes, *total, *losses, *reduced, *t = NULL, *l = NULL;
     TC_TRY(tc_begin(&s, in, INPUTS));
     TC_TRY(check_arguments(&s, x, target, weight, a.smoothing));
@@ -220,21 +215,16 @@ static tc_status with_classes(tc_tensor **loss, tc_tensor **top, tc_tensor **log
     TC_TRY(tc_make_statistic(&s, &losses, target->ndim, target->shape));
     if (!a.logarithms) TC_TRY(tc_make_statistic(&s, &t, 1, &N));
     if (!a.logarithms) TC_TRY(tc_make_statistic(&s, &l, 1, &N));
-    tc_cross_entropy_forward_args args = {.loss = losses->data,
-                                          .top = tc_data(t),
-                                          .log_sum = tc_data(l),
-                                          .x = in[X].data,
-                                          .weight = in[WEIGHT].data,
-                                          .target = tc_data(classes),
-                                          .C = C,
-                                          .ignore_index = a.ignore_index,
-                                          .smoothing = a.smoothing,
-                                          .logarithms = a.logarithms,
-                                          .stored = tc_stored_as(&s, in[X].tensor),
-                                          .ndim = x->ndim - 1,
-                                          .class_step = in[X].tensor->strides[x->ndim - 1]};
-    memcpy(args.shape, in[X].tensor->shape, sizeof(int64_t) * (size_t)args.ndim);
-    memcpy(args.strides, in[X].tensor->strides, sizeof(int64_t) * (size_t)args.ndim);
+    const tc_cross_entropy_forward_args args = {.loss = losses->data,
+                                                .top = tc_data(t),
+                                                .log_sum = tc_data(l),
+                                                .x = in[X].data,
+                                                .weight = in[WEIGHT].data,
+                                                .target = tc_data(classes),
+                                                .C = C,
+                                                .ignore_index = a.ignore_index,
+                                                .smoothing = a.smoothing,
+                                                .logarithms = a.logarithms};
     TC_TRY(tc_compute(&s, &tc_kernel_cross_entropy_forward, &args, N, a.logarithms ? 4.0 : 10.0 * (double)C));
     TC_TRY(tc_reduce_losses(&s, &reduced, losses, a.reduction, a.total, total));
     TC_TRY(tc_finish(&s, loss, reduced,

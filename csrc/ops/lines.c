@@ -357,59 +357,29 @@ static tc_status cumsum_backward(tc_node *node, tc_tensor *const *grad_outputs, 
 
 static const tc_op cumsum_op = {"cumsum", cumsum_backward, .attribute_bytes = sizeof(cumsum_attributes)};
 
-/* *out: the running sums of the scope's input along *axis, or its products. */
-static tc_status run_along(tc_scope *s, tc_tensor **made, int *normalized, int64_t given, bool reverse, bool multiplies)
-{
-    tc_input *const in = s->in;
-    tc_tensor *const x = in[0].given;
-    tc_tensor *out;
-    int axis;
-    const bool floating = tc_dtype_is_float(x->dtype);
-    TC_TRY(tc_normalize_axis(&axis, given, x->ndim, "axis", s->err));
-    s->compute = floating ? tc_compute_dtype(x->dtype) : TC_INT64;
-    if (floating)
-        s->kernels = s->compute;
-    else
-        s->result = TC_INT64;
-    TC_TRY(tc_prepare(s));
-    TC_TRY(tc_make(s, &out, x->ndim, x->shape));
-    tc_cumsum_args args = {.y = out->data,
-                           .x = in[0].data,
-                           .length = x->ndim ? x->shape[axis] : 1,
-                           .inner = 1,
-                           .reverse = reverse,
-                           .integers = !floating,
-                           .multiplies = multiplies};
-    for (int i = axis + 1; i < x->ndim; i++) args.inner *= x->shape[i];
-    if (args.length == 1) args.inner = x->numel; /* neighbours in whatever order */
-    if (x->numel)
-        TC_TRY(tc_compute(s, &tc_kernel_cumsum, &args, x->numel / args.length / args.inner * tc_divide_up(args.inner, TC_CUMSUM_TILE),
-                          2.0 * (double)args.length * (double)(args.inner < TC_CUMSUM_TILE ? args.inner : TC_CUMSUM_TILE)));
-    *made = out;
-    *normalized = axis;
-    return TC_OK;
-}
-
 tc_status tc_cumsum(tc_tensor **y, tc_tensor *x, int64_t given, bool reverse, tc_error *err)
 {
     TC_SCOPE(s, err);
     tc_input in[] = {{"x", x}};
     tc_tensor *out;
     int axis;
+    const bool floating = tc_dtype_is_float(x->dtype);
     TC_TRY(tc_begin_moving(&s, in, 1));
-    TC_TRY(run_along(&s, &out, &axis, given, reverse, false));
+    TC_TRY(tc_normalize_axis(&axis, given, x->ndim, "axis", err));
+    s.compute = floating ? tc_compute_dtype(x->dtype) : TC_INT64;
+    if (floating)
+        s.kernels = s.compute;
+    else
+        s.result = TC_INT64;
+    TC_TRY(tc_prepare(&s));
+    TC_TRY(tc_make(&s, &out, x->ndim, x->shape));
+    tc_cumsum_args args = {
+        .y = out->data, .x = in[0].data, .length = x->ndim ? x->shape[axis] : 1, .inner = 1, .reverse = reverse, .integers = !floating};
+    for (int i = axis + 1; i < x->ndim; i++) args.inner *= x->shape[i];
+    if (args.length == 1) args.inner = x->numel; /* neighbours in whatever order */
+    if (x->numel)
+        TC_TRY(tc_compute(&s, &tc_kernel_cumsum, &args, x->numel / args.length / args.inner * tc_divide_up(args.inner, TC_CUMSUM_TILE),
+                          2.0 * (double)args.length * (double)(args.inner < TC_CUMSUM_TILE ? args.inner : TC_CUMSUM_TILE)));
     const cumsum_attributes at = {axis, reverse};
     return tc_finish(&s, y, out, &(tc_record){.op = &cumsum_op, .attributes = &at});
-}
-
-tc_status tc_running_product(tc_tensor **y, tc_tensor *x, int64_t given, tc_error *err)
-{
-    TC_SCOPE(s, err);
-    tc_input in[] = {{"x", x}};
-    tc_tensor *out;
-    int axis;
-    if (!tc_tensor_on_cpu(x)) return tc_fail(err, TC_ERROR_VALUE, "x is on a GPU; these running products are for CPUs");
-    TC_TRY(tc_begin_moving(&s, in, 1));
-    TC_TRY(run_along(&s, &out, &axis, given, false, true));
-    return tc_give_rounded(&s, 1, &(tc_result){y, out});
 }

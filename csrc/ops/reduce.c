@@ -243,25 +243,6 @@ tc_status tc_sum_of_squares(tc_tensor **out, tc_tensor *x, int axis_count, const
     return TC_OK;
 }
 
-tc_status tc_multiply_up(tc_tensor **out, tc_tensor *x, int axis_count, const int64_t *axes, bool keepdims, tc_error *err)
-{
-    TC_SCOPE(s, err);
-    tc_input in[] = {{"x", x}};
-    tc_tensor *result;
-    tc_axis_set set;
-    int ndim;
-    int64_t shape[TC_MAX_DIMS];
-    TC_TRY(tc_check_float(x, "x", err));
-    if (!tc_tensor_on_cpu(x)) return tc_fail(err, TC_ERROR_VALUE, "x is on a GPU; this product is for CPUs: multiply halves of it");
-    TC_TRY(tc_read_axes(&set, x, axis_count, axes, err));
-    TC_TRY(tc_begin_elements(&s, in, 1, x->dtype, x->dtype));
-    tc_reduced_shape(&set, x, keepdims, &ndim, shape);
-    TC_TRY(tc_make(&s, &result, ndim, shape));
-    TC_TRY(tc_run_reduction(result, x, &set, TC_STEP_product, NULL, 1.0, err));
-    tc_give(&s, out, result);
-    return TC_OK;
-}
-
 tc_status tc_arg_reduce(tc_tensor **out, tc_tensor *x, bool largest, int axis_count, const int64_t *axes, bool keepdims, tc_error *err)
 {
     const char *name = largest ? "argmax" : "argmin";

@@ -386,7 +386,7 @@ WITHOUT_GRADIENT = {
     "integers and bools": "bitwise_and bitwise_or bitwise_xor long int bool",
     "they make tensors or read numbers": "arange spaced empty full as_tensor as_argument from_dlpack_capsule size dim numel nelement data_ptr stride is_contiguous",
     "it rounds to halves": "cast_parameter",
-    "where nothing is recorded": "sum_of_squares product running_product",
+    "where nothing is recorded": "sum_of_squares",
     "they leave the tape": "detach numpy tolist",
     "they are the tape's own": "backward backward_watched gradients requires_grad_ set_data set_grad_slot gradient_hook take_array assign_all set_all_data",
     "optimizers, after the backward": "sgd_step adam_step rmsprop_step gradient_norm gradient_clip gradient_scale",

@@ -471,29 +471,6 @@ def test_an_axis_of_length_one_at_the_end_changes_no_bits(isa, threads, dtype, r
             np.testing.assert_array_equal(first.numpy(), expected.numpy()[..., :1])
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "bfloat16"])
-def test_products(isa, dtype, threads, rng):
-    """With the accuracy of one rounding for each element, whatever the layout; a row has the bits that it has among others."""
-    digits = {"float32": 2.0**-23, "float64": 2.0**-52, "float16": 2.0**-10, "bfloat16": 2.0**-7}[dtype]
-    for shape in ((1,), (15,), (17, 33), (3, 1000), (1000, 3), (5, 1, 9), (2, 40_000), (40_000, 1)):
-        whole = tc.tensor(np.exp2(rng.uniform(-1, 1, shape) / 8) * rng.choice([-1, 1], shape)).to(dtype)
-        for x in (whole, whole.permute(*range(whole.ndim)[::-1]), whole[..., :1].expand(whole.shape)):
-            numbers = x.double().numpy().astype(np.longdouble)
-            for axis in (None, 0, x.ndim - 1):
-                found = tc.prod(x, axis)
-                assert found._dtype_name == dtype
-                expected, terms = numbers.prod(axis), x.numel() if axis is None else x.shape[axis]
-                least, most = (1e-4, 6e4) if dtype == "float16" else (1e-30, 1e30)
-                bound = (digits + terms * (2.0**-23 if dtype != "float64" else digits)) * np.abs(expected)
-                right = np.abs(found.double().numpy() - expected) <= bound
-                assert (right | (np.abs(expected) < least) | (np.abs(expected) > most)).all()
-        if whole.ndim == 2:
-            np.testing.assert_array_equal(tc.prod(whole[1:2], 1).double(), tc.prod(whole, 1)[1:2].double())
-    assert tc.prod(tc.tensor([2.0, np.nan, 0.0])).isnan().item() and tc.prod(tc.zeros(3, 0), 1).tolist() == [1, 1, 1]
-    with pytest.raises(TypeError, match="float"):
-        _core.product(tc.arange(3))
-
-
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16", "int64", "int32", "uint8", "bool"])
 @pytest.mark.parametrize("layout", ["one", "repeated", "both"])
 def test_extremes_and_truth_of_one_element_and_of_equal_ones(dtype, layout, rng):

@@ -3,20 +3,6 @@
 #include "../read_index.h"
 #include "simd.h"
 
-/* How many indices are not ignored, or -1 if one of them is out of range. */
-static int64_t count_right(const tc_check_index_args *a)
-{
-    int64_t count = 0;
-    bool outside = false;
-    for (int64_t i = 0; i < a->n; i++) {
-        const int64_t index = tc_read_index(&a->indices[i]);
-        const bool counts = !(a->ignores & (index == a->ignored));
-        outside |= counts & ((uint64_t)index >= (uint64_t)a->length);
-        count += counts;
-    }
-    return outside ? -1 : count;
-}
-
 TC_DEFINE_KERNEL(check_index)(const void *args, int64_t begin, int64_t end, void *scratch)
 {
     const tc_check_index_args *a = args;
@@ -24,11 +10,6 @@ TC_DEFINE_KERNEL(check_index)(const void *args, int64_t begin, int64_t end, void
     double total = 0;
     (void)scratch;
     if (begin == end) return;
-    const int64_t count = weight ? -1 : count_right(a);
-    if (count >= 0) {
-        if (a->total) *(real *)a->total = (real)count;
-        return;
-    }
     for (int64_t i = 0; i < a->n; i++) {
         const int64_t index = tc_read_index(&a->indices[i]);
         if (a->ignores && index == a->ignored) continue;

@@ -276,7 +276,6 @@ TC_INLINE void run_integers_by(const tc_cumsum_args *a, int64_t begin, int64_t e
         const int64_t start = item * a->length + (step < 0 ? a->length - 1 : 0);
         const uint64_t *x = (const uint64_t *)a->x + start;
         uint64_t *y = (uint64_t *)a->y + start, total = 0;
-        TC_UNROLL_BY(4)
         for (int64_t k = 0; k < a->length; k++) y[k * step] = total += x[k * step];
     }
 }
@@ -289,46 +288,10 @@ static void run_integers(const tc_cumsum_args *a, int64_t begin, int64_t end)
         run_integers_by(a, begin, end, 1);
 }
 
-/* Products along lines whose elements are neighbours, several lines at a time, or of columns. */
-#define RUNNING_PRODUCT(TYPE, TOTAL)                                                                                                       \
-    TC_INLINE void TYPE##_products_by(const TYPE *x, TYPE *y, int64_t length, const int64_t step, const int64_t apart, int n)              \
-    {                                                                                                                                      \
-        TOTAL total[TC_CUMSUM_TILE];                                                                                                       \
-        for (int i = 0; i < n; i++) total[i] = 1;                                                                                          \
-        for (int64_t k = 0; k < length; k++)                                                                                               \
-            for (int i = 0; i < n; i++) {                                                                                                  \
-                total[i] *= (TOTAL)x[k * step + i * apart];                                                                                \
-                y[k * step + i * apart] = (TYPE)total[i];                                                                                  \
-            }                                                                                                                              \
-    }                                                                                                                                      \
-    static void TYPE##_products(const tc_cumsum_args *a, int64_t begin, int64_t end)                                                       \
-    {                                                                                                                                      \
-        const int64_t tiles = (a->inner + TC_CUMSUM_TILE - 1) / TC_CUMSUM_TILE, n = a->length;                                             \
-        for (int64_t item = begin, lines; item < end; item += lines) {                                                                     \
-            const int64_t column = item % tiles * TC_CUMSUM_TILE, start = item / tiles * n * a->inner + column;                            \
-            const int columns = a->inner - column < TC_CUMSUM_TILE ? (int)(a->inner - column) : TC_CUMSUM_TILE;                            \
-            const TYPE *x = (const TYPE *)a->x + start;                                                                                    \
-            TYPE *y = (TYPE *)a->y + start;                                                                                                \
-            lines = a->inner == 1 && end - item >= LINES_AT_ONCE ? LINES_AT_ONCE : 1;                                                      \
-            if (lines == LINES_AT_ONCE)                                                                                                    \
-                TYPE##_products_by(x, y, n, 1, n, LINES_AT_ONCE);                                                                          \
-            else if (a->inner == 1)                                                                                                        \
-                TYPE##_products_by(x, y, n, 1, n, 1);                                                                                      \
-            else                                                                                                                           \
-                TYPE##_products_by(x, y, n, a->inner, 1, columns);                                                                         \
-        }                                                                                                                                  \
-    }
-RUNNING_PRODUCT(real, double)
-RUNNING_PRODUCT(uint64_t, uint64_t) /* wraps around */
-
 TC_DEFINE_KERNEL(cumsum)(const void *args, int64_t begin, int64_t end, void *scratch)
 {
     const tc_cumsum_args *a = args;
     (void)scratch;
-    if (a->multiplies) {
-        (a->integers ? uint64_t_products : real_products)(a, begin, end);
-        return;
-    }
     if (a->inner == 1) {
         (a->integers ? run_integers : run_along_memory)(a, begin, end);
         return;

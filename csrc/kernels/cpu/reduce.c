@@ -16,7 +16,6 @@ TC_INLINE vreal identity(int step)
     switch (step) {
     case TC_STEP_max: return v_set1(-(real)INFINITY);
     case TC_STEP_min: return v_set1((real)INFINITY);
-    case TC_STEP_product:
     case TC_STEP_all: return v_set1(R(1.0));
     default: return v_zero();
     }
@@ -39,25 +38,14 @@ TC_INLINE vreal combine(int step, vreal a, vreal b)
     case TC_STEP_max: return v_maximum(a, b);
     case TC_STEP_all:
     case TC_STEP_min: return v_minimum(a, b);
-    case TC_STEP_product: return a * b;
     default: return a + b;
     }
-}
-
-TC_INLINE real multiply_lanes(vreal x)
-{
-    real lane[TC_LANES];
-    v_store(lane, x);
-    for (int half = TC_LANES / 2; half > 0; half /= 2)
-        for (int i = 0; i < half; i++) lane[i] *= lane[i + half];
-    return lane[0];
 }
 
 /* Combines the lanes as a balanced tree. */
 TC_INLINE real combine_lanes(int step, vreal x)
 {
     if (step == TC_STEP_sum || step == TC_STEP_square_difference) return v_sum(x);
-    if (step == TC_STEP_product) return multiply_lanes(x);
     if (v_any(v_isnan(x))) return (real)NAN;
     return step == TC_STEP_max || step == TC_STEP_any ? v_hmax(x) : -v_hmax(-x);
 }
@@ -232,7 +220,6 @@ TC_INLINE void rows(int step, const tc_reduce_args *a, int64_t begin, int64_t en
     case TC_STEP_min: call(TC_STEP_min, a, begin, end); break;                                                                             \
     case TC_STEP_any: call(TC_STEP_any, a, begin, end); break;                                                                             \
     case TC_STEP_all: call(TC_STEP_all, a, begin, end); break;                                                                             \
-    case TC_STEP_product: call(TC_STEP_product, a, begin, end); break;                                                                     \
     default: call(TC_STEP_square_difference, a, begin, end); break;                                                                        \
     }
 

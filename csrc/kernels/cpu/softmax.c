@@ -1,10 +1,8 @@
 /* softmax.c: y = e^(x - max x) / sum e^(x - max x) over rows, its logarithm, the fused cross-entropy, and their gradients. */
-#include "../position.h"
 #include "../read_index.h"
 #include "../softmax.h"
 #include "ahead.h"
 #include "softmax_rows.h"
-#include "stored.h"
 
 /* ---- one row ---------------------------------------------------------------------------------------------------------------- */
 
@@ -211,29 +209,6 @@ static void normalise_rows(const tc_cross_entropy_forward_args *a, int64_t first
     for (int64_t n = first; n < last; n++) log_sum[n] = real_log(log_sum[n]);
 }
 
-/* -w[t] x[t] of rows of log probabilities, of which nothing else is read. */
-TC_INLINE void logarithm_losses(const tc_stored stored, const tc_cross_entropy_forward_args *a, int64_t begin, int64_t end)
-{
-    const int inner = a->ndim - 1;
-    const int64_t C = a->C, ignored = a->ignore_index, class_step = a->class_step, step = inner < 0 ? 0 : a->strides[inner];
-    const real *const weight = a->weight;
-    position row = position_of(begin, a->ndim, a->shape);
-    for (int64_t n = begin, rows; n < end; n += rows) {
-        const int64_t first = position_offset(&row, a->ndim, a->strides), left = inner < 0 ? 1 : a->shape[inner] - row.index[inner];
-        const int64_t *const target = a->target + n;
-        real *const loss = (real *)a->loss + n;
-        rows = left < end - n ? left : end - n;
-        for (int64_t i = 0; i < rows; i++) {
-            const int64_t t = read_class(target + i, C, ignored);
-            loss[i] = R(0.0);
-            if (t == TC_NO_INDEX) continue;
-            const real of_class = R(0.0) - load_stored(stored_at(a->x, stored, first + i * step + t * class_step), stored);
-            loss[i] = weight ? weight[t] * of_class : of_class;
-        }
-        position_advance(&row, rows, a->ndim, a->shape);
-    }
-}
-
 TC_INLINE real class_loss(const tc_cross_entropy_forward_args *a, const real *x, int64_t t, real top, real log_sum)
 {
     const int64_t C = a->C;
@@ -251,17 +226,14 @@ TC_DEFINE_KERNEL(cross_entropy_forward)(const void *args, int64_t begin, int64_t
     const int64_t C = a->C, block = rows_of_block(C);
     const real *top = a->top, *log_sum = a->log_sum;
     (void)scratch;
-    if (a->logarithms) {
-        WITH_STORED(a->stored, logarithm_losses, a, begin, end);
-        return;
-    }
     for (int64_t first = begin; first < end; first += block) {
         const int64_t last = end - first < block ? end : first + block;
-        normalise_rows(a, first, last);
+        if (!a->logarithms) normalise_rows(a, first, last);
         for (int64_t n = first; n < last; n++) {
             const real *x = (const real *)a->x + n * C;
             const int64_t t = read_class(a->target + n, C, a->ignore_index);
-            ((real *)a->loss)[n] = t == TC_NO_INDEX ? R(0.0) : class_loss(a, x, t, top[n], log_sum[n]);
+            const real of_top = a->logarithms ? R(0.0) : top[n], of_sum = a->logarithms ? R(0.0) : log_sum[n];
+            ((real *)a->loss)[n] = t == TC_NO_INDEX ? R(0.0) : class_loss(a, x, t, of_top, of_sum);
         }
     }
 }
@@ -286,13 +258,13 @@ typedef struct class_gradient_row {
     vreal top, log_sum, scale, even;
     real *dx;
     const real *x, *weight;
-    bool ignored;
+    bool logarithms, ignored;
 } class_gradient_row;
 
 TC_INLINE void write_class_gradient(void *row, int64_t i, int lanes)
 {
     const class_gradient_row *r = row;
-    const vreal p = v_exp_weight((v_load_some(r->x + i, lanes) - r->top) - r->log_sum);
+    const vreal p = r->logarithms ? v_zero() : v_exp_weight((v_load_some(r->x + i, lanes) - r->top) - r->log_sum);
     const vreal w = r->weight ? v_load_some(r->weight + i, lanes) : v_set1(R(1.0));
     v_store_some(r->dx + i, r->ignored ? v_zero() : v_fnma(r->even, w, p * r->scale), lanes);
 }
@@ -305,10 +277,11 @@ static void class_gradient(const tc_cross_entropy_backward_args *a, int64_t n, r
     class_gradient_row row = {.dx = dx,
                               .x = (const real *)a->x + n * C,
                               .weight = a->weight,
-                              .top = v_set1(((const real *)a->top)[n]),
-                              .log_sum = v_set1(((const real *)a->log_sum)[n]),
+                              .top = v_set1(a->logarithms ? R(0.0) : ((const real *)a->top)[n]),
+                              .log_sum = v_set1(a->logarithms ? R(0.0) : ((const real *)a->log_sum)[n]),
                               .scale = v_set1(f.scale),
                               .even = v_set1(f.even),
+                              .logarithms = a->logarithms,
                               .ignored = f.target == TC_NO_INDEX};
     each_vector(write_class_gradient, &row, &(vectors_ahead){sizeof(real), array_ahead(), {row.x}, dx}, 0, C);
     if (!row.ignored) dx[f.target] -= f.at_target;
@@ -337,22 +310,6 @@ static void class_gradient_columns(const tc_cross_entropy_backward_args *a, int6
     columns_to_rows((real *)a->dx + n * C, side, C, C, lanes);
 }
 
-#define CLEARED_BLOCK 4096 /* elements that are written while they are in the cache */
-
-/* -dloss w[t] for the class of each row, and 0 for all others. */
-TC_INLINE void logarithm_gradients(const tc_stored stored, const tc_cross_entropy_backward_args *a, int64_t begin, int64_t end)
-{
-    const int64_t C = a->C, block = C < CLEARED_BLOCK ? CLEARED_BLOCK / C : 1;
-    for (int64_t first = begin; first < end; first += block) {
-        const int64_t last = end - first < block ? end : first + block;
-        memset(stored_to(a->dx, stored, first * C), 0, (size_t)((last - first) * C * stored_size(stored)));
-        for (int64_t n = first; n < last; n++) {
-            const class_factors f = class_factors_of(a, n, R(0.0));
-            if (f.target != TC_NO_INDEX) store_stored(stored_to(a->dx, stored, n * C + f.target), stored, R(0.0) - f.at_target);
-        }
-    }
-}
-
 /* dx[c] = dloss ((1 - s) w[t] (p[c] - [c = t]) + s / C (p[c] sum(w) - w[c])),  p = e^((x - top) - log_sum). */
 TC_DEFINE_KERNEL(cross_entropy_backward)(const void *args, int64_t begin, int64_t end, void *scratch)
 {
@@ -360,12 +317,8 @@ TC_DEFINE_KERNEL(cross_entropy_backward)(const void *args, int64_t begin, int64_
     const real *weight = a->weight;
     real weights = weight ? R(0.0) : (real)a->C;
     (void)scratch;
-    if (a->logarithms) {
-        WITH_STORED(a->stored, logarithm_gradients, a, begin, end);
-        return;
-    }
     for (int64_t c = 0; weight && c < a->C; c++) weights += weight[c];
-    if (a->C < TC_LANES)
+    if (a->C < TC_LANES && !a->logarithms)
         for (int64_t n = begin; n < end; n += TC_LANES) class_gradient_columns(a, n, v_left(end, n), weights);
     else
         for (int64_t n = begin; n < end; n++) class_gradient(a, n, weights);

@@ -45,15 +45,7 @@ TC_INLINE real load_stored(const void *p, tc_stored stored)
     const uint16_t half = *(const uint16_t *)p;
     return stored == TC_STORED_FLOAT16 ? tc_from_float16(half) : tc_from_bfloat16(half);
 }
-TC_INLINE void store_stored(void *p, tc_stored stored, real x)
-{
-    if (stored == TC_STORED_AS_COMPUTED)
-        *(real *)p = x;
-    else
-        *(uint16_t *)p = stored == TC_STORED_FLOAT16 ? tc_to_float16(x) : tc_to_bfloat16(x);
-}
 #else
-TC_INLINE void store_stored(void *p, tc_stored stored, real x) { (void)stored, *(real *)p = x; }
 TC_INLINE vreal v_load_stored(const void *p, tc_stored stored, int lanes) { return (void)stored, v_load_some(p, lanes); }
 TC_INLINE void v_store_stored(void *p, tc_stored stored, vreal x, int lanes) { (void)stored, v_store_some(p, x, lanes); }
 TC_INLINE real load_stored(const void *p, tc_stored stored) { return (void)stored, *(const real *)p; }

@@ -421,8 +421,6 @@ def prod(
     axes = axes_of("dim", x.ndim, dim, axis)
     if axes is not None and len(axes) != 1:
         raise TypeError(f"prod() takes one axis, or none for all; got {axes}")
-    if not x.requires_grad and is_floating(x) and x.ndim and not x.is_cuda and not _core.is_traced():
-        return _core.product(x, axes, keep)
     if axes is None or x.ndim == 0:
         shape = (1,) * x.ndim if keep else ()
         x = x.reshape(-1)
@@ -511,9 +509,6 @@ def cumprod(input: Any, dim: int | None = None, dtype: Any = None, *, axis: int 
     array([1., 2., 6.])
     """
     along, given = _one_axis("cumprod", input, dim, axis), cast(input, dtype)
-    if not given.requires_grad and not given.is_cuda and not _core.is_traced():
-        found = _core.running_product(given, along)
-        return found if dtype is None else found.to(dtype=dtype)
     x = widened(given) if is_floating(given) else given.long()
     length, done = x.shape[along] if x.ndim else 1, 1  # each element is the product of as many before it and itself
     while done < length:
