@@ -19,8 +19,11 @@ static bool is_dots(const tc_gemm_args *g)
 
 /* Rows that begin a multiple of so many bytes apart have the same few places in the first cache: more of them than there are places are
  * read from end to end of a line. */
-#define BYTES_IN_CONFLICT 1024
-static bool are_in_conflict(int64_t step) { return step * (int64_t)sizeof(real) % BYTES_IN_CONFLICT == 0; }
+static bool are_in_conflict(int64_t step)
+{
+    const int64_t bytes = step * (int64_t)sizeof(real);
+    return bytes % 2048 == 0 || bytes == 1024;
+}
 
 /* add_dots() of few lanes, without transposing. */
 #define FEW_DOTS 4
@@ -334,13 +337,16 @@ static void columns_of_dots(const row_of_dots *w)
 {
     const int64_t blocks = w->K > w->k_block ? tc_divide_up(w->K, w->k_block) : 1, N = w->N > 1 ? w->N : TC_LANES;
     const int64_t units = tc_divide_up(N, TC_LANES) * blocks;
+    /* Where columns begin pages apart, those of the next group have the places of this one's. */
+    const bool apart = w->b_col * stored_size(w->b_stored) % 4096 == 0;
     const bool far = w->N * w->K * stored_size(w->b_stored) > FAR_BYTES;
     int64_t group = 0, block = 0, finished = 0, blocks_finished = 0;
     vreal total = v_zero();
-    for (int64_t unit = 0; unit < units; unit += DOT_UNITS) {
+    for (int64_t unit = 0; unit < units;) {
         dot_unit u[DOT_UNITS];
         vreal sum[DOT_UNITS];
-        const int count = (int)(units - unit < DOT_UNITS ? units - unit : DOT_UNITS);
+        const int64_t left = apart && N > TC_LANES ? blocks - block : units - unit;
+        const int count = (int)(left < DOT_UNITS ? left : DOT_UNITS);
         int64_t common = w->k_block;
         for (int i = 0; i < count; i++) {
             sum[i] = begin_unit(&u[i], w, N, group, block);
@@ -351,6 +357,7 @@ static void columns_of_dots(const row_of_dots *w)
             add_far_units(w->b_stored, count, sum, u, w->b_col, 0, common);
         else
             WITH_STORED(w->b_stored, add_dot_units, count, sum, u, w->b_col, 0, common);
+        unit += count;
         for (int i = 0; i < count; i++) {
             if (u[i].K > common) WITH_STORED(w->b_stored, add_dot_units, 1, sum + i, u + i, w->b_col, common, u[i].K);
             total = blocks_finished == 0 ? sum[i] : sum[i] + total;
