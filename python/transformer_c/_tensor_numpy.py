@@ -1,4 +1,4 @@
-"""NumPy's functions called with a Tensor: operators work, all others raise an error that names the function to use instead.
+"""NumPy's functions called with a Tensor: operators and questions work, all others raise an error that names the function to use instead.
 
 Otherwise NumPy would read a Tensor as a plain array and return one, and its history would be lost silently.
 """
@@ -34,8 +34,8 @@ _OPERATORS: dict[Any, tuple[Callable[..., Any], Callable[..., Any]]] = {
     np.greater_equal: (Tensor.__ge__, Tensor.__le__),
 }
 
-# Functions that query an array and compute nothing.
-_OF_MEMORY = {np.may_share_memory, np.shares_memory}
+# Functions whose results have no gradient: queries of an array's memory, or of the places of its values; of its shape and dtype alone.
+_OF_MEMORY = {np.may_share_memory, np.shares_memory, np.argmax, np.argmin, np.argsort}
 _QUESTIONS = {np.shape, np.ndim, np.size, np.result_type, np.can_cast, np.iscomplexobj, np.isrealobj, *_OF_MEMORY}
 
 # Functions that have another name in NumPy.
@@ -107,7 +107,7 @@ def array_ufunc(x: Tensor, ufunc: np.ufunc, method: str, *inputs: Any, **options
 
 
 def array_function(x: Tensor, function: Callable[..., Any], types: Any, args: Any, kwargs: Any) -> Any:
-    """NumPy's ``__array_function__``: a TypeError, except for functions that only query."""
+    """NumPy's ``__array_function__``: a TypeError, except for functions whose results have no gradient."""
     if function in _QUESTIONS:
         plain = partial(_plain, needs_memory=function in _OF_MEMORY)
         return function(*map(plain, args), **{k: plain(v) for k, v in kwargs.items()})

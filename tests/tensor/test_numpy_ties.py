@@ -112,6 +112,14 @@ def test_the_history_comes_through_from_the_right():
     assert w.grad.tolist() == [5.0, 6.0]
 
 
+@pytest.mark.parametrize("function", [np.argsort, np.argmax, np.argmin, np.shape, np.size])
+def test_questions_of_numpy_are_answered(function):
+    """As in whisper's beam search, which sorts its scores by np.argsort."""
+    x = tc.tensor([[3.0, 1.0, 2.0], [0.5, 7.0, 1.0]], requires_grad=True)
+    found = function(x * 1)
+    assert not isinstance(found, tc.Tensor) and np.array_equal(found, function(x.detach().numpy()))
+
+
 @pytest.mark.parametrize(
     ("call", "ours"),
     [
