@@ -112,7 +112,7 @@ def test_every_function_is_a_method_or_takes_arrays():
         assert name in tc.__all__ or name == "ValuesAndIndices"
         assert function.__doc__, name
         if inspect.isfunction(function) and not hasattr(tc.Tensor, name):
-            assert name in {"allclose", "eye", "linspace", "meshgrid", "einsum", "hstack", "is_tensor", "vstack"}, name
+            assert name in {"allclose", "cartesian_prod", "eye", "linspace", "meshgrid", "einsum", "hstack", "is_tensor", "vstack"}, name
 
 
 def test_lists_and_scalars():
@@ -288,6 +288,18 @@ def test_making():
         for ours, theirs in zip(tc.meshgrid(V, X[0], indexing=indexing), np.meshgrid(V, X[0], indexing=indexing), strict=True):
             np.testing.assert_array_equal(ours, theirs)
     assert all(isinstance(t, tc.Tensor) for t in tc.meshgrid(tc.tensor(V), X[0]))
+
+
+def test_cartesian_prod():
+    vectors = [[1.0, 2.0, 3.0], [4.0, 5.0], [6.0, 7.0]]
+    for count in (1, 2, 3):
+        chosen = list(itertools.product(*vectors[:count])) if count > 1 else vectors[0]
+        found = tc.cartesian_prod(*map(np.array, vectors[:count]))
+        assert isinstance(found, np.ndarray) and found.tolist() == np.array(chosen).tolist()
+    assert tc.cartesian_prod(tc.arange(2), tc.ones(0).long()).shape == (0, 2)
+    x = tc.tensor(V, requires_grad=True)
+    tc.cartesian_prod(x, x).prod(1).sum().backward()
+    np.testing.assert_allclose(x.grad, 2 * V.sum() * np.ones_like(V))
 
 
 def test_multinomial():
@@ -599,6 +611,9 @@ def test_index_put_adds_up_what_numpy_does(in_place, dtype, rng):
         (lambda: tc.einsum("ij,j->i", tc.tensor(X), tc.ones(4)), TypeError, "one dtype, not float64, float32"),
         (lambda: tc.meshgrid(X), ValueError, "takes vectors"),
         (lambda: tc.meshgrid(V, indexing="ji"), ValueError, "indexing must be"),
+        (lambda: tc.cartesian_prod(V, X), ValueError, "takes vectors"),
+        (lambda: tc.cartesian_prod(), ValueError, "needs a vector"),
+        (lambda: tc.cartesian_prod(tc.arange(2), tc.ones(2)), TypeError, "must have one dtype"),
         (lambda: tc.eye(-1), ValueError, "n must be at least 0"),
         (lambda: tc.linspace(0, 1, -1), ValueError, "steps must be at least 0"),
         (lambda: tc.linspace(0, None, 3), TypeError, "end must be a number, got None"),

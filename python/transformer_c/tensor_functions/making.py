@@ -7,6 +7,7 @@ from typing import Any
 from .. import _core
 from .._arguments import count, one_of, real
 from .._core import Tensor
+from .._joining import stack
 from .._tensor import _finish, check_fit, empty, full, ones, tensor, zeros
 from ._calls import METHODS, with_tensors
 
@@ -156,7 +157,7 @@ def _grid(vectors: list[Tensor], indexing: str) -> tuple[Tensor, ...]:
         if vector.ndim > 1:
             raise ValueError(f"meshgrid() takes vectors, not an array of shape {vector.shape}")
         if vector.dtype != vectors[0].dtype:
-            raise TypeError(f"meshgrid() takes vectors of one dtype, not {vectors[0]._dtype_name} and {vector._dtype_name}")
+            raise TypeError(f"the vectors must have one dtype, not {vectors[0]._dtype_name} and {vector._dtype_name}")
     swapped = indexing == "xy" and len(vectors) > 1
     ordered = [vectors[1], vectors[0], *vectors[2:]] if swapped else vectors
     shape = [v.numel() for v in ordered]
@@ -164,7 +165,42 @@ def _grid(vectors: list[Tensor], indexing: str) -> tuple[Tensor, ...]:
     return (grids[1], grids[0], *grids[2:]) if swapped else tuple(grids)
 
 
+def cartesian_prod(*tensors: Any) -> Any:
+    """All choices of one element of each vector, as rows: those of the first vector change most slowly.
+
+    Parameters
+    ----------
+    *tensors : array_like
+        Vectors of one dtype.
+
+    Returns
+    -------
+    Tensor or ndarray, shape (product of the lengths, vectors)
+        Of a single vector, the vector itself.
+
+    Examples
+    --------
+    >>> import transformer_c as tc
+    >>> tc.cartesian_prod(tc.arange(2), tc.tensor([5, 6]))
+    tensor([[0, 5],
+            [0, 6],
+            [1, 5],
+            [1, 6]])
+    """
+    if not tensors:
+        raise ValueError("cartesian_prod() needs a vector")
+    return with_tensors(_rows_of_all, tensors)
+
+
+def _rows_of_all(vectors: list[Tensor]) -> Tensor:
+    for vector in vectors:
+        if vector.ndim != 1:
+            raise ValueError(f"cartesian_prod() takes vectors, not an array of shape {vector.shape}")
+    return stack([grid.reshape(-1) for grid in _grid(vectors, "ij")], 1) if len(vectors) > 1 else vectors[0]
+
+
 __all__ = [
+    "cartesian_prod",
     "eye",
     "linspace",
     "meshgrid",
