@@ -746,6 +746,23 @@ def test_initial_values_of_no_elements(shape, mode):
         assert fill(tc.empty(*shape), mode=mode).shape == shape
 
 
+@pytest.mark.parametrize(
+    ("shape", "groups"), [((4, 4, 3), 1), ((2, 3, 4), 1), ((3, 2, 1), 1), ((6, 2, 3, 5), 3), ((2, 2, 3, 3, 3), 2), ((0, 3, 1), 1)]
+)
+def test_convolutions_that_pass_channels_on(shape, groups):
+    weight = nn.init.dirac_(tc.full(shape, 7.0), groups)
+    assert weight.sum().item() == groups * min(shape[0] // groups, shape[1])
+    if len(shape) == 3 and shape[2] % 2:
+        x = tc.randn(1, shape[1], 5)
+        assert tc.equal(tc.F.conv1d(x, weight, padding=shape[2] // 2)[:, : shape[1]], x[:, : shape[0]])
+    torch = pytest.importorskip("torch")
+    assert shape[0] == 0 or weight.tolist() == torch.nn.init.dirac_(torch.empty(shape), groups).tolist()
+    for bad, of, error in ((tc.ones(2, 2), 1, "3, 4 or 5 axes"), (tc.ones(3, 2, 1), 2, "multiple of groups")):
+        with pytest.raises(ValueError, match=error):
+            nn.init.dirac_(bad, of)
+        assert (bad == 1).all()
+
+
 @pytest.mark.parametrize("dtype", ["float32", "float64", "bfloat16"])
 @pytest.mark.parametrize("n", [1 << 21, (3 << 20) + 5])
 def test_initial_values_that_are_drawn_in_pieces(n, dtype):

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from .. import random as _random
-from .._arguments import all_of, real
+from .._arguments import all_of, count, real
 from .._core import Tensor
 from .._joining import where
 from .._names import hooks
@@ -192,6 +192,40 @@ def kaiming_uniform_(tensor: Tensor, a: float = 0.0, mode: str = "fan_in", nonli
 def kaiming_normal_(tensor: Tensor, a: float = 0.0, mode: str = "fan_in", nonlinearity: str = "leaky_relu", generator=None) -> Tensor:
     """Fills with N(0, gain**2 / fan) (He et al. 2015)."""
     return normal_(tensor, 0.0, _kaiming_std(tensor, a, mode, nonlinearity), generator)
+
+
+def dirac_(tensor: Tensor, groups: int = 1) -> Tensor:
+    """Fills the weight of a convolution, (outputs, inputs, ...), so that it passes on as many channels as it can: 1 in the middle of their kernels.
+
+    Parameters
+    ----------
+    tensor : Tensor
+        With 3, 4 or 5 axes.
+    groups : int, default 1
+        Those of the convolution.
+
+    Examples
+    --------
+    >>> import transformer_c as tc
+    >>> tc.nn.init.dirac_(tc.empty(2, 2, 3)).tolist()
+    [[[0.0, 1.0, 0.0], [0.0, 0.0, 0.0]], [[0.0, 0.0, 0.0], [0.0, 1.0, 0.0]]]
+    """
+    _check(tensor)
+    if tensor.ndim not in (3, 4, 5):
+        raise ValueError(f"dirac_() fills weights of convolutions, with 3, 4 or 5 axes; got shape {tuple(tensor.shape)}")
+    groups = count("groups", groups, 1)
+    outputs, inputs, *kernel = tensor.shape
+    if outputs % groups:
+        raise ValueError(f"the {outputs} outputs must be a multiple of groups, {groups}")
+
+    def write() -> Tensor:
+        tensor.zero_()
+        for group in range(groups):
+            for channel in range(min(outputs // groups, inputs)):
+                tensor[(group * (outputs // groups) + channel, channel, *(size // 2 for size in kernel))] = 1.0
+        return tensor
+
+    return _fill(tensor, write)
 
 
 if not TYPE_CHECKING:
