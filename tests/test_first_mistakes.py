@@ -402,6 +402,8 @@ MISTAKES = {
     "three betas": (lambda: tc.optim.AdamW(_LINEAR.parameters(), betas=(0.9, 0.9, 0.9)), TypeError, "betas must be two numbers"),
     "a count of parameters": (lambda: _LINEAR.num_parameters(), AttributeError, r"use sum\(p\.numel\(\) for p in model\.parameters\(\)\)"),
     "a function with a backward as in PyTorch": (lambda: tc.autograd.Function, AttributeError, r"use tc\.custom_op"),
+    "a distribution that there is not": (lambda: tc.distributions.Normal(0.0, 1.0), AttributeError, r"use tc\.normal\(mean, std\)"),
+    "a function that is traced": (lambda: tc.jit.trace, AttributeError, "use the module itself"),
     "gradients of gradients": (
         lambda: tc.autograd.grad(_LINEAR.weight.sum(), _LINEAR.weight, create_graph=True),
         ValueError,
@@ -734,7 +736,6 @@ def test_axis_is_taken_where_the_pages_say_so():
 
 
 IMPORTS = {
-    "import transformer_c.distributions": r"no attribute 'distributions'; use tc\.multinomial",
     "import transformer_c.fft as fft": "no attribute 'fft'; use NumPy: np.fft",
     "from transformer_c.autograd import Variable": "a Variable is a Tensor",
     "from transformer_c import nn, median": r"no attribute 'median'; use NumPy: np\.median",

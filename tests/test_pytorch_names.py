@@ -132,6 +132,60 @@ def test_switches_have_no_effect(monkeypatch):
         _ = tc.backends.xla
 
 
+def test_autocast_and_scalers_of_gpus_do_nothing_without_one():
+    from transformer_c.cuda.amp import GradScaler, autocast
+
+    assert tc.cuda.amp.autocast is autocast and issubclass(autocast, tc.autocast) and issubclass(GradScaler, tc.amp.GradScaler)
+    layer, x = tc.nn.Linear(3, 2), tc.tensor([[1 + 2**-12, 0.0, 0.0]])
+    with autocast():
+        assert tc.equal(layer(x), tc.F.linear(x, layer.weight, layer.bias)) is not tc.cuda.is_available()
+    assert autocast(enabled=False)(layer)(x).dtype == "float32"
+    assert GradScaler(2.0**3).is_enabled() is tc.cuda.is_available() and not GradScaler(enabled=False).is_enabled()
+
+
+def test_a_script_is_the_function_itself():
+    assert tc.jit.script(math.sin) is math.sin and importlib.import_module("transformer_c.jit") is tc.jit
+
+
+LOGITS = [[0.5, -1.0, 2.0], [0.0, 3.0, -math.inf]]
+
+
+@pytest.mark.parametrize("given", ["logits", "probs"])
+def test_classes_are_drawn_as_in_pytorch(given):
+    torch = pytest.importorskip("torch")
+    pytest.importorskip("torch.distributions")
+    found = []
+    for library in (tc, torch):
+        x = library.tensor(LOGITS if given == "logits" else np.exp(LOGITS).tolist(), requires_grad=True)
+        classes = library.distributions.Categorical(**{given: x})
+        library.manual_seed(3)
+        drawn = [classes.sample(), classes.sample((5,))]
+        values = [library.tensor(v) for v in ([2, 1], 1, [[0, 1], [1, 1], [2, 0]], [[1], [0]], [1.0, 0.0])]
+        numbers = [*map(classes.log_prob, values), classes.entropy(), classes.probs, classes.logits]
+        (numbers[0] * classes.log_prob(values[4])).sum().backward()
+        found.append(([d.tolist() for d in drawn], [n.detach().numpy() for n in (*numbers, x.grad)]))
+    assert found[0][0] == found[1][0]
+    for ours, theirs in zip(found[0][1], found[1][1], strict=True):
+        assert ours.shape == theirs.shape
+        np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({}, "either probs or logits"),
+        ({"probs": [1.0], "logits": [1.0]}, "either probs or logits"),
+        ({"logits": 1.0}, r"shape \(\.\.\., K\), got float32 of shape \(\)"),
+        ({"probs": [1, 2]}, "got int64"),
+        ({"probs": [0.5, -0.5]}, "not be negative or NaN"),
+        ({"probs": [0.5, math.nan]}, "not be negative or NaN"),
+    ],
+)
+def test_weights_that_no_classes_have(given, message):
+    with pytest.raises(ValueError, match=message):
+        tc.distributions.Categorical(**{name: tc.tensor(value) for name, value in given.items()})
+
+
 def test_functional_is_imported_as_in_pytorch():
     """In a process of its own, where nothing else has imported it."""
     program = "import transformer_c.nn.functional as F; from transformer_c.nn.functional import relu; import transformer_c; assert F is transformer_c.F"

@@ -39,6 +39,8 @@ if TYPE_CHECKING:  # the names of _LATER, for type checkers
     from . import data as data
     from . import datasets as datasets
     from . import distributed as distributed
+    from . import distributions as distributions
+    from . import jit as jit
     from . import loggers as loggers
     from . import metrics as metrics
     from . import models as models
@@ -85,7 +87,9 @@ _LATER = {
     "data": "",
     "datasets": "",
     "distributed": "",
+    "distributions": "",
     "export_onnx": "export",
+    "jit": "",
     "load": "checkpoint",
     "load_torch_checkpoint": "checkpoint",
     "loggers": "",

@@ -7,9 +7,9 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 
-from . import _core, random
-from ._graph import Graph
-from ._names import hooks
+from .. import _core, random
+from .._graph import Graph
+from .._names import hooks
 
 
 def _why_not() -> str | None:
@@ -206,8 +206,7 @@ _INSTEAD = {
     **dict.fromkeys(("set_device", "current_device"), 'device="cuda:1" where Tensors are made or moved'),
     **dict.fromkeys(("get_device_capability", "get_arch_list", "get_device_properties"), "tc.show_config(), which prints them"),
     "get_device_name": "nvidia-smi",
-    "amp": "tc.amp, which has autocast and GradScaler",
 }
 
 if not TYPE_CHECKING:
-    __getattr__, __dir__ = hooks(__name__, instead=_INSTEAD)
+    __getattr__, __dir__ = hooks(__name__, {"amp": ""}, _INSTEAD)
