@@ -401,7 +401,11 @@ MISTAKES = {
     "one beta": (lambda: tc.optim.Adam(_LINEAR.parameters(), betas=0.9), TypeError, r"betas must be two numbers, .* got 0\.9"),
     "three betas": (lambda: tc.optim.AdamW(_LINEAR.parameters(), betas=(0.9, 0.9, 0.9)), TypeError, "betas must be two numbers"),
     "a count of parameters": (lambda: _LINEAR.num_parameters(), AttributeError, r"use sum\(p\.numel\(\) for p in model\.parameters\(\)\)"),
-    "a function with a backward as in PyTorch": (lambda: tc.autograd.Function, AttributeError, r"use tc\.custom_op"),
+    "a function with a backward that writes": (
+        lambda: tc.autograd.function.FunctionCtx(()).mark_dirty,
+        AttributeError,
+        "use a result that is a new Tensor",
+    ),
     "a distribution that there is not": (lambda: tc.distributions.Normal(0.0, 1.0), AttributeError, r"use tc\.normal\(mean, std\)"),
     "a function that is traced": (lambda: tc.jit.trace, AttributeError, "use the module itself"),
     "gradients of gradients": (

@@ -1,4 +1,4 @@
-"""tc.autograd.grad: gradients with respect to some Tensors alone, which go into no .grad."""
+"""tc.autograd: gradients with respect to some Tensors alone, which go into no .grad; of several at once; functions with a backward."""
 
 import threading
 
@@ -304,3 +304,193 @@ def test_many_results_as_inputs():
     h = leaf(1.0, 2.0, 3.0) * 2
     first, second, third = h.unbind(0)
     assert lists(grad(first * second * third, [third, h, first, second])) == [8.0, [24.0, 12.0, 8.0], 24.0, 12.0]
+
+
+# ---- backward() of several ----------------------------------------------------------------------------------------------------------
+
+
+def test_backward_of_several():
+    x = leaf(1.0, 2.0)
+    calls = []
+    h = x * x
+    h.register_hook(calls.append)
+    last = h[1] * 5
+    with tc.no_grad():
+        tc.autograd.backward([h, last, x], [tc.tensor([1.0, 10.0]), None, tc.ones(2)])
+    assert x.grad.tolist() == [3.0, 61.0] and len(calls) == 1
+    y = (x * x).sum()
+    tc.autograd.backward(y, retain_graph=True)
+    tc.autograd.backward((y,), (tc.tensor(2.0),))
+    assert x.grad.tolist() == [9.0, 73.0]
+    for error, match, call in (
+        (RuntimeError, "a second time", lambda: tc.autograd.backward(y)),
+        (
+            RuntimeError,
+            r"tensors\[0\] has shape \(2,\); backward\(\) starts from .* pass grad_tensors=",
+            lambda: tc.autograd.backward(x * 1),
+        ),
+        (ValueError, "grad_tensors has 1 gradients for 2 tensors", lambda: tc.autograd.backward([y, y], [None])),
+        (
+            ValueError,
+            r"grad_tensors\[1\] has shape \(1,\), tensors\[1\] has \(2,\)",
+            lambda: tc.autograd.backward([x, x], [tc.ones(2), tc.ones(1)]),
+        ),
+        (ValueError, "there are no gradients of gradients", lambda: tc.autograd.backward(y, create_graph=True)),
+        (TypeError, "tensors is of type float", lambda: tc.autograd.backward(2.0)),
+    ):
+        with pytest.raises(error, match=match):
+            call()
+    assert x.grad.tolist() == [9.0, 73.0]
+
+
+# ---- Function -----------------------------------------------------------------------------------------------------------------------
+
+
+def functions(library):
+    """Functions as programs have them, made with a library."""
+
+    class Scaled(library.autograd.Function):
+        """Results of all kinds, and arguments that are no Tensors."""
+
+        @staticmethod
+        def forward(ctx, x, n, w):
+            ctx.save_for_backward(x, None, w)
+            ctx.n = n
+            return x * w * n, x.argmax(-1), "text", x.sum()
+
+        @staticmethod
+        def backward(ctx, dy, of_index, of_text, of_sum):
+            x, nothing, w = ctx.saved_tensors
+            assert nothing is None and of_text is None and not library.is_grad_enabled()
+            return dy * w * ctx.n + of_sum, None, dy * x * ctx.n if ctx.needs_input_grad[2] else None
+
+    class Again(library.autograd.Function):
+        """Computes its forward a second time, as reversible networks do; the weights' gradients come from there."""
+
+        @staticmethod
+        def forward(ctx, x, module):
+            ctx.x, ctx.module = x.detach(), module
+            return module(x)
+
+        @staticmethod
+        def backward(ctx, dy):
+            with library.enable_grad():
+                x = ctx.x.requires_grad_()
+                library.autograd.backward(ctx.module(x), dy)
+            return x.grad, None
+
+    class Apart(library.autograd.Function):
+        """The forward without ctx; a result without a gradient, and one whose gradient may be None."""
+
+        @staticmethod
+        def forward(x):
+            return x * 2, x * 3, x.round()
+
+        @staticmethod
+        def setup_context(ctx, arguments, results):
+            ctx.mark_non_differentiable(results[2])
+            ctx.set_materialize_grads(False)
+            ctx.rounded = results[2]
+
+        @staticmethod
+        def backward(ctx, first, second, third):
+            assert third is None
+            return sum(g * k for g, k in ((first, 2), (second, 3)) if g is not None) + 0 * ctx.rounded
+
+    return Scaled, Again, Apart
+
+
+def use_functions(library):
+    found = []
+    scaled, again, apart = functions(library)
+    for needs in ((True, True), (True, False), (False, True)):
+        x, w = (library.arange(6.0).reshape(2, 3).requires_grad_(needed) for needed in needs)
+        y, index, text, total = scaled.apply(x, 3, w)
+        assert (index.requires_grad, text, total.requires_grad) == (False, "text", True)
+        (y * y).sum().backward()
+        found += [y, index, total, *(t.grad for t in (x, w) if t.requires_grad)]
+    library.manual_seed(0)
+    module = library.nn.Linear(3, 2)
+    x = library.randn(4, 3, requires_grad=True)
+    again.apply(x * 2, module).square().sum().backward()
+    found += [x.grad, module.weight.grad, module.bias.grad]
+    for i in (0, 1):
+        results = apart.apply(x)
+        assert [r.requires_grad for r in results] == [True, True, False]
+        results[i].sum().backward()
+        found += [*results, x.grad]
+    with library.no_grad():
+        assert not again.apply(x, module).requires_grad
+    assert not again.apply(x.detach(), module).requires_grad
+    return [t.detach().tolist() for t in found]
+
+
+def test_functions_are_pytorchs():
+    torch = pytest.importorskip("torch")
+    for ours, theirs in zip(use_functions(tc), use_functions(torch), strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-5)
+
+
+def test_functions_without_pytorch():
+    x = leaf(1.0, 2.0)
+    scaled, _, apart = functions(tc)
+    scaled.apply(x, 2, leaf(3.0, 4.0))[0].sum().backward()
+    apart.apply(x)[1].sum().backward()
+    assert x.grad.tolist() == [9.0, 11.0]
+    from transformer_c.autograd.function import Function
+
+    assert Function is tc.autograd.Function
+
+
+def test_functions_that_are_wrong():
+    scaled, _, _ = functions(tc)
+
+    class Few(scaled):
+        @staticmethod
+        def backward(ctx, *gradients):
+            return gradients[0]
+
+    class Many(scaled):
+        @staticmethod
+        def backward(ctx, *gradients):
+            return gradients[0], None, None, gradients[0]
+
+    class Wide(scaled):
+        @staticmethod
+        def backward(ctx, *gradients):
+            return tc.ones(5), None, None
+
+    class Numbers(scaled):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.save_for_backward(x, 3)
+
+    class Bare(tc.autograd.Function):
+        pass
+
+    x = leaf(1.0, 2.0)
+    for error, match, call in (
+        (ValueError, r"Few.backward\(\) returned 1 gradients for 3 arguments", lambda: Few.apply(x, 3, tc.ones(2))[0].sum().backward()),
+        (ValueError, r"Many.backward\(\) returned 4 gradients for 3 arguments", lambda: Many.apply(x, 3, tc.ones(2))[0].sum().backward()),
+        (ValueError, "gave a gradient of shape", lambda: Wide.apply(x, 3, tc.ones(2))[0].sum().backward()),
+        (TypeError, "argument 1 is of type int: make it an attribute", lambda: Numbers.apply(x)),
+        (NotImplementedError, r"needs a static method forward", lambda: Bare.apply(x)),
+    ):
+        with pytest.raises(error, match=match):
+            call()
+    assert x.grad is None
+
+
+def test_a_function_changes_no_gradient_of_others():
+    class Doubled(tc.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x * 1
+
+        @staticmethod
+        def backward(ctx, dy):
+            return dy.mul_(2)
+
+    x, w = leaf(1.0), leaf(1.0)
+    (Doubled.apply(x) + w).sum().backward()
+    assert (x.grad.item(), w.grad.item()) == (2.0, 1.0)

@@ -18,6 +18,7 @@ from .._core import Tensor
 from .._names import hooks
 from .._recording import enable_grad, inference_mode, no_grad, set_grad_enabled
 from .._tensor import as_tensor, ones_like, zeros_like
+from .function import Function
 
 
 def grad(
@@ -97,6 +98,44 @@ def grad(
     return found
 
 
+def backward(
+    tensors: Tensor | Iterable[Tensor], grad_tensors: Any = None, retain_graph: bool | None = None, create_graph: bool = False
+) -> None:
+    """Adds the gradients of `tensors` to ``.grad`` of all leaves: ``t.backward()`` of several at once.
+
+    Parameters
+    ----------
+    tensors : Tensor or iterable of Tensor
+        With several, the gradients are those of their sum.
+    grad_tensors : Tensor, or sequence of Tensor or None, optional
+        A factor for each tensor, of its shape. None is 1, for a tensor of one element.
+    retain_graph : bool, optional
+        Keep the saved values for another backward; default False.
+    create_graph : bool
+        Must be False: there are no gradients of gradients.
+
+    Examples
+    --------
+    >>> import transformer_c as tc
+    >>> x = tc.tensor([1.0, 2.0], requires_grad=True)
+    >>> tc.autograd.backward([x[0] * 3, x * 2], [None, tc.tensor([1.0, 10.0])])
+    >>> x.grad
+    tensor([ 5., 20.])
+    """
+    if create_graph:
+        raise ValueError("create_graph must be False: there are no gradients of gradients; retain_graph=True keeps the graph")
+    roots = _tensors("tensors", tensors)
+    factors = _factors(roots, grad_tensors, "backward()", "tensors", "grad_tensors")
+    if len(roots) == 1:
+        return roots[0].backward(factors[0], retain_graph=bool(retain_graph))
+    for i, (root, factor) in enumerate(zip(roots, factors, strict=True)):
+        if root.shape != factor.shape:
+            raise ValueError(f"grad_tensors[{i}] has shape {tuple(factor.shape)}, tensors[{i}] has {tuple(root.shape)}")
+    with enable_grad():  # one pass over the graph for all of them
+        total = sum((root * factor).sum() for root, factor in zip(roots, factors, strict=True))
+    total.backward(retain_graph=bool(retain_graph))
+
+
 def _tensors(name: str, given: Any) -> list[Tensor]:
     """A Tensor, or several, as a list."""
     tensors = [given] if isinstance(given, Tensor) else list(given) if isinstance(given, Iterable) else [given]
@@ -109,29 +148,29 @@ def _tensors(name: str, given: Any) -> list[Tensor]:
     return tensors
 
 
-def _factors(outputs: list[Tensor], given: Any) -> list[Tensor]:
+def _factors(
+    outputs: list[Tensor], given: Any, call: str = "grad()", name: str = "outputs", of_factors: str = "grad_outputs"
+) -> list[Tensor]:
     """The gradients that the outputs begin with."""
     factors = list(given) if isinstance(given, (list, tuple)) else [given] * (1 if given is not None else len(outputs))
     if len(factors) != len(outputs):
-        raise ValueError(f"grad_outputs has {len(factors)} gradients for {len(outputs)} outputs; expected one for each, or None")
+        raise ValueError(f"{of_factors} has {len(factors)} gradients for {len(outputs)} {name}; expected one for each, or None")
     for i, (output, factor) in enumerate(zip(outputs, factors, strict=True)):
         if factor is None and output.numel() != 1:
             raise RuntimeError(
-                f"outputs[{i}] has shape {tuple(output.shape)}; grad() starts from tensors of one element: reduce it (.sum(), .mean()) or pass "
-                "grad_outputs="
+                f"{name}[{i}] has shape {tuple(output.shape)}; {call} starts from tensors of one element: reduce it (.sum(), .mean()) or pass "
+                f"{of_factors}="
             )
     return [ones_like(output) if factor is None else as_tensor(factor) for output, factor in zip(outputs, factors, strict=True)]
 
 
-__all__ = ["enable_grad", "grad", "inference_mode", "no_grad", "set_grad_enabled"]
+__all__ = ["Function", "backward", "enable_grad", "grad", "inference_mode", "no_grad", "set_grad_enabled"]
 
 if not TYPE_CHECKING:
     __getattr__, __dir__ = hooks(
         __name__,
         instead={
-            "Function": "tc.custom_op, for a function with a backward of its own",
             "Variable": "the Tensor itself: a Variable is a Tensor",
-            "backward": "t.backward()",
             "gradcheck": "tc.testing.gradcheck",
             "functional": "tc.autograd.grad for each row: there are no gradients of gradients",
             "detect_anomaly": "isfinite().all() of the values in question",

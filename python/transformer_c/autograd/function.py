@@ -1,0 +1,139 @@
+"""Functions whose backward is written by the user, as a class: PyTorch's ``torch.autograd.Function``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from .. import _core
+from .._core import Tensor
+from .._names import Explaining, hooks
+from .._promotion import is_floating
+from .._recording import no_grad
+from .._tensor import zeros
+
+
+class FunctionCtx(Explaining):
+    """What the forward of a Function leaves for its backward: attributes of any name, too."""
+
+    _instead: ClassVar = {"mark_dirty": "a result that is a new Tensor: a Function does not write to its arguments"}
+
+    def __init__(self, needs_input_grad: tuple[bool, ...]) -> None:
+        self.needs_input_grad = needs_input_grad
+        self.saved_tensors: tuple[Tensor | None, ...] = ()
+        self._fills_in = True
+        self._constant: tuple[Tensor, ...] = ()
+
+    def save_for_backward(self, *tensors: Tensor | None) -> None:
+        """Keeps Tensors: they are ``ctx.saved_tensors`` in the backward."""
+        for i, tensor in enumerate(tensors):
+            if tensor is not None and not isinstance(tensor, Tensor):
+                raise TypeError(
+                    f"save_for_backward() keeps Tensors; argument {i} is of type {type(tensor).__name__}: make it an attribute of ctx"
+                )
+        self.saved_tensors = tensors
+
+    def mark_non_differentiable(self, *tensors: Tensor) -> None:
+        """Names results that have no gradient, besides those of ints and bools, which never have one."""
+        self._constant = tensors
+
+    def set_materialize_grads(self, value: bool) -> None:
+        """False: the backward gets None for results that no gradient reached; by default it gets zeros."""
+        self._fills_in = bool(value)
+
+    def is_recorded(self, result: Any) -> bool:
+        """Whether gradients go back through a result."""
+        return isinstance(result, Tensor) and is_floating(result) and not any(result is tensor for tensor in self._constant)
+
+
+class Function:
+    """A function with a backward of its own: a subclass has both as static methods, and its ``apply`` is called. CPU only.
+
+    ``forward(ctx, *arguments)`` returns a Tensor or a tuple; nothing is recorded in it. ``backward(ctx, *gradients)`` gets the gradient of each result
+    and returns that of each argument: None for those that are no Tensors, or need none (``ctx.needs_input_grad``). `ctx` has what the forward
+    leaves for the backward: ``ctx.save_for_backward(x)`` and ``ctx.saved_tensors``, or any attributes. A forward without `ctx` has a third
+    static method beside it, ``setup_context(ctx, arguments, results)``.
+
+    Notes
+    -----
+    ``custom_op`` makes a function of two functions on ndarrays. Both keep the arguments until the backward, and refuse it when they were written
+    to in the meantime. There are no gradients of gradients.
+
+    Examples
+    --------
+    >>> import transformer_c as tc
+    >>> class Cube(tc.autograd.Function):
+    ...     @staticmethod
+    ...     def forward(ctx, x):
+    ...         ctx.save_for_backward(x)
+    ...         return x**3
+    ...
+    ...     @staticmethod
+    ...     def backward(ctx, dy):
+    ...         (x,) = ctx.saved_tensors
+    ...         return dy * 3 * x**2
+    >>> x = tc.tensor([2.0], requires_grad=True)
+    >>> Cube.apply(x).backward()
+    >>> x.grad.tolist()
+    [12.0]
+    """
+
+    setup_context: Any = None
+
+    @staticmethod
+    def forward(*arguments: Any) -> Any:
+        """Computes the results."""
+        raise NotImplementedError("a Function needs a static method forward(ctx, *arguments)")
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> Any:
+        """Computes the gradients of the arguments."""
+        raise NotImplementedError("a Function needs a static method backward(ctx, *gradients)")
+
+    @classmethod
+    def apply(cls, *arguments: Any) -> Any:
+        """Calls ``forward``, and records ``backward``."""
+        ctx = FunctionCtx(tuple(isinstance(a, Tensor) and a.requires_grad for a in arguments))
+        recorded = _core.grad_enabled() and any(ctx.needs_input_grad)
+        with no_grad():
+            if cls.setup_context is None:
+                results = cls.forward(ctx, *arguments)
+            else:
+                results = cls.forward(*arguments)
+                cls.setup_context(ctx, arguments, results)
+        return cls._record(ctx, arguments, results) if recorded else results
+
+    @classmethod
+    def _record(cls, ctx: FunctionCtx, arguments: tuple, results: Any) -> Any:
+        found = list(results) if isinstance(results, (tuple, list)) else [results]
+        places = [i for i, result in enumerate(found) if ctx.is_recorded(result)]
+        if not places:
+            return results
+        inputs = [i for i, a in enumerate(arguments) if isinstance(a, Tensor)]
+        likes = [(r.shape, r.dtype) if isinstance(r, Tensor) else None for r in found]
+
+        def gradients(*given: Any) -> tuple:
+            arrays = dict(zip(places, given, strict=True))
+            every: list[Any] = [None] * len(likes)
+            for i, like in enumerate(likes):
+                if arrays.get(i) is not None:
+                    every[i] = Tensor(arrays[i])  # a copy: others may share the gradient
+                elif ctx._fills_in and like is not None:
+                    every[i] = zeros(like[0], dtype=like[1])
+            of_arguments = cls.backward(ctx, *every)
+            of_arguments = of_arguments if isinstance(of_arguments, (tuple, list)) else (of_arguments,)
+            if len(of_arguments) < len(arguments) or any(g is not None for g in of_arguments[len(arguments) :]):
+                raise ValueError(
+                    f"{cls.__name__}.backward() returned {len(of_arguments)} gradients for {len(arguments)} arguments; expected one for each, or None"
+                )
+            return tuple(of_arguments[i] for i in inputs)
+
+        made = _core.record_custom([arguments[i] for i in inputs], tuple(found[i].detach() for i in places), gradients)
+        for place, tensor in zip(places, made if isinstance(made, (tuple, list)) else (made,), strict=True):
+            found[place] = tensor
+        return tuple(found) if isinstance(results, (tuple, list)) else found[0]
+
+
+__all__ = ["Function", "FunctionCtx"]
+
+if not TYPE_CHECKING:
+    __getattr__, __dir__ = hooks(__name__)
