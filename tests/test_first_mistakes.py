@@ -406,7 +406,7 @@ MISTAKES = {
         AttributeError,
         "use a result that is a new Tensor",
     ),
-    "a distribution that there is not": (lambda: tc.distributions.Normal(0.0, 1.0), AttributeError, r"use tc\.normal\(mean, std\)"),
+    "a distribution that there is not": (lambda: tc.distributions.Uniform(0.0, 1.0), AttributeError, r"use tc\.rand\(shape\)"),
     "a function that is traced": (lambda: tc.jit.trace, AttributeError, "use the module itself"),
     "gradients of gradients": (
         lambda: tc.autograd.grad(_LINEAR.weight.sum(), _LINEAR.weight, create_graph=True),

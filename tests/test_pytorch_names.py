@@ -57,6 +57,19 @@ def test_devices_are_pytorchs(arguments):
     assert (str(ours), repr(ours), ours.type, ours.index) == (str(theirs), repr(theirs), theirs.type, theirs.index)
 
 
+def test_a_block_with_a_state_of_its_own():
+    """The masks of dropout are part of it."""
+    x = tc.ones(50)
+    for enabled in (True, False):
+        tc.manual_seed(1)
+        with pytest.raises(ZeroDivisionError), tc.random.fork_rng(devices=[], enabled=enabled):
+            inside = tc.rand(3), tc.F.dropout(x, 0.5), 1 / 0
+        with tc.random.fork_rng(enabled=enabled):
+            inside = tc.rand(3), tc.F.dropout(x, 0.5)
+        for found, expected in zip((tc.rand(3), tc.F.dropout(x, 0.5)), inside, strict=True):
+            assert tc.equal(found, expected) is enabled
+
+
 def test_seed_everything():
     assert tc.seed_everything(42) == 42
     drawn = random.random(), np.random.rand(), tc.rand(2).tolist()
@@ -168,6 +181,31 @@ def test_classes_are_drawn_as_in_pytorch(given):
     for ours, theirs in zip(found[0][1], found[1][1], strict=True):
         assert ours.shape == theirs.shape
         np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("loc", "scale"), [(0.5, 2), ([1.0, -2.0], [[0.5, 2.0], [1.0, 3.0]]), ([1.0, 2.0], 0.5), (0, [0.5, 4.0]), ([0.0] * 20, 1.0)]
+)
+def test_normal_distributions_are_pytorchs(loc, scale):
+    torch = pytest.importorskip("torch")
+    pytest.importorskip("torch.distributions")
+    found = []
+    for library in (tc, torch):
+        mean, std = (library.tensor(x, requires_grad=True) if isinstance(x, list) else x for x in (loc, scale))
+        normal = library.distributions.Normal(mean, std)
+        library.manual_seed(3)
+        drawn = [normal.sample(), normal.sample((3,)), normal.rsample((2,))]
+        assert not isinstance(mean, float) or not drawn[0].requires_grad
+        numbers = [*drawn, normal.log_prob(drawn[0]), normal.log_prob(library.tensor(0.25)), normal.entropy(), normal.loc]
+        leaves = [x for x in (mean, std) if isinstance(x, library.Tensor)]
+        if leaves:
+            (drawn[2].sum() + numbers[4].sum() + numbers[5].sum()).backward()
+        found.append([np.asarray(n.detach()) for n in (*numbers, *(x.grad for x in leaves))])
+    for ours, theirs in zip(*found, strict=True):
+        assert ours.shape == theirs.shape and ours.dtype == theirs.dtype
+        np.testing.assert_allclose(ours, theirs, rtol=2e-6, atol=2e-6)
+    with pytest.raises(ValueError, match="scale must be positive"):
+        tc.distributions.Normal(0.0, tc.zeros(2))
 
 
 @pytest.mark.parametrize(
@@ -288,8 +326,10 @@ def test_tensors_by_their_types(name, dtype):
     assert make([[1, 0], [0, 1]]).tolist() == np.eye(2, dtype=dtype).tolist() and make([1.0]).dtype.name == dtype
     assert make(2, 3).shape == (2, 3) and make().shape == (0,) and make(np.ones(3)).dtype.name == dtype
     assert tc.ones(2).type(make)._dtype_name == tc.ones(2).type(dtype)._dtype_name == dtype
-    with pytest.raises(TypeError, match=r"needs a dtype.*t\.dtype"):
-        tc.ones(2).type()
+    assert (
+        make(2).type() == f"torch.{name}"
+        and tc.ones(2).type(f"torch.{name}")._dtype_name == dtype == tc.ones(2).type(make(1).type())._dtype_name
+    )
     with pytest.raises(TypeError, match=f"{name}\\(\\) takes data"):
         make([1], [2])
 

@@ -1,4 +1,4 @@
-"""PyTorch's distribution over classes, for programs that draw tokens or actions."""
+"""Distributions under PyTorch's names, for programs that draw tokens or actions."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ from ._core import Tensor
 from ._names import hooks
 from ._promotion import is_floating
 from ._pytorch_names import finfo
+from ._recording import no_grad
 from ._tensor import as_tensor
+from .random import randn
 from .tensor_functions import clamp, multinomial
 
 
@@ -99,13 +101,59 @@ class Categorical:
         return -(clamp(self.logits, finfo(self.logits.dtype).min) * self.probs).sum(-1)
 
 
-__all__ = ["Categorical"]
+class Normal:
+    """Normal distributions.
+
+    Parameters
+    ----------
+    loc, scale : float or array_like
+        Means and standard deviations, which are broadcast.
+    validate_args : bool, optional
+        Without effect: standard deviations are always checked.
+
+    Examples
+    --------
+    >>> import transformer_c as tc
+    >>> noise = tc.distributions.Normal(tc.zeros(3), 0.5)
+    >>> noise.sample((2,)).shape, noise.log_prob(0.0).shape
+    ((2, 3), (3,))
+    """
+
+    def __init__(self, loc: Any, scale: Any, validate_args: bool | None = None) -> None:
+        loc, scale = (
+            x if isinstance(x, Tensor) else as_tensor(x, dtype="float32" if isinstance(x, (int, float)) else None) for x in (loc, scale)
+        )
+        if not bool((scale.detach() > 0).all()):
+            raise ValueError("scale must be positive")
+        shape = np.broadcast_shapes(tuple(loc.shape), tuple(scale.shape))
+        self.loc, self.scale = loc.expand(shape), scale.expand(shape)
+
+    def sample(self, sample_shape: Any = ()) -> Tensor:
+        """Draws from the default generator, without a gradient: PyTorch's numbers, given the same seed."""
+        with no_grad():
+            return self.rsample(sample_shape)
+
+    def rsample(self, sample_shape: Any = ()) -> Tensor:
+        """Draws numbers that have gradients with respect to `loc` and `scale`."""
+        drawn = randn(*sample_shape, *self.loc.shape, dtype=self.loc.dtype)
+        return self.loc + drawn.to(self.loc.device) * self.scale
+
+    def log_prob(self, value: Any) -> Tensor:
+        """The logarithm of the density."""
+        distance = (as_tensor(value) - self.loc) / self.scale
+        return -0.5 * distance * distance - self.scale.log() - 0.5 * math.log(2 * math.pi)
+
+    def entropy(self) -> Tensor:
+        """The entropy of each distribution, in nats."""
+        return 0.5 + 0.5 * math.log(2 * math.pi) + self.scale.log()
+
+
+__all__ = ["Categorical", "Normal"]
 
 if not TYPE_CHECKING:
     __getattr__, __dir__ = hooks(
         __name__,
         instead={
-            "Normal": "tc.normal(mean, std), and tc.functional.gaussian_nll_loss for the logarithm of its density",
             "Bernoulli": "tc.bernoulli(p), and tc.functional.binary_cross_entropy for the logarithm of a probability",
             "Uniform": "tc.rand(shape) * (high - low) + low",
             "Multinomial": "tc.multinomial(p, n, replacement=True)",

@@ -8,8 +8,8 @@ from __future__ import annotations
 import math
 import os
 from _thread import get_ident
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -42,6 +42,34 @@ def manual_seed(seed: int) -> Generator:
     tensor([0.3367, 0.1288])
     """
     return default_generator.manual_seed(seed)
+
+
+@contextmanager
+def fork_rng(devices: Any = None, enabled: bool = True) -> Iterator[None]:
+    """Gives the default generator the state that it had before the block, when the block ends.
+
+    Parameters
+    ----------
+    devices
+        Without effect: the generator is that of all devices.
+    enabled : bool, default True
+        False: it does nothing.
+
+    Examples
+    --------
+    >>> import transformer_c as tc
+    >>> _ = tc.manual_seed(0)
+    >>> with tc.random.fork_rng():
+    ...     inside = tc.rand(2)
+    >>> tc.equal(tc.rand(2), inside)
+    True
+    """
+    state = default_generator.get_state() if enabled else None
+    try:
+        yield
+    finally:
+        if state is not None:
+            default_generator.set_state(state)
 
 
 def get_rng_state() -> Tensor:
@@ -489,7 +517,6 @@ if not TYPE_CHECKING:
         __name__,
         instead={
             "seed": "tc.manual_seed(seed)",
-            "fork_rng": "state = tc.get_rng_state(), and tc.set_rng_state(state) afterwards",
             "default_rng": "tc.Generator(seed)",
             "standard_normal": "tc.randn(shape)",
             "uniform": "tc.rand(shape) * (high - low) + low",

@@ -101,11 +101,28 @@ def new_tensor(self: Tensor, data: Any, dtype: Any = None, device: str | None = 
     return tensor(data, dtype or self._dtype_name, device or self.device, requires_grad)
 
 
-def as_type(self: Tensor, dtype: Any = None) -> Tensor:
-    """This Tensor in another dtype, which ``tc.ByteTensor`` and its like name as well: ``t.to(dtype)``."""
+# Of each dtype the word in PyTorch's names of types.
+_TYPES = {
+    "float32": "Float", "float64": "Double", "float16": "Half", "bfloat16": "BFloat16", "int64": "Long", "int32": "Int", "uint8": "Byte",
+    "bool": "Bool",
+}  # fmt: skip
+_DTYPES = {f"torch.{place}{word}Tensor": dtype for dtype, word in _TYPES.items() for place in ("", "cuda.")}
+
+
+def as_type(self: Tensor, dtype: Any = None) -> Any:
+    """This Tensor in another dtype: ``t.to(dtype)``.
+
+    ``tc.ByteTensor`` and its like name a dtype too, and so does what it returns without an argument: PyTorch's name of the type.
+
+    Examples
+    --------
+    >>> import transformer_c as tc
+    >>> tc.ones(2).type(), tc.ones(2).type(tc.LongTensor).type()
+    ('torch.FloatTensor', 'torch.LongTensor')
+    """
     if dtype is None:
-        raise TypeError("type() needs a dtype, such as tc.float32 or tc.LongTensor; t.dtype is the one that there is")
-    return self.to(dtype=dtype)
+        return f"torch.{'' if self.device == 'cpu' else 'cuda.'}{_TYPES[self._dtype_name]}Tensor"
+    return self.to(dtype=_DTYPES.get(dtype, dtype) if isinstance(dtype, str) else dtype)
 
 
 def element_size(self: Tensor) -> int:
