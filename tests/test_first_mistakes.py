@@ -407,6 +407,8 @@ MISTAKES = {
         "use a result that is a new Tensor",
     ),
     "a distribution that there is not": (lambda: tc.distributions.Uniform(0.0, 1.0), AttributeError, r"use tc\.rand\(shape\)"),
+    "the factors of a matrix": (lambda: tc.qr, AttributeError, r"use NumPy: np\.linalg\.qr"),
+    "transforms of functions": (lambda: tc.func, AttributeError, r"use tc\.autograd\.grad"),
     "a function that is traced": (lambda: tc.jit.trace, AttributeError, "use the module itself"),
     "gradients of gradients": (
         lambda: tc.autograd.grad(_LINEAR.weight.sum(), _LINEAR.weight, create_graph=True),

@@ -124,6 +124,8 @@ _PACKAGE = {
     "tensordot": "tc.einsum",
     "linalg": "tc.norm, or NumPy: np.linalg of t.numpy()",
     "compile": "the module itself: there is nothing to compile",
+    "qr": "NumPy: np.linalg.qr of t.numpy(), without a gradient",
+    "func": "tc.autograd.grad of a loss, and functions themselves in place of vmap: they take leading axes",
     "device_count": "tc.cuda.device_count()",
     "onnx": "tc.export_onnx(model, example, path)",
     "fft": "NumPy: np.fft of t.numpy(), without a gradient",
