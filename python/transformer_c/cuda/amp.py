@@ -29,7 +29,8 @@ class autocast(amp.autocast):
     """
 
     def __new__(cls, enabled: bool = True, dtype: Any = "float16", cache_enabled: bool | None = None) -> autocast:
-        return super().__new__(cls, "cuda", dtype, bool(enabled) and is_available(), cache_enabled)
+        made: Any = super().__new__(cls, "cuda", dtype, bool(enabled) and is_available(), cache_enabled)
+        return made
 
 
 class GradScaler(amp.GradScaler):

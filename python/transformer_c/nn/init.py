@@ -220,9 +220,10 @@ def dirac_(tensor: Tensor, groups: int = 1) -> Tensor:
 
     def write() -> Tensor:
         tensor.zero_()
+        middle = tuple(size // 2 for size in kernel)
         for group in range(groups):
             for channel in range(min(outputs // groups, inputs)):
-                tensor[(group * (outputs // groups) + channel, channel, *(size // 2 for size in kernel))] = 1.0
+                tensor[(group * (outputs // groups) + channel, channel) + middle] = 1.0
         return tensor
 
     return _fill(tensor, write)
