@@ -102,6 +102,7 @@ else:
         **dict.fromkeys(("RNN", "LSTM", "GRU", "RNNCell", "LSTMCell", "GRUCell"), recurrent),
         **dict.fromkeys(("GroupNorm", "InstanceNorm1d", "InstanceNorm2d"), norm),
         "BatchNorm3d": "nn.BatchNorm2d of t.flatten(3)",
+        "Conv3d": "nn.Linear of t.unfold(dim, size, step) for each axis, flattened",
         "SyncBatchNorm": "nn.BatchNorm1d or nn.BatchNorm2d: each process normalises by its own batch",
         "AdaptiveMaxPool1d": "t.amax(-1, keepdim=True), for one number of each channel",
         "AdaptiveMaxPool2d": "t.amax((-2, -1), keepdim=True), for one number of each channel",
