@@ -65,7 +65,7 @@ TC_INLINE void sgd_vectors(sgd_block of, const block *b, const bool plain, const
     if (plain) of.maximize = of.first = false;
     if (!decays) of.weight_decay = R(0.0);
     const vectors_ahead ahead = {sizeof(real), array_ahead(), {of.parameter, of.gradient, of.buffer}};
-    if (of.buffer)
+    if (of.buffer) /* NOLINT(bugprone-branch-clone): each loop is compiled for what its branch knows */
         each_vector(sgd_vector, &of, &ahead, b->first, b->last);
     else
         each_vector(sgd_vector, &of, &ahead, b->first, b->last);
