@@ -7,9 +7,9 @@
 
 /* A C cast of a float that the integer cannot hold is undefined. Here NaN and all that is out of range become the smallest integer, as in
  * NumPy and PyTorch on x86-64. uint8 gets the low byte of an int32. */
-#define HELD(x, below)                                                                                                                     \
-    ((x) < (below) ? (x) > -(below) ? (x) : -(below) : -(below)) /* before the cast, which is then none of a condition                     \
-                                                                  */
+/* Clamped before the cast, so that the cast itself is unconditional and has vectors. */
+#define HELD(x, below) ((x) < (below) ? (x) > -(below) ? (x) : -(below) : -(below))
+
 TC_INLINE int64_t to_int64(double x) { return (int64_t)HELD(x, 9223372036854775808.0); }
 TC_INLINE int32_t to_int32(double x) { return (int32_t)HELD(x, 2147483648.0); }
 TC_INLINE int32_t float_to_int32(float x) { return (int32_t)HELD(x, 2147483648.0F); }
@@ -29,7 +29,8 @@ TC_INLINE double to_double(int64_t x) { return (double)x; }
 #endif
 
 #define TRUTH(x) ((x) < 1 ? (x) : 1) /* of a byte */
-/* Elements as they are, so many bytes each. Every other one is common, and has vectors where that is known. */
+/* Elements as they are, so many bytes each. A step of 2 is common; the compiler makes vectors of it only where it is
+ * a constant. */
 #define MOVE(bytes, word)                                                                                                                  \
     static void move_##bytes(void *to_, int64_t to_step, const void *from_, int64_t from_step, int64_t n)                                  \
     {                                                                                                                                      \

@@ -349,12 +349,19 @@ static bool is_row_of_windows(const gemm_item *it)
            (g->by_columns ? !are_transposed(it->b_rows, it->K, it->b_cols, it->cols) : are_along(it->b_rows, it->K, g->a_col));
 }
 
+/* Three columns that would be summed one after the other, without several sums at a time: a tile has them side by side. */
+static bool waits_less_in_tiles(const gemm_item *it)
+{
+    if (it->cols != 3 || TC_IN_PIECE <= 3) return false;
+    return it->args->b_stored != TC_STORED_AS_COMPUTED || it->K <= it->k_block;
+}
+
 /* Has C a single row, of columns of B that lie along memory, and nothing else than a bias? */
 static bool is_row_of_dots(const gemm_item *it)
 {
     const tc_gemm_args *g = it->args;
     return g->M == 1 && g->by_columns && g->b_row == 1 && g->b_form == TC_GEMM_B_STRIDED && !g->b_rows && it->K > 0 &&
-           g->activation == TC_ACTIVATION_NONE && !it->pre && !it->residual;
+           g->activation == TC_ACTIVATION_NONE && !it->pre && !it->residual && !waits_less_in_tiles(it);
 }
 
 static void by_dots(const gemm_item *it)

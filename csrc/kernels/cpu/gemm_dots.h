@@ -138,11 +138,12 @@ static void batch_of_dots(const tc_gemm_args *g, int64_t begin, int64_t end)
 
 /* ---- one row by one column ------------------------------------------------------------------------------------------------ */
 
-/* out[i], i < lanes: the sums of a[k] b[k] over the first blocks of k, of which the last may be shorter; K: where they end. */
-static void block_sums(real *out, const real *a, const real *b, int64_t K, int64_t block, int lanes)
+/* out[i], i < lanes: the sums of a[k] b[k] over the first blocks of k, of which the last may be shorter; K: where they end. The first one
+ * begins with `first`. */
+static void block_sums(real *out, real first, const real *a, const real *b, int64_t K, int64_t block, int lanes)
 {
     const int64_t last = K - (lanes - 1) * block, rest = block - last;
-    vreal sum = add_dots(v_zero(), a, block, b, block, last, lanes);
+    vreal sum = add_dots(v_load_n(&first, 1), a, block, b, block, last, lanes);
     if (rest && lanes > 1) sum = v_select(v_first(lanes - 1), add_dots(sum, a + last, block, b + last, block, rest, lanes - 1), sum);
     v_store_some(out, sum, lanes);
 }
@@ -160,17 +161,17 @@ static void chunks_of_dot(const tc_gemm_args *g, int64_t begin, int64_t end)
     for (int64_t item = begin, lanes; item < end; item += lanes) {
         lanes = end - item < TC_LANES ? end - item : TC_LANES;
         const int64_t k = item * g->k_chunk, K = lanes * g->k_chunk;
-        block_sums((real *)g->c + item, (const real *)g->a + k, (const real *)g->b + k, K < g->K - k ? K : g->K - k, g->k_chunk,
+        block_sums((real *)g->c + item, R(0.0), (const real *)g->a + k, (const real *)g->b + k, K < g->K - k ? K : g->K - k, g->k_chunk,
                    (int)lanes);
     }
 }
 
-static real dot(const real *a, const real *b, int64_t K, int64_t block)
+static real dot(real first, const real *a, const real *b, int64_t K, int64_t block)
 {
     real total = R(0.0), sum[TC_LANES];
     for (int64_t k = 0; k < K; k += TC_LANES * block) {
         const int64_t left = K - k < TC_LANES * block ? K - k : TC_LANES * block, lanes = tc_divide_up(left, block);
-        block_sums(sum, a + k, b + k, left, block, (int)lanes);
+        block_sums(sum, k == 0 ? first : R(0.0), a + k, b + k, left, block, (int)lanes);
         for (int i = 0; i < lanes; i++) total = k == 0 && i == 0 ? sum[0] : sum[i] + total;
     }
     return total;
@@ -332,7 +333,7 @@ static void end_group(const row_of_dots *w, int64_t N, int64_t group, vreal tota
     if (w->N == 1) write_stored(w->c, lane, w->c_stored, 1);
 }
 
-/* N >= TC_IN_PIECE, or N 1 and b_col 0. */
+/* N is at least TC_IN_PIECE, or N is 1 and b_col 0. */
 static void columns_of_dots(const row_of_dots *w)
 {
     const int64_t blocks = w->K > w->k_block ? tc_divide_up(w->K, w->k_block) : 1, N = w->N > 1 ? w->N : TC_LANES;
@@ -379,10 +380,10 @@ static void row_by_columns(const row_of_dots *w)
         one.b = stored_at(w->b, w->b_stored, n * w->b_col), one.c = stored_to(w->c, w->c_stored, n);
         one.N = 1, one.b_col = 0;
         if (w->bias && w->biases) one.bias = w->bias + n;
-        if (w->bias || w->b_stored != TC_STORED_AS_COMPUTED) {
+        if (w->b_stored != TC_STORED_AS_COMPUTED) {
             columns_of_dots(&one);
         } else {
-            const real sum = dot(w->a, one.b, w->K, w->k_block);
+            const real sum = dot(w->bias ? one.bias[0] : R(0.0), w->a, one.b, w->K, w->k_block);
             write_stored(one.c, &sum, w->c_stored, 1);
         }
     }

@@ -7,7 +7,8 @@
 
 #include "runs.h"
 
-#define LONG_RUN 512 /* bytes of a run from which on a call of memcpy costs little beside it */
+#define ALIKE_BYTES 1024 /* of runs that are alike, which are copied together */
+#define LONG_RUN 512     /* bytes of a run from which on a call of memcpy costs little beside it */
 
 #define WORTH_FILLING 8 /* elements of a run below which runs are better walked across */
 
@@ -138,7 +139,15 @@ TC_INLINE void move_alike(move *m, cast_run run, int64_t runs)
     char *const to = target(m);
     run(to, 1, source(m), m->from_step, m->from_step ? m->length : 1);
     if (!m->from_step) repeat_first(to, (int)bytes, m->length);
-    for (int64_t k = 1; k < runs; k++) move_bytes(to + k * to_step, to, m->length * bytes);
+    const int64_t most = to_step == m->length * bytes && to_step < ALIKE_BYTES ? ALIKE_BYTES / to_step : 1; /* runs without gaps at once */
+    for (int64_t k = 1, more; k < runs; k += more) {
+        more = k < most ? k : most;
+        if (more > runs - k) more = runs - k;
+        if (more > 1)
+            memcpy(to + k * to_step, to, (size_t)(more * to_step));
+        else
+            move_bytes(to + k * to_step, to, m->length * bytes);
+    }
     advance(m, m->inner - 1, runs, runs * m->length);
 }
 
