@@ -139,6 +139,7 @@ REFUSED = [
     ({**YARN, "beta_fast": 1, "beta_slow": 2}, "a beta_fast of at least beta_slow for rope_type 'yarn'"),
     ({**YARN, "beta_slow": -1}, "a number above 0 as beta_slow"),
     ({**YARN, "attention_factor": 0}, "a number above 0 as attention_factor"),
+    ({**YARN, "attention_factor": 1e30}, "a factor of queries and keys between 1e-4 and 1e15 for rope_type 'yarn', not 1e.30"),
     ({**YARN, "mscale": "1"}, "a number of at least 0 as mscale"),
     ({**YARN, "mscale_all_dim": float("nan")}, "a number of at least 0 as mscale_all_dim"),
     ({**YARN, "truncate": None}, "true or false as truncate"),

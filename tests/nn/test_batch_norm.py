@@ -99,6 +99,19 @@ def test_an_error_leaves_the_layer_as_it_was(rng):
     assert all((value == before[name]).all() for name, value in layer.state_dict().items())
 
 
+def test_an_error_leaves_the_statistics_as_they_were(rng):
+    x, mean = rng.standard_normal((4, 3)), np.zeros(3)
+    whole, fixed = np.ones(3, int), np.ones(3)
+    fixed.flags.writeable = False
+    for var, error, message in (
+        (whole, TypeError, "running_var is int64; expected floats"),
+        (fixed, ValueError, "running_var is read-only"),
+    ):
+        with pytest.raises(error, match=message):
+            F.batch_norm(x, mean, var, training=True)
+        assert not mean.any()
+
+
 def test_saved_and_loaded(rng, tmp_path):
     layer, other = tc.nn.BatchNorm2d(3), tc.nn.BatchNorm2d(3)
     layer(rng.standard_normal((2, 3, 4, 4)).astype(np.float32))
@@ -135,6 +148,8 @@ ERRORS = {
         ValueError,
         "eps must be positive with training=True, got 0.0",
     ),
+    "a word": (lambda: tc.nn.BatchNorm1d(3, affine="no"), TypeError, "affine must be a bool, got 'no'"),
+    "a negative eps": (lambda: tc.nn.BatchNorm1d(3, eps=-1.0), ValueError, "eps"),
     "momentum": (lambda: tc.nn.BatchNorm1d(3, momentum="0.1"), TypeError, "momentum must be a number"),
     "another dtype": (
         lambda: tc.nn.BatchNorm1d(3)(tc.ones(2, 3, dtype="float64")),

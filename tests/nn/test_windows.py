@@ -163,8 +163,26 @@ def test_halves_are_rounded_once(dtype, rng):
         assert (function(x) == function(x.float()).to(dtype)).all()
 
 
-def test_padding_of_what_is_negative_is_never_the_largest():
+def test_padding_is_never_the_largest():
+    """Nor beside elements that are as small as it."""
     assert F.max_pool1d(np.full((1, 1, 4), -5.0), 3, 1, 1).max() == -5.0
+    for x in (np.zeros((1, 1, 4, 4), np.uint8), np.full((1, 1, 4, 4), -np.inf)):
+        assert F.max_pool2d(x, 3, 2, 1, return_indices=True)[1].tolist() == [[[[0, 1], [4, 5]]]]
+    x = tc.tensor([[[-math.inf, -math.inf, 1.0]]], requires_grad=True)
+    F.max_pool1d(x, 2, 2, 1).sum().backward()
+    assert x.grad.tolist() == [[[1.0, 0.0, 1.0]]]
+
+
+@pytest.mark.parametrize("size", [12, 40, (40, 9), (1, 12)], ids=str)
+def test_long_windows(size, rng):
+    x = rng.standard_normal((2, 3, 40, 36))
+    height, width = size if isinstance(size, tuple) else (size, min(size, 36))
+    rows, columns = 40 // height, 36 // width
+    expected = x[:, :, : rows * height, : columns * width].reshape(2, 3, rows, height, columns, width).mean((3, 5))
+    y, dx = recorded(lambda t: F.avg_pool2d(t, (height, width)), x)
+    np.testing.assert_allclose(y, expected, atol=1e-14)
+    np.testing.assert_allclose(dx[:, :, : rows * height, : columns * width], 1 / (height * width), rtol=1e-13)
+    assert not dx[:, :, rows * height :].any()
 
 
 def test_what_layers_show():
@@ -194,6 +212,18 @@ ERRORS = {
     "sizes": (lambda: F.adaptive_avg_pool2d(X, (1, 2, 3)), ValueError, "output_size must be an int or have one for each of 2 axes"),
     "size": (lambda: tc.nn.AdaptiveAvgPool1d(0), ValueError, "output_size must be at least 1, got 0"),
     "nothing": (lambda: F.adaptive_avg_pool2d(X[:, :, :0], 1), ValueError, "needs an element on each axis"),
+    "no elements": (
+        lambda: F.max_pool1d(X[0, :, :, :0], 2, padding=1),
+        ValueError,
+        r"needs an element on each axis .* got input of shape \(3, 4, 0\)",
+    ),
+    "a word": (lambda: tc.nn.MaxPool2d(2, ceil_mode="yes"), TypeError, "ceil_mode must be a bool, got 'yes'"),
+    "a divisor": (lambda: tc.nn.AvgPool2d(2, divisor_override="a"), TypeError, "divisor_override must be an int, got 'a'"),
+    "sizes of a layer": (
+        lambda: tc.nn.AdaptiveAvgPool2d((1, 2, 3)),
+        ValueError,
+        "output_size must be an int or have one for each of 2 axes",
+    ),
     "none": (lambda: F.max_pool2d(None, 2), TypeError, "input is None"),
 }
 

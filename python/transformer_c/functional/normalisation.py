@@ -82,6 +82,15 @@ def _of_channels(name: str, values: Any, x: Tensor) -> Tensor | None:
     return found.reshape(1, x.shape[1], *(1,) * (x.ndim - 2))
 
 
+def _refuse_unwritable(name: str, values: Any) -> None:
+    if not isinstance(values, (Tensor, np.ndarray)):
+        raise TypeError(f"{name} must be a Tensor or ndarray, to which training=True can write, not {type(values).__name__}")
+    if not is_floating(values if isinstance(values, Tensor) else _core.as_argument(values)):
+        raise TypeError(f"{name} is {values.dtype}; expected floats")
+    if not isinstance(values, Tensor) and not values.flags.writeable:
+        raise ValueError(f"{name} is read-only, and training=True writes to it; pass a copy")
+
+
 def _follow(running: Any, value: Tensor, momentum: float) -> None:
     """running = (1 - momentum) * running + momentum * value, where it is."""
     with no_grad():
@@ -144,8 +153,8 @@ def batch_norm(
     if (running_mean is None) != (running_var is None) or (running_mean is None and not training):
         raise ValueError("batch_norm needs running_mean and running_var, or neither with training=True")
     for name, values in running.items():
-        if training and values is not None and not isinstance(values, (Tensor, np.ndarray)):
-            raise TypeError(f"{name} must be a Tensor or ndarray, to which training=True can write, not {type(values).__name__}")
+        if training and values is not None:
+            _refuse_unwritable(name, values)
     x = widened(input)
     mean: Any
     var: Any
@@ -158,12 +167,14 @@ def batch_norm(
             raise ValueError(f"batch_norm with training=True needs two numbers per channel, got input of shape {tuple(x.shape)}")
         axes = [0, *range(2, x.ndim)]
         mean, var = _core.mean(x, axes, True), x.var(axes, unbiased=False, keepdim=True)
-        if running_mean is not None:
-            _follow(running_mean, mean, momentum)
-            _follow(running_var, var * (count / (count - 1)), momentum)
     factor = _core.rsqrt(_core.add(var, eps))
     factor = factor if scale is None else factor * scale
-    return narrowed(addcmul((0.0 if shift is None else shift) - mean * factor, x, factor), input)
+    y = narrowed(addcmul((0.0 if shift is None else shift) - mean * factor, x, factor), input)
+    if training and running_mean is not None:
+        unbiased = var * (count / (count - 1))
+        _follow(running_mean, mean, momentum)
+        _follow(running_var, unbiased, momentum)
+    return y
 
 
 def rotary(x, positions=None, *, base: float = 10000.0, pairing: str = "half"):

@@ -17,6 +17,8 @@ from .resizing import interpolate
 
 __all__ = ["adaptive_avg_pool1d", "adaptive_avg_pool2d", "avg_pool1d", "avg_pool2d", "max_pool1d", "max_pool2d", "unfold"]
 
+_FEW = 8  # elements of a window that are added one after the other
+
 
 class _Windows:
     """The windows along one axis of a length, where they begin and what lies beside the axis for them."""
@@ -30,11 +32,21 @@ class _Windows:
             self.count -= 1  # a window that would begin after the end
         self.after = max((self.count - 1) * stride + self.reach - length - padding, 0) if ceil else padding
 
-    def elements(self, x: Tensor, axis: int) -> list[Tensor]:
+    def elements(self, x: Any, axis: int) -> list[Any]:
         """The first elements of all windows, the second ones, and so on; `axis` is negative."""
         span = (self.count - 1) * self.stride + 1
         places = [slice(start, start + span, self.stride) for start in range(0, self.reach, self.dilation)]
         return [x[(..., place) + (slice(None),) * (-axis - 1)] for place in places]
+
+    def sums(self, x: Tensor, axis: int) -> Tensor:
+        """The sum of each window's elements; `axis` is negative."""
+        if self.kernel > _FEW and (self.count == 1 or self.stride == self.kernel):
+            joint = x[(..., slice(0, self.count * self.kernel)) + (slice(None),) * (-axis - 1)]
+            return joint.unflatten(axis, (self.count, self.kernel)).sum(axis)
+        total, *others = self.elements(x, axis)
+        for other in others:
+            total = _core.add(total, other)
+        return total
 
     def sizes(self, count_include_pad: bool) -> np.ndarray:
         """How many elements of each window count for its mean."""
@@ -46,18 +58,22 @@ class _Windows:
 
 def _windows(name: str, axes: int, x: Tensor, kernel_size, stride, padding, dilation, ceil_mode) -> list[_Windows]:
     """Those of the last `axes` axes of x."""
+    own_stride = stride is None
     kernel, padding, dilation, ceil_mode, stride = all_of(
         (per_axis, "kernel_size", kernel_size, axes, 1),
         (per_axis, "padding", padding, axes, 0),
         (per_axis, "dilation", dilation, axes, 1),
         (switch, "ceil_mode", ceil_mode),
-        (per_axis, "stride", kernel_size if stride is None else stride, axes, 1),
+        (per_axis, "stride", 1 if stride is None else stride, axes, 1),
     )
+    stride = kernel if own_stride else stride
     if x.ndim not in (axes + 1, axes + 2):
         raise ValueError(f"{name} takes input of shape {shape_of(axes)}, or without samples; got shape {tuple(x.shape)}")
     found = [_Windows(*of_axis, ceil_mode) for of_axis in zip(x.shape[-axes:], kernel, stride, padding, dilation, strict=True)]
     if any(2 * w.padding > w.reach for w in found):
         raise ValueError(f"padding must be at most half of a window, got padding {padding} and windows of {tuple(w.reach for w in found)}")
+    if not all(w.length for w in found):
+        raise ValueError(f"{name} needs an element on each axis that has windows, got input of shape {tuple(x.shape)}")
     if any(w.count < 1 for w in found):
         reach = tuple(w.reach for w in found)
         raise ValueError(f"{name}: windows of {reach} are longer than input of shape {tuple(x.shape)} with padding {padding} on each side")
@@ -83,12 +99,17 @@ def _max_pool(axes: int, input: Tensor, kernel_size, stride, padding, dilation, 
     x = _padded(input, windows, -math.inf if is_floating(input) else float(np.iinfo(input.dtype).min))
     plane = input.shape[-axes:]
     places = _padded(_core.as_argument(np.arange(math.prod(plane)).reshape(plane), x), windows, 0) if return_indices else None
+    beside = np.pad(np.zeros(plane, bool), [(w.padding, w.after) for w in windows], constant_values=True)  # what is padding
     for axis in range(-1, -axes - 1, -1):
         x, *others = windows[axis].elements(x, axis)
+        beside, *others_beside = windows[axis].elements(beside, axis)
         if places is not None:
             places, *other_places = windows[axis].elements(places, axis)
         for k, other in enumerate(others):
             later = _core.logical_or(_core.gt(other, x), _core.ne(other, other))
+            if (instead := beside & ~others_beside[k]).any():  # also of an element that is as small as padding
+                later = _core.logical_or(later, _core.as_argument(instead, x))
+            beside = beside & others_beside[k]
             x = _core.where(later, other, x)
             if places is not None:
                 places = _core.where(later, other_places[k], places)
@@ -102,10 +123,7 @@ def _avg_pool(axes: int, input: Tensor, kernel_size, stride, padding, ceil_mode,
     windows = _windows(f"avg_pool{axes}d", axes, input, kernel_size, stride, padding, 1, ceil_mode)
     x = _padded(input, windows, 0.0)
     for axis in range(-1, -axes - 1, -1):
-        first, *others = windows[axis].elements(x, axis)
-        x = first
-        for other in others:
-            x = _core.add(x, other)
+        x = windows[axis].sums(x, axis)
     if divisor is None:
         sizes = np.ones(())
         for w in windows:
@@ -268,6 +286,10 @@ def adaptive_avg_pool1d(input: Any, output_size) -> Any:
     -------
     Tensor or ndarray, shape (B, C, output_size)
         Element i is the mean from floor(i L / output_size) up to, but without, ceil((i + 1) L / output_size).
+
+    Notes
+    -----
+    Where L is no multiple of output_size this is a product with a matrix, so an infinity or NaN reaches all of its row.
 
     Examples
     --------

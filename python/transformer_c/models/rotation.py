@@ -15,7 +15,7 @@ from .._tensor import arange, as_tensor
 from .config import Config
 
 _LENGTH = "original_max_position_embeddings"
-_LEAST, _MOST = 1e-9, 1e30  # of numbers above 0, so that nothing overflows
+_LEAST, _MOST = 1e-9, 1e30  # of numbers above 0
 _ANY = ("rope_type", "type", "rope_theta", "finetuned")  # of every type; `type` is that of older files, and the last one changes nothing
 
 
@@ -175,7 +175,10 @@ def read_rotation(
         frequencies = row.scaled(base ** (-2.0 * np.arange(size // 2) / size), base, values)
     except ValueError as error:
         raise config.refuse(name, f"{error} for rope_type {said[0]!r}") from None
-    return Rotation(float(base), longest, frequencies, row.factor(values))
+    factor = row.factor(values)
+    if not _is_number(factor * factor):  # by which scores are multiplied
+        raise config.refuse(name, f"a factor of queries and keys between 1e-4 and 1e15 for rope_type {said[0]!r}, not {factor:g}")
+    return Rotation(float(base), longest, frequencies, factor)
 
 
 def _own(config: Config, kind: str | None) -> tuple[str, Mapping[str, Any]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from .. import functional as F
-from .._arguments import count, real
+from .._arguments import count, not_negative, real, switch
 from .._core import Tensor
 from .._names import explained
 from .._promotion import cast_input
@@ -39,15 +39,15 @@ class _BatchNorm(Module):
         bias: bool = True,
     ) -> None:
         super().__init__()
-        self.num_features, self.eps = count("num_features", num_features, 0), real("eps", eps)
+        self.num_features, self.eps = count("num_features", num_features, 0), not_negative("eps", eps)
         self.momentum = None if momentum is None else real("momentum", momentum)
-        self.affine, self.track_running_stats = affine, track_running_stats
+        self.affine, self.track_running_stats = switch("affine", affine), switch("track_running_stats", track_running_stats)
         options: dict[str, Any] = {"dtype": dtype, "device": device}
-        self.register_parameter("weight", Parameter(ones(num_features, **options)) if affine else None)
-        self.register_parameter("bias", Parameter(zeros(num_features, **options)) if affine and bias else None)
-        self.register_buffer("running_mean", zeros(num_features, **options) if track_running_stats else None)
-        self.register_buffer("running_var", ones(num_features, **options) if track_running_stats else None)
-        self.register_buffer("num_batches_tracked", tensor(0, device=device) if track_running_stats else None)
+        self.register_parameter("weight", Parameter(ones(num_features, **options)) if self.affine else None)
+        self.register_parameter("bias", Parameter(zeros(num_features, **options)) if self.affine and switch("bias", bias) else None)
+        self.register_buffer("running_mean", zeros(num_features, **options) if self.track_running_stats else None)
+        self.register_buffer("running_var", ones(num_features, **options) if self.track_running_stats else None)
+        self.register_buffer("num_batches_tracked", tensor(0, device=device) if self.track_running_stats else None)
 
     def reset_running_stats(self) -> None:
         """Forgets the means and variances of the batches so far."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from .. import functional as F
+from .._arguments import count, switch
 from .._core import Tensor
 from ..functional.convolution import per_axis
 from .module import Module
@@ -40,7 +41,7 @@ class _MaxPool(_Options):
             padding,
             dilation,
         )
-        self.return_indices, self.ceil_mode = return_indices, ceil_mode
+        self.return_indices, self.ceil_mode = switch("return_indices", return_indices), switch("ceil_mode", ceil_mode)
 
     def _arguments(self) -> tuple[Any, ...]:
         return self.kernel_size, self.stride, self.padding, self.dilation, self.ceil_mode, self.return_indices
@@ -114,7 +115,7 @@ class AvgPool1d(_Options):
         super().__init__()
         self._check(kernel_size=kernel_size, stride=stride, padding=padding)
         self.kernel_size, self.stride, self.padding = kernel_size, kernel_size if stride is None else stride, padding
-        self.ceil_mode, self.count_include_pad = ceil_mode, count_include_pad
+        self.ceil_mode, self.count_include_pad = switch("ceil_mode", ceil_mode), switch("count_include_pad", count_include_pad)
 
     def forward(self, input: Tensor) -> Tensor:
         return F.avg_pool1d(input, self.kernel_size, self.stride, self.padding, self.ceil_mode, self.count_include_pad)
@@ -150,7 +151,7 @@ class AvgPool2d(AvgPool1d):
         divisor_override: int | None = None,
     ) -> None:
         super().__init__(kernel_size, stride, padding, ceil_mode, count_include_pad)
-        self.divisor_override = divisor_override
+        self.divisor_override = None if divisor_override is None else count("divisor_override", divisor_override)
 
     def forward(self, input: Tensor) -> Tensor:
         return F.avg_pool2d(
@@ -177,7 +178,10 @@ class AdaptiveAvgPool1d(_Options):
 
     def __init__(self, output_size) -> None:
         super().__init__()
-        for size in output_size if isinstance(output_size, (tuple, list)) else (output_size,):
+        sizes = output_size if isinstance(output_size, (tuple, list)) else (output_size,) * self._axes
+        if len(sizes) != self._axes:
+            raise ValueError(f"output_size must be an int or have one for each of {self._axes} axes, got {output_size!r}")
+        for size in sizes:
             self._check(output_size=size)
         self.output_size = output_size
 

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .. import _core
+from .._arguments import real
 from .._core import Tensor
 from .._promotion import cast, is_floating, is_half, narrowed, widened
 from .._recording import is_grad_enabled
@@ -314,7 +315,7 @@ def norm(
         raise TypeError(f"the argument of norm is {x._dtype_name}; a floating dtype is needed: convert it with .float()")
     axes, keep = axes_of("dim", x.ndim, dim, axis), kept(keepdim, keepdims)
     axes = None if axes == () else axes
-    if p != 0 and x.ndim and axes is not None and all(x.shape[a] == 1 for a in axes) and not _core.is_traced():
+    if 0 < abs(real("p", p)) < _INFINITY and x.ndim and axes is not None and all(x.shape[a] == 1 for a in axes) and not _core.is_traced():
         return x.abs() if keep else x.abs().reshape([n for a, n in enumerate(x.shape) if a not in axes])
     if is_half(x):
         return _norm(x.float(), p, axes, keep).to(x._dtype_name)
