@@ -494,3 +494,56 @@ def test_a_function_changes_no_gradient_of_others():
     x, w = leaf(1.0), leaf(1.0)
     (Doubled.apply(x) + w).sum().backward()
     assert (x.grad.item(), w.grad.item()) == (2.0, 1.0)
+
+
+class Kept(tc.autograd.Function):
+    """x times what `keep` makes of it, which is saved and may be a result as well."""
+
+    @staticmethod
+    def forward(ctx, x, keep, is_result):
+        kept = keep(x)
+        ctx.save_for_backward(kept)
+        ctx.mark_non_differentiable(kept)
+        return (x * kept, kept) if is_result else x * kept
+
+    @staticmethod
+    def backward(ctx, dy, *rest):
+        return dy * ctx.saved_tensors[0], None, None
+
+
+@pytest.mark.parametrize("is_result", [False, True], ids=["from outside", "a result"])
+def test_a_function_refuses_what_was_written_to_after_it_was_saved(is_result):
+    x, factors = leaf(1.0, 2.0), tc.tensor([3.0, 4.0])
+    results = Kept.apply(x, lambda t: factors.clone() if is_result else factors, is_result)
+    y, kept = results if is_result else (results, factors)
+    kept.mul_(100)
+    with pytest.raises(RuntimeError, match=r"saved_tensors\[0\], of shape \(2,\), was written in place after it was saved"):
+        y.sum().backward()
+    assert x.grad is None
+
+
+def test_results_of_a_function_without_a_history():
+    class Same(tc.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return [x, x + 1]
+
+        @staticmethod
+        def backward(ctx, *gradients):
+            return gradients[0] * 7
+
+    x = leaf(1.0, 2.0)
+    with tc.no_grad():
+        y, z = Same.apply(x)
+    assert y is not x and not y.requires_grad and not z.requires_grad
+    y, _ = Same.apply(x)
+    y.sum().backward()
+    assert x.grad.tolist() == [7.0, 7.0]
+
+
+def test_backward_of_several_needs_a_history_of_each():
+    x, factor = leaf(1.0, 2.0), leaf(1.0, 1.0)
+    tc.autograd.backward([x * 2, x * 3], [factor, factor])
+    assert x.grad.tolist() == [5.0, 5.0] and factor.grad is None
+    with pytest.raises(RuntimeError, match=r"tensors\[1\], of shape \(\), recorded nothing"):
+        tc.autograd.backward([(x * 2).sum(), tc.ones(2).sum()])

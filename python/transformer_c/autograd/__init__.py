@@ -129,10 +129,12 @@ def backward(
     if len(roots) == 1:
         return roots[0].backward(factors[0], retain_graph=bool(retain_graph))
     for i, (root, factor) in enumerate(zip(roots, factors, strict=True)):
+        if not root.requires_grad:
+            raise RuntimeError(f"tensors[{i}], of shape {tuple(root.shape)}, recorded nothing to go back through")
         if root.shape != factor.shape:
             raise ValueError(f"grad_tensors[{i}] has shape {tuple(factor.shape)}, tensors[{i}] has {tuple(root.shape)}")
     with enable_grad():  # one pass over the graph for all of them
-        total = sum((root * factor).sum() for root, factor in zip(roots, factors, strict=True))
+        total = sum((root * factor.detach()).sum() for root, factor in zip(roots, factors, strict=True))
     total.backward(retain_graph=bool(retain_graph))
 
 

@@ -19,7 +19,8 @@ class FunctionCtx(Explaining):
 
     def __init__(self, needs_input_grad: tuple[bool, ...]) -> None:
         self.needs_input_grad = needs_input_grad
-        self.saved_tensors: tuple[Tensor | None, ...] = ()
+        self._saved: tuple[Tensor | None, ...] = ()
+        self._versions: tuple[int | None, ...] = ()
         self._fills_in = True
         self._constant: tuple[Tensor, ...] = ()
 
@@ -30,7 +31,17 @@ class FunctionCtx(Explaining):
                 raise TypeError(
                     f"save_for_backward() keeps Tensors; argument {i} is of type {type(tensor).__name__}: make it an attribute of ctx"
                 )
-        self.saved_tensors = tensors
+        self._saved, self._versions = tensors, tuple(None if t is None else t._version for t in tensors)
+
+    @property
+    def saved_tensors(self) -> tuple[Tensor | None, ...]:
+        """What ``save_for_backward`` kept; a RuntimeError when it was written to in the meantime."""
+        for i, (tensor, version) in enumerate(zip(self._saved, self._versions, strict=True)):
+            if tensor is not None and tensor._version != version:
+                raise RuntimeError(
+                    f"saved_tensors[{i}], of shape {tuple(tensor.shape)}, was written in place after it was saved; write to a clone() instead"
+                )
+        return self._saved
 
     def mark_non_differentiable(self, *tensors: Tensor) -> None:
         """Names results that have no gradient, besides those of ints and bools, which never have one."""
@@ -55,8 +66,8 @@ class Function:
 
     Notes
     -----
-    ``custom_op`` makes a function of two functions on ndarrays. Both keep the arguments until the backward, and refuse it when they were written
-    to in the meantime. There are no gradients of gradients.
+    ``custom_op`` makes a function of two functions on ndarrays. Both keep the arguments for as long as the results live, and refuse the backward
+    when they were written to in the meantime. There are no gradients of gradients.
 
     Examples
     --------
@@ -100,14 +111,17 @@ class Function:
             else:
                 results = cls.forward(*arguments)
                 cls.setup_context(ctx, arguments, results)
-        return cls._record(ctx, arguments, results) if recorded else results
+        if recorded:
+            return cls._record(ctx, arguments, results)
+        return tuple(map(_plain, results)) if isinstance(results, (tuple, list)) else _plain(results)
 
     @classmethod
     def _record(cls, ctx: FunctionCtx, arguments: tuple, results: Any) -> Any:
         found = list(results) if isinstance(results, (tuple, list)) else [results]
         places = [i for i, result in enumerate(found) if ctx.is_recorded(result)]
+        found = [result if i in places else _plain(result) for i, result in enumerate(found)]
         if not places:
-            return results
+            return tuple(found) if isinstance(results, (tuple, list)) else found[0]
         inputs = [i for i, a in enumerate(arguments) if isinstance(a, Tensor)]
         likes = [(r.shape, r.dtype) if isinstance(r, Tensor) else None for r in found]
 
@@ -131,6 +145,11 @@ class Function:
         for place, tensor in zip(places, made if isinstance(made, (tuple, list)) else (made,), strict=True):
             found[place] = tensor
         return tuple(found) if isinstance(results, (tuple, list)) else found[0]
+
+
+def _plain(result: Any) -> Any:
+    """A result without a history of its own or of the forward's."""
+    return result.detach() if isinstance(result, Tensor) and result.requires_grad else result
 
 
 __all__ = ["Function", "FunctionCtx"]
