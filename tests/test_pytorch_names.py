@@ -70,6 +70,35 @@ def test_a_block_with_a_state_of_its_own():
             assert tc.equal(found, expected) is enabled
 
 
+def test_the_state_is_that_of_the_generator_in_use():
+    from transformer_c.random import drawing_from
+
+    x = tc.ones(50)
+    with drawing_from(tc.Generator(3)):
+        state, dropped = tc.get_rng_state(), tc.F.dropout(x, 0.5)
+        with tc.random.fork_rng():
+            tc.set_rng_state(state)
+            assert tc.equal(tc.F.dropout(x, 0.5), dropped)
+        assert not tc.equal(tc.F.dropout(x, 0.5), dropped)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda d: d.Categorical(tc.zeros(2)), "probs must not be negative or NaN, and have a positive, finite sum"),
+        (lambda d: d.Categorical(tc.tensor([math.inf, 1.0])), "a positive, finite sum"),
+        (lambda d: d.Categorical(logits=tc.tensor([math.nan, 1.0])), "logits must be below infinity and not NaN"),
+        (lambda d: d.Categorical(logits=tc.full((2,), -math.inf)), "one of each K above -infinity"),
+        (lambda d: d.Categorical(tc.ones(3)).log_prob(tc.tensor(0.5)), "value must be whole numbers from 0 to K - 1"),
+        (lambda d: d.Normal(math.nan, 1.0), "loc must not be NaN"),
+    ],
+    ids=range(6),
+)
+def test_distributions_refuse_what_gives_nan(call, message):
+    with pytest.raises(ValueError, match=message):
+        call(tc.distributions)
+
+
 def test_seed_everything():
     assert tc.seed_everything(42) == 42
     drawn = random.random(), np.random.rand(), tc.rand(2).tolist()
@@ -115,8 +144,9 @@ def test_calls_of_cuda_without_a_gpu():
     for call in (tc.cuda.manual_seed, tc.cuda.manual_seed_all):
         assert call(3) is None and tc.random.default_generator.get_state() == state
     assert tc.cuda.empty_cache() is None and tc.cuda.is_bf16_supported() is False
-    with pytest.raises(RuntimeError, match="CUDA is not available"):
-        tc.cuda.empty_cache("cuda")
+    for call in (lambda: tc.cuda.empty_cache("cuda"), lambda: tc.ones(1).type("torch.cuda.FloatTensor")):
+        with pytest.raises(RuntimeError, match="CUDA is not available"):
+            call()
 
 
 def test_switches_have_no_effect(monkeypatch):

@@ -52,11 +52,15 @@ class Categorical:
         if given.ndim < 1 or not is_floating(given):
             raise ValueError(f"{name} must be floating numbers of shape (..., K), got {given._dtype_name} of shape {tuple(given.shape)}")
         if logits is None:
-            if not bool((given.detach() >= 0).all()):
-                raise ValueError("probs must not be negative or NaN")
-            self.probs = given / given.sum(-1, keepdim=True)
+            total = given.sum(-1, keepdim=True)
+            if not bool(((given.detach() >= 0) & (total.detach() > 0) & (total.detach() < math.inf)).all()) or not given.shape[-1]:
+                raise ValueError("probs must not be negative or NaN, and have a positive, finite sum")
+            self.probs = given / total
         else:
-            self.logits = given - given.logsumexp(-1, keepdim=True)
+            total = given.logsumexp(-1, keepdim=True)
+            if not bool(total.detach().isfinite().all()):
+                raise ValueError("logits must be below infinity and not NaN, and one of each K above -infinity")
+            self.logits = given - total
         self._shape = tuple(given.shape)
 
     @cached_property
@@ -92,7 +96,10 @@ class Categorical:
         value : array_like
             Broadcast against the axes of the distribution but its last.
         """
-        index = as_tensor(value).long().unsqueeze(-1)
+        value = as_tensor(value)
+        index = value.long().unsqueeze(-1)
+        if is_floating(value) and not bool((value.detach() == index.squeeze(-1)).all()):
+            raise ValueError("value must be whole numbers from 0 to K - 1")
         shape = np.broadcast_shapes(tuple(index.shape[:-1]), self._shape[:-1])
         return self.logits.expand(*shape, self._shape[-1]).gather(-1, index.expand(*shape, 1)).squeeze(-1)
 
@@ -123,6 +130,8 @@ class Normal:
         loc, scale = (
             x if isinstance(x, Tensor) else as_tensor(x, dtype="float32" if isinstance(x, (int, float)) else None) for x in (loc, scale)
         )
+        if bool(loc.detach().isnan().any()):
+            raise ValueError("loc must not be NaN")
         if not bool((scale.detach() > 0).all()):
             raise ValueError("scale must be positive")
         shape = np.broadcast_shapes(tuple(loc.shape), tuple(scale.shape))

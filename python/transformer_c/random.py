@@ -64,12 +64,13 @@ def fork_rng(devices: Any = None, enabled: bool = True) -> Iterator[None]:
     >>> tc.equal(tc.rand(2), inside)
     True
     """
-    state = default_generator.get_state() if enabled else None
+    generator = as_generator(None)
+    state = generator.get_state() if enabled else None
     try:
         yield
     finally:
         if state is not None:
-            default_generator.set_state(state)
+            generator.set_state(state)
 
 
 def get_rng_state() -> Tensor:
@@ -84,7 +85,7 @@ def get_rng_state() -> Tensor:
     >>> tc.equal(tc.rand(2), before)
     True
     """
-    return tensor(np.frombuffer(default_generator.get_state(), np.uint8))
+    return tensor(np.frombuffer(as_generator(None).get_state(), np.uint8))
 
 
 def set_rng_state(new_state: Any) -> None:
@@ -112,7 +113,7 @@ def set_rng_state(new_state: Any) -> None:
     state = tensor_of("new_state", new_state).cpu().numpy()
     if state.dtype != np.uint8:
         raise TypeError(f"set_rng_state() takes the uint8 that get_rng_state() gave, got {state.dtype}")
-    default_generator.set_state(state.tobytes())
+    as_generator(None).set_state(state.tobytes())
 
 
 def seed_everything(seed: int | None = None, workers: bool = False, verbose: bool = True) -> int:

@@ -110,6 +110,10 @@ def test_an_error_leaves_the_statistics_as_they_were(rng):
         with pytest.raises(error, match=message):
             F.batch_norm(x, mean, var, training=True)
         assert not mean.any()
+    mean = tc.zeros(3)
+    with pytest.raises(ValueError):
+        F.batch_norm(tc.tensor(x).float(), mean, tc.ones(1).expand(3), training=True)
+    assert not mean.any()
 
 
 def test_saved_and_loaded(rng, tmp_path):

@@ -87,7 +87,10 @@ def _refuse_unwritable(name: str, values: Any) -> None:
         raise TypeError(f"{name} must be a Tensor or ndarray, to which training=True can write, not {type(values).__name__}")
     if not is_floating(values if isinstance(values, Tensor) else _core.as_argument(values)):
         raise TypeError(f"{name} is {values.dtype}; expected floats")
-    if not isinstance(values, Tensor) and not values.flags.writeable:
+    if isinstance(values, Tensor):
+        with no_grad():
+            values[:0] = 0.0  # refuses, where a write is refused
+    elif not values.flags.writeable:
         raise ValueError(f"{name} is read-only, and training=True writes to it; pass a copy")
 
 

@@ -106,7 +106,9 @@ _TYPES = {
     "float32": "Float", "float64": "Double", "float16": "Half", "bfloat16": "BFloat16", "int64": "Long", "int32": "Int", "uint8": "Byte",
     "bool": "Bool",
 }  # fmt: skip
-_DTYPES = {f"torch.{place}{word}Tensor": dtype for dtype, word in _TYPES.items() for place in ("", "cuda.")}
+_DTYPES = {
+    f"torch.{place}{word}Tensor": (dtype, device) for dtype, word in _TYPES.items() for place, device in (("", "cpu"), ("cuda.", "cuda"))
+}
 
 
 def as_type(self: Tensor, dtype: Any = None) -> Any:
@@ -122,7 +124,8 @@ def as_type(self: Tensor, dtype: Any = None) -> Any:
     """
     if dtype is None:
         return f"torch.{'' if self.device == 'cpu' else 'cuda.'}{_TYPES[self._dtype_name]}Tensor"
-    return self.to(dtype=_DTYPES.get(dtype, dtype) if isinstance(dtype, str) else dtype)
+    dtype, device = _DTYPES.get(dtype, (dtype, None)) if isinstance(dtype, str) else (dtype, None)
+    return self.to(dtype=dtype, device=None if device is None or self.device.startswith(device) else device)
 
 
 def element_size(self: Tensor) -> int:
