@@ -225,7 +225,7 @@ def test_a_generator_of_a_device_is_that_of_the_cpu():
         tc.Generator(device="gpu")
 
 
-@pytest.mark.parametrize("name", ["CUDAGraph", "Stream", "memory_allocated", "set_device", "amp"])
+@pytest.mark.parametrize("name", ["CUDAGraph", "Stream", "memory_allocated", "set_device"])
 def test_names_of_torch_cuda_say_what_to_use(name):
     with pytest.raises(AttributeError, match=f"has no attribute '{name}'; use "):
         getattr(tc.cuda, name)

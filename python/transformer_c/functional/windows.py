@@ -107,7 +107,8 @@ def _max_pool(axes: int, input: Tensor, kernel_size, stride, padding, dilation, 
             places, *other_places = windows[axis].elements(places, axis)
         for k, other in enumerate(others):
             later = _core.logical_or(_core.gt(other, x), _core.ne(other, other))
-            if (instead := beside & ~others_beside[k]).any():  # also of an element that is as small as padding
+            # where an element is as small as padding: another place, not another value, and so not for a graph of any length
+            if (instead := beside & ~others_beside[k]).any() and not _core.is_traced():
                 later = _core.logical_or(later, _core.as_argument(instead, x))
             beside = beside & others_beside[k]
             x = _core.where(later, other, x)
