@@ -56,27 +56,30 @@ class _Windows:
         return np.minimum(first + self.kernel, self.length) - np.maximum(first, 0)
 
 
+def _refuse_too_long(name: str, windows: list[_Windows], x: Tensor) -> None:
+    if any(w.count < 1 for w in windows):
+        reach, padding = (tuple(getattr(w, of) for w in windows) for of in ("reach", "padding"))
+        raise ValueError(f"{name}: windows of {reach} are longer than input of shape {tuple(x.shape)} with padding {padding} on each side")
+
+
 def _windows(name: str, axes: int, x: Tensor, kernel_size, stride, padding, dilation, ceil_mode) -> list[_Windows]:
     """Those of the last `axes` axes of x."""
-    own_stride = stride is None
-    kernel, padding, dilation, ceil_mode, stride = all_of(
+    kernel, padding, dilation, ceil_mode, steps = all_of(
         (per_axis, "kernel_size", kernel_size, axes, 1),
         (per_axis, "padding", padding, axes, 0),
         (per_axis, "dilation", dilation, axes, 1),
         (switch, "ceil_mode", ceil_mode),
         (per_axis, "stride", 1 if stride is None else stride, axes, 1),
     )
-    stride = kernel if own_stride else stride
+    steps = kernel if stride is None else steps
     if x.ndim not in (axes + 1, axes + 2):
         raise ValueError(f"{name} takes input of shape {shape_of(axes)}, or without samples; got shape {tuple(x.shape)}")
-    found = [_Windows(*of_axis, ceil_mode) for of_axis in zip(x.shape[-axes:], kernel, stride, padding, dilation, strict=True)]
+    found = [_Windows(*of_axis, ceil_mode) for of_axis in zip(x.shape[-axes:], kernel, steps, padding, dilation, strict=True)]
     if any(2 * w.padding > w.reach for w in found):
         raise ValueError(f"padding must be at most half of a window, got padding {padding} and windows of {tuple(w.reach for w in found)}")
     if not all(w.length for w in found):
         raise ValueError(f"{name} needs an element on each axis that has windows, got input of shape {tuple(x.shape)}")
-    if any(w.count < 1 for w in found):
-        reach = tuple(w.reach for w in found)
-        raise ValueError(f"{name}: windows of {reach} are longer than input of shape {tuple(x.shape)} with padding {padding} on each side")
+    _refuse_too_long(name, found, x)
     return found
 
 
@@ -351,11 +354,7 @@ def unfold(input: Any, kernel_size, dilation=1, padding=0, stride=1) -> Any:
         raise ValueError(f"unfold takes input of shape {shape_of(2)}, or without samples; got shape {tuple(input.shape)}")
     x = input[None] if input.ndim == 3 else input
     windows = [_Windows(*of_axis, False) for of_axis in zip(x.shape[2:], kernel, stride, padding, dilation, strict=True)]
-    if any(w.count < 1 for w in windows):
-        reach = tuple(w.reach for w in windows)
-        raise ValueError(
-            f"unfold: windows of {reach} are longer than input of shape {tuple(input.shape)} with padding {padding} on each side"
-        )
+    _refuse_too_long("unfold", windows, input)
     x = _padded(x, windows, 0)
     for axis, w in zip((2, 3), windows, strict=True):
         x = x.unfold(axis, w.reach, w.stride)[..., :: w.dilation]
