@@ -519,6 +519,22 @@ MISTAKES = {
         TypeError,
         "2 arguments are wrong:\n  a must be a number",
     ),
+    "an order of too many": (lambda: tc.randperm(10**30), ValueError, f"n is {10**30}; expected an int of at most 64 bits"),
+    "digits beyond all floats": (lambda: tc.round(np.ones(2), 400), ValueError, "decimals must be between -308 and 308, got 400"),
+    "an axis beyond 64 bits": (lambda: tc.flip(np.ones((2, 3)), -(2**63)), IndexError, "out of range"),
+    "nothing as axes": (lambda: tc.flip(np.ones((2, 3)), None), TypeError, "dims must be an int"),
+    "a function to flip": (lambda: tc.flip(len, 0), TypeError, "expected float32"),
+    "a diagonal beyond 64 bits": (lambda: tc.diag((1,), 10**30), ValueError, "diagonal is 1000.*; expected an int of at most 64 bits"),
+    "no lengths": (lambda: tc.nn.Unflatten(1, None), TypeError, r"unflattened_size must be a sequence of ints, got None \(NoneType\)"),
+    "a softmax of nothing, as float64": (lambda: tc.softmax(None, -1, np.float64), TypeError, "x has dtype object; expected float32"),
+    **{
+        f"{loss.__name__} of nothing, with weights": (
+            lambda loss=loss: loss(weight=[1.0, 2.0])(None, None),
+            TypeError,
+            "expected a Tensor|None",
+        )
+        for loss in (tc.nn.CrossEntropyLoss, tc.nn.NLLLoss, tc.nn.BCELoss, tc.nn.BCEWithLogitsLoss)
+    },
     "digits in a list": (lambda: tc.ones(2).round([]), TypeError, r"decimals must be an int, got \[\] \(list\)"),
     "a list as reduction": (
         lambda: tc.scatter(np.ones(2), 0, np.zeros(2, int), np.ones(2), reduce=[]),

@@ -22,6 +22,8 @@ def integer(name: str, value: Any) -> int:
         number = None
     if number is None or isinstance(value, bool):
         raise TypeError(f"{name} must be an int, got {value!r} ({type(value).__name__})")
+    if not -(2**63) <= number < 2**63:
+        raise ValueError(f"{name} is {number}; expected an int of at most 64 bits")
     return number
 
 

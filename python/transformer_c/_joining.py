@@ -180,8 +180,7 @@ def flip(input, dims: int | Sequence[int]):
     """
     if isinstance(input, Tensor):
         return input.flip(dims)
-    x = numbers_of(input)
-    return np.flip(x, dims if isinstance(dims, int) else tuple(dims)).astype(x.dtype.newbyteorder("="))
+    return _core.take_array(_core.as_argument(numbers_of(input, "input")).flip(dims))
 
 
 __all__ = [

@@ -89,7 +89,10 @@ def cast(x: Any, dtype: Any) -> Any:
     """`x` as `dtype`; itself for None."""
     if dtype is None:
         return x
-    return x.to(dtype=dtype) if isinstance(x, Tensor) else as_given(x).astype(dtype)
+    if isinstance(x, Tensor):
+        return x.to(dtype=dtype)
+    given = as_given(x)
+    return given if given.dtype.kind == "O" else given.astype(dtype)  # no numbers: who takes it says so
 
 
 def _name(x: Any) -> str:

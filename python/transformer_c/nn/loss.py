@@ -33,7 +33,8 @@ class _Loss(Module):
 
 def _factors(weight: Tensor | None, input: Tensor) -> Tensor | None:
     """Weights in the dtype of what they weight: NumPy's are float64 where nobody says otherwise."""
-    return weight if weight is None or input.dtype.kind not in "fV" else weight.to(input.dtype)
+    dtype = getattr(input, "dtype", None)
+    return weight if weight is None or getattr(dtype, "kind", "") not in ("f", "V") else weight.to(dtype)
 
 
 class MSELoss(_Loss):

@@ -373,6 +373,8 @@ def round(input: Any, decimals: int = 0) -> Any:
     """
     if (decimals := integer("decimals", decimals)) == 0:
         return _core.round(input)
+    if builtins.abs(decimals) > 308:
+        raise ValueError(f"decimals must be between -308 and 308, got {decimals}: no float has a place beyond")
     scale = 10.0 ** builtins.abs(decimals)
     there, back = (_core.mul, _core.div) if decimals > 0 else (_core.div, _core.mul)
     return together(lambda x: back(_core.round(there(x, scale)), scale), input)
