@@ -14,6 +14,7 @@ KNOWN = [(case, label) for case in CASES for label in CASES[case][0].get("known"
 LINEAR = {"rope_type": "linear", "factor": 2.0}
 LLAMA3 = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 8}
 YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 8}
+LONGROPE = {"type": "longrope", "short_factor": [1.0, 2.0, 3.0, 4.0], "long_factor": [8.0] * 4, "original_max_position_embeddings": 16}
 FULL, NEAR = "full_attention", "sliding_attention"
 
 
@@ -102,22 +103,27 @@ def test_names_and_places_of_values():
 
 
 @pytest.mark.parametrize(
-    ("values", "longest"), [(LINEAR, 64), (LLAMA3, 64), ({**LLAMA3, "factor": 9.6}, 76), ({**YARN, "factor": 1e30}, 2**31 - 1)]
+    ("values", "longest"),
+    [(LINEAR, 64), (LLAMA3, 64), ({**LLAMA3, "factor": 9.6}, 76), ({**YARN, "factor": 1e30}, 2**31 - 1), (LONGROPE, 16)],
 )
 def test_how_long_texts_may_be(values, longest):
-    """As config.json says, or as many times the original length as frequencies are made for."""
+    """As config.json says, or as many times the original length as frequencies are made for; of "longrope", that length."""
     assert read(rope_scaling=values).longest == longest
     if values is LLAMA3:
         assert tc.models.create({**config_of("llama", "llama3"), "max_position_embeddings": 9}).longest == 96
 
 
-ACCEPTED = "rope_type 'default', 'linear', 'llama3' or 'yarn' and its values"
+ACCEPTED = "rope_type 'default', 'linear', 'llama3', 'yarn' or 'longrope' and its values"
 REFUSED = [
     ("linear", ACCEPTED),
     (["linear"], ACCEPTED),
     (7, ACCEPTED),
     ({"rope_type": "dynamic", "factor": 2.0}, ACCEPTED),
-    ({"type": "longrope", "long_factor": [1.0]}, ACCEPTED),
+    ({**LONGROPE, "short_factor": [1.0]}, "4 numbers as short_factor for rope_type 'longrope'"),
+    ({**LONGROPE, "long_factor": [1.0] * 5}, "4 numbers as long_factor"),
+    ({**LONGROPE, "long_factor": None}, "a list of numbers above 0 as long_factor"),
+    ({**LONGROPE, "short_factor": [1.0, 2.0, 3.0, 0]}, "a list of numbers above 0 as short_factor"),
+    ({**LONGROPE, "attention_factor": 0}, "a number above 0 as attention_factor"),
     ({"rope_type": ["linear"], "factor": 2.0}, ACCEPTED),
     ({"rope_type": "linear", "type": "yarn", "factor": 2.0}, ACCEPTED),
     ({"rope_type": "linear"}, "a number above 0 as factor for rope_type 'linear'"),
@@ -162,7 +168,10 @@ def test_kinds_of_layers():
     for given, message in (
         ({"rope_scaling": LINEAR}, "rope_scaling = "),
         ({"rope_parameters": {FULL: LINEAR, NEAR: {**LINEAR, "factor": -1}}}, "a number above 0 as factor"),
-        ({"rope_parameters": {FULL: {**YARN, "rope_type": "dynamic"}}}, f"{ACCEPTED}, for '{FULL}' and for each other kind"),
+        (
+            {"rope_parameters": {FULL: {**YARN, "rope_type": "dynamic"}}},
+            "'llama3' or 'yarn' and its values, for 'full_attention' and for each other kind",
+        ),
     ):
         with pytest.raises(tc.CheckpointError, match=message):
             tc.models.create({**values, **given})

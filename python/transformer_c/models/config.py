@@ -40,6 +40,8 @@ class Widths(NamedTuple):
     norm_bias: bool = True
     gated: bool = False  # whether the network multiplies what the activation gives with a second product, of the same size
     rms: bool = False  # whether norms only divide, by the root of the mean square
+    offset: bool = False  # whether these norms multiply by 1 + weight
+    norm_after: bool = False  # whether what attention and network give is normalised before it is added
 
 
 class Config:
@@ -88,6 +90,13 @@ class Config:
         value = self.values.get(name, default)
         if type(value) not in (int, float) or not 0 <= value <= most:
             raise self.refuse(name, f"a number from 0 to {most:g}")
+        return float(value)
+
+    def positive(self, name: str, default: float) -> float:
+        """A number above 0."""
+        value = self.values.get(name, default)
+        if type(value) not in (int, float) or not 1e-9 <= value <= 1e30:
+            raise self.refuse(name, "a number above 0")
         return float(value)
 
     def optional(self, name: str, default: float) -> float:

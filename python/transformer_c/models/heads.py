@@ -179,13 +179,15 @@ class FillMask(WithHead):
 class TextGeneration(WithHead):
     """Scores of all words to be the next one after each position, (B, T, vocabulary); 0 at the padded ends.
 
-    They are products with the words' embeddings, or with a table ``out`` of their own where config.json has tie_word_embeddings = false.
+    They are products with the words' embeddings, or with a table ``out`` of their own where config.json has tie_word_embeddings = false,
+    and stay below `softcap` where that is not 0.
     """
 
     task = "text-generation"
 
-    def __init__(self, encoder: Any, width: int, tied: bool) -> None:
+    def __init__(self, encoder: Any, width: int, tied: bool, softcap: float = 0.0) -> None:
         super().__init__(encoder, width, 0)
+        self.softcap = softcap
         words = encoder.words.weight.shape[0]
         self.scores_words = tied
         if not tied:
@@ -216,7 +218,8 @@ class TextGeneration(WithHead):
         return self._scores(_last(states, mask, lengths))
 
     def _scores(self, states: Tensor) -> Tensor:
-        return F.linear(states, self.encoder.words.weight) if self.scores_words else self.out(states)
+        scores = F.linear(states, self.encoder.words.weight) if self.scores_words else self.out(states)
+        return F.tanh(scores / self.softcap) * self.softcap if self.softcap else scores
 
     @explained(
         {

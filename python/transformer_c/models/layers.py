@@ -11,6 +11,7 @@ from .. import _core, nn
 from .. import functional as F
 from .._core import Tensor
 from .._names import explained
+from .._promotion import is_half
 from .._tensor import arange, as_tensor
 from ..nn.attention import join_heads
 from ..nn.fusion import activated, add_norm, add_product, gated, is_plain
@@ -59,9 +60,25 @@ def own_lengths(x: Tensor, visible: dict[str, Any]) -> Any:
     return np.stack((ends, x.shape[1] - ends), 1).ravel()
 
 
-def norm_of(widths: Widths) -> nn.Module:
-    """A norm of states."""
-    return nn.RMSNorm(widths.model, eps=widths.eps) if widths.rms else nn.LayerNorm(widths.model, eps=widths.eps, bias=widths.norm_bias)
+class OffsetNorm(nn.RMSNorm):
+    """Multiplies by 1 + weight; of halves in float32, rounded once."""
+
+    def reset_parameters(self) -> None:
+        nn.init.zeros_(self.weight)
+
+    def forward(self, input: Tensor) -> Tensor:
+        x = self._cast(input)
+        if is_half(x):
+            return F.rms_norm(x.float(), self.normalized_shape, self.weight.float() + 1, self.eps).to(x.dtype)
+        return F.rms_norm(x, self.normalized_shape, self.weight + 1, self.eps)
+
+
+def norm_of(widths: Widths, size: int | None = None) -> nn.Module:
+    """A norm of states, or of `size` features."""
+    size = widths.model if size is None else size
+    if widths.rms:
+        return (OffsetNorm if widths.offset else nn.RMSNorm)(size, eps=widths.eps)
+    return nn.LayerNorm(size, eps=widths.eps, bias=widths.norm_bias)
 
 
 class Layer(nn.Module):
@@ -78,6 +95,9 @@ class Layer(nn.Module):
     window: tuple[int, int] | None = None  # how far a token sees before and behind itself; None: all of its text
     grouped: bool = False  # whether keys and values have fewer heads than queries
     scale: float | None = None  # of the scores; None: by the size of a head
+    softcap: float = 0.0  # what scores stay below; 0: nothing
+    rows: str = "qkv"  # the order of the rows of ``qkv``: see ``tc.functional.qkv_projection``
+    parallel: bool = False  # whether the network sees what attention sees, not what it adds
 
     def __init__(self, widths: Widths, norm_first: bool = False) -> None:
         super().__init__()
@@ -89,6 +109,9 @@ class Layer(nn.Module):
         self.linear1 = nn.Linear(widths.model, widths.hidden * (2 if widths.gated else 1), bias=widths.network_bias)
         self.linear2 = nn.Linear(widths.hidden, widths.model, bias=widths.network_bias)
         self.norm2 = norm_of(widths)
+        self.after1 = norm_of(widths) if widths.norm_after else None
+        self.after2 = norm_of(widths) if widths.norm_after else None
+        self.gated = widths.gated  # rows of linear1 are [what the activation is applied to | the factors]
         self.dropout1: nn.Module = nn.Dropout(widths.dropout if widths.drops_attended else 0.0)
         self.dropout2: nn.Module = nn.Dropout(widths.dropout)
 
@@ -107,8 +130,13 @@ class Layer(nn.Module):
         if weights is not None and packing is not None:
             weights = F.pad(weights, (0, packing.width - packing.longest) * 2)
         if self.norm_first:
-            x = x + self.dropout1(attended)
-            x = add_product(x, self.linear2, self._hidden(self.norm2(x), lengths), self.dropout2, lengths)
+            attended = attended if self.after1 is None else self.after1(attended)
+            added = x + self.dropout1(attended)
+            hidden = self._hidden(self.norm2(x if self.parallel else added), lengths)
+            if self.after2 is None:
+                x = add_product(added, self.linear2, hidden, self.dropout2, lengths)
+            else:
+                x = added + self.dropout2(self.after2(of_sequences(self.linear2, hidden, lengths)))
         else:
             x = add_norm(self.norm1, x, attended, self.dropout1)
             x = add_norm(self.norm2, x, of_sequences(self.linear2, self._hidden(x, lengths), lengths), self.dropout2)
@@ -128,6 +156,7 @@ class Layer(nn.Module):
             v,
             dropout_p=dropout,
             scale=self.scale,
+            softcap=self.softcap,
             window=self.window,
             enable_gqa=self.grouped,
             return_attention=return_attention,
@@ -140,10 +169,12 @@ class Layer(nn.Module):
         """Queries, keys and values, each (B, H, T, D)."""
         layer = self.qkv
         if is_plain(layer, nn.Linear):
-            return _core.qkv_projection(x, layer.weight, layer.bias, num_heads=self.heads, packing="qkv", sequence_lengths=lengths)
-        q, k, v = (
-            of_sequences(layer, x, lengths).reshape(*x.shape[:2], 3, self.heads, -1).permute(2, 0, 3, 1, 4)
-        )  # with hooks, or another layer
+            return _core.qkv_projection(x, layer.weight, layer.bias, num_heads=self.heads, packing=self.rows, sequence_lengths=lengths)
+        found = of_sequences(layer, x, lengths)  # with hooks, or another layer
+        if self.rows == "head":
+            q, k, v = found.reshape(*x.shape[:2], self.heads, 3, -1).permute(3, 0, 2, 1, 4)
+        else:
+            q, k, v = found.reshape(*x.shape[:2], 3, self.heads, -1).permute(2, 0, 3, 1, 4)
         return q, k, v
 
     def _placed(self, q: Tensor, k: Tensor, packing: Packing | None, cache: CacheOfLayer | None) -> tuple[Tensor, Tensor]:
@@ -151,16 +182,18 @@ class Layer(nn.Module):
         return q, k
 
     def _hidden(self, x: Tensor, lengths: Any) -> Tensor:
-        return activated(self.linear1, ACTIVATIONS[self.activation], x, lengths)
+        activation = ACTIVATIONS[self.activation]
+        if self.gated:
+            return gated(activation, of_sequences(self.linear1, x, lengths))
+        return activated(self.linear1, activation, x, lengths)
 
 
 class RotaryLayer(Layer):
-    """A layer that rotates queries and keys by their positions, and whose network has a gate.
+    """A layer that rotates queries and keys by their positions.
 
     Parameters
     ----------
     widths : Widths
-        ``gated``: rows of the network's first layer are [what the activation is applied to | the factors].
     rotation : Rotation
     window : int, optional
         A token attends to those at most this far away; None: to all of its text.
@@ -177,9 +210,6 @@ class RotaryLayer(Layer):
         if packing is not None:
             places = packing.positions_on(q.device)
         return self.rotation(q, places), self.rotation(k, places)
-
-    def _hidden(self, x: Tensor, lengths: Any) -> Tensor:
-        return gated(ACTIVATIONS[self.activation], of_sequences(self.linear1, x, lengths))
 
 
 class Pooler(nn.Linear):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 from .. import nn
 from .._core import Tensor
@@ -46,6 +46,30 @@ TABLE = Table(
 )
 
 
+class Heads(NamedTuple):
+    """The heads of a layer's attention.
+
+    Attributes
+    ----------
+    keys : int
+        How many there are of keys and values.
+    size : int
+        D.
+    normed : bool
+        Whether each query and key is normalised.
+    scale : float, optional
+        Of the scores; None: by the size.
+    softcap : float
+        What scores stay below; 0: nothing.
+    """
+
+    keys: int
+    size: int
+    normed: bool = False
+    scale: float | None = None
+    softcap: float = 0.0
+
+
 class LlamaLayer(RotaryLayer):
     """Queries share keys and values in groups of heads, whose size need not be that of a share of the states.
 
@@ -53,27 +77,24 @@ class LlamaLayer(RotaryLayer):
     ----------
     widths : Widths
     rotation : Rotation
-    kv_heads : int
-        The number of heads that keys and values have.
-    head_size : int
-        D.
-    normed : bool
-        Whether each query and key is normalised.
+    heads : Heads
     window : int or None
         A token attends to those at most this far before it.
     """
 
-    def __init__(self, widths: Widths, rotation: Rotation, kv_heads: int, head_size: int, normed: bool, window: int | None) -> None:
+    def __init__(self, widths: Widths, rotation: Rotation, heads: Heads, window: int | None) -> None:
         super().__init__(widths, rotation, window, norm_first=True)
         del self.qkv
-        self.grouped = kv_heads != widths.heads
-        self.query = nn.Linear(widths.model, widths.heads * head_size, bias=widths.qkv_bias)
-        self.key = nn.Linear(widths.model, kv_heads * head_size, bias=widths.qkv_bias)
-        self.value = nn.Linear(widths.model, kv_heads * head_size, bias=widths.qkv_bias)
-        self.query_norm = nn.RMSNorm(head_size, eps=widths.eps) if normed else nn.Identity()
-        self.key_norm = nn.RMSNorm(head_size, eps=widths.eps) if normed else nn.Identity()
-        self.out = nn.Linear(widths.heads * head_size, widths.model, bias=widths.out_bias)
-        self.head_size = head_size
+        self.grouped, self.softcap = heads.keys != widths.heads, heads.softcap
+        if heads.scale is not None:
+            self.scale = heads.scale * rotation.factor**2
+        self.query = nn.Linear(widths.model, widths.heads * heads.size, bias=widths.qkv_bias)
+        self.key = nn.Linear(widths.model, heads.keys * heads.size, bias=widths.qkv_bias)
+        self.value = nn.Linear(widths.model, heads.keys * heads.size, bias=widths.qkv_bias)
+        self.query_norm = norm_of(widths, heads.size) if heads.normed else nn.Identity()
+        self.key_norm = norm_of(widths, heads.size) if heads.normed else nn.Identity()
+        self.out = nn.Linear(widths.heads * heads.size, widths.model, bias=widths.out_bias)
+        self.head_size = heads.size
 
     def _project(self, x: Tensor, lengths: Any) -> tuple[Tensor, Tensor, Tensor]:
         q, k, v = (of_sequences(layer, x, lengths).unflatten(-1, (-1, self.head_size)) for layer in (self.query, self.key, self.value))
@@ -85,34 +106,47 @@ class Llama(TextDecoder):
 
     table = TABLE
     tie_word_embeddings = False
+    layer: ClassVar[type[LlamaLayer]] = LlamaLayer
     normed: ClassVar[bool] = False  # whether each query and key is normalised
-    WORDS, LONGEST, HIDDEN = 32000, 2048, 11008  # where config.json does not say
-    KV_HEADS: ClassVar[int | None] = None  # the number of heads of keys and values there; None: that of queries
-    HEAD_SIZE: ClassVar[int | None] = None  # the size of a head there; None: a share of the states
+    activation: ClassVar[str] = "hidden_act"  # its name in config.json
+    # What config.json means where it does not say; of heads of keys None: as many as of queries, of their size: a share of the states.
+    DEFAULTS: ClassVar[Mapping[str, Any]] = {
+        **{"vocab_size": 32000, "hidden_size": 4096, "intermediate_size": 11008, "num_hidden_layers": 32, "num_attention_heads": 32},
+        **{"num_key_value_heads": None, "head_dim": None, "max_position_embeddings": 2048, "rms_norm_eps": 1e-6, "hidden_act": "silu"},
+        **{"pad_token_id": None, "sliding_window": 4096},
+    }
 
     def __init__(self, config: Config, pooler: bool = False) -> None:
         config.without_extensions()
         config.only("pretraining_tp", 1, None)
-        widths, kv_heads, head_size = self.widths(config)
-        turned = read_rotation(config, head_size, config.size("max_position_embeddings", self.LONGEST))
-        layers = (LlamaLayer(widths, turned, kv_heads, head_size, self.normed, window) for window in self.windows(config, widths.layers))
+        widths, heads = self.widths(config)
+        turned = self.rotations(config, heads.size, self.size(config, "max_position_embeddings"))
+        kinds, window = self.kinds(config, widths.layers), self.window(config)
+        layers = (self.layer(widths, turned[kind], heads, window if kind == SLIDING else None) for kind in kinds)
         super().__init__(config, widths, pooler=False, layers=layers)
-        self.longest = turned.longest
-        words = config.size("vocab_size", self.WORDS)
-        self.words = nn.Embedding(words, widths.model, padding_idx=config.index("pad_token_id", None, words))
+        self.longest = turned[FULL].longest
+        words = self.size(config, "vocab_size")
+        padding = self.DEFAULTS["pad_token_id"]
+        padding = config.index("pad_token_id", None if padding is None or padding >= words else padding, words)
+        self.words = nn.Embedding(words, widths.model, padding_idx=padding)
         self.norm = norm_of(widths)
 
     @classmethod
-    def widths(cls, config: Config) -> tuple[Widths, int, int]:
-        """The widths, the number of heads of keys and values, and the size of a head."""
+    def size(cls, config: Config, name: str) -> int:
+        """A size of config.json, or the one of DEFAULTS."""
+        return config.size(name, cls.DEFAULTS[name])
+
+    @classmethod
+    def widths(cls, config: Config) -> tuple[Widths, Heads]:
+        """The widths, and the heads of attention."""
         qkv_bias, out_bias, network_bias = cls.biases(config)
         found = Widths(
-            model=config.size("hidden_size", 4096),
-            heads=config.size("num_attention_heads", 32),
-            hidden=config.size("intermediate_size", cls.HIDDEN),
-            layers=config.size("num_hidden_layers", 32),
-            activation=config.activation("hidden_act", "silu"),
-            eps=config.number("rms_norm_eps", 1e-6),
+            model=cls.size(config, "hidden_size"),
+            heads=cls.size(config, "num_attention_heads"),
+            hidden=cls.size(config, "intermediate_size"),
+            layers=cls.size(config, "num_hidden_layers"),
+            activation=config.activation(cls.activation, cls.DEFAULTS[cls.activation]),
+            eps=config.number("rms_norm_eps", cls.DEFAULTS["rms_norm_eps"]),
             dropout=0.0,
             attention_dropout=config.number("attention_dropout", 0.0),
             qkv_bias=qkv_bias,
@@ -121,30 +155,36 @@ class Llama(TextDecoder):
             gated=True,
             rms=True,
         )
-        none = config.values.get("num_key_value_heads", cls.KV_HEADS) is None
-        kv_heads = found.heads if none else config.size("num_key_value_heads", cls.KV_HEADS)
-        if found.heads % kv_heads:
+        keys, size = found.heads, None
+        if config.values.get("num_key_value_heads", cls.DEFAULTS["num_key_value_heads"]) is not None:
+            keys = cls.size(config, "num_key_value_heads")
+        if found.heads % keys:
             raise CheckpointError(
-                f"config.json has num_attention_heads = {found.heads}, which is no multiple of num_key_value_heads = {kv_heads}"
+                f"config.json has num_attention_heads = {found.heads}, which is no multiple of num_key_value_heads = {keys}"
             )
-        if config.values.get("head_dim", cls.HEAD_SIZE) is None:
-            head_size = config.divided(found, "hidden_size", "num_attention_heads").model // found.heads
+        if config.values.get("head_dim", cls.DEFAULTS["head_dim"]) is None:
+            size = config.divided(found, "hidden_size", "num_attention_heads").model // found.heads
         else:
-            head_size = config.size("head_dim", cls.HEAD_SIZE)
-        if head_size % 2:
-            raise CheckpointError(f"config.json has heads of size {head_size}; rotary positions need an even number")
-        return found, kv_heads, head_size
+            size = cls.size(config, "head_dim")
+        if size % 2:
+            raise CheckpointError(f"config.json has heads of size {size}; rotary positions need an even number")
+        return found, Heads(keys, size, cls.normed)
 
     @classmethod
     def check_shapes(cls, config: Config, shapes: Mapping[str, tuple[int, ...]]) -> None:
         """Compares the heads with the arrays, before memory is taken for anything."""
-        widths, kv_heads, head_size = cls.widths(config)
-        for part, heads in (("q", widths.heads), ("k", kv_heads)):
-            name = f"layers.0.self_attn.{part}_proj.weight"
+        widths, heads = cls.widths(config)
+        for part, count in cls.projections(widths, heads).items():
+            name = f"layers.0.self_attn.{part}.weight"
             if name not in shapes:
                 raise lack(name, shapes)
-            if shapes[name][:1] != (heads * head_size,):
-                raise CheckpointError(f"config.json has {heads} heads of size {head_size} but {name!r} has shape {shapes[name]}")
+            if shapes[name][:1] != (count * heads.size,):
+                raise CheckpointError(f"config.json has {count} heads of size {heads.size} but {name!r} has shape {shapes[name]}")
+
+    @classmethod
+    def projections(cls, widths: Widths, heads: Heads) -> dict[str, int]:
+        """How many heads the arrays have that show it."""
+        return {"q_proj": widths.heads, "k_proj": heads.keys}
 
     @classmethod
     def biases(cls, config: Config) -> tuple[bool, bool, bool]:
@@ -153,9 +193,20 @@ class Llama(TextDecoder):
         return attention, attention, config.flag("mlp_bias", False)
 
     @classmethod
-    def windows(cls, config: Config, layers: int) -> list[int | None]:
-        """How far back the tokens of each layer see; None: to the beginning."""
-        return [None] * layers
+    def rotations(cls, config: Config, size: int, longest: int) -> Mapping[str, Rotation]:
+        """That of each kind of layers, for heads of a size."""
+        return dict.fromkeys((FULL, SLIDING), read_rotation(config, size, longest))
+
+    @classmethod
+    def kinds(cls, config: Config, layers: int) -> list[str]:
+        """Of each layer, whether its tokens see to the beginning."""
+        return [FULL] * layers
+
+    @classmethod
+    def window(cls, config: Config) -> int | None:
+        """How far back tokens see in layers that are SLIDING, by sliding_window; None: to the beginning."""
+        usual = cls.DEFAULTS["sliding_window"]
+        return None if config.values.get("sliding_window", usual) is None else config.size("sliding_window", usual) - 1
 
     def embed(self, ids: Tensor, token_types: Tensor | None, places: Tensor | None) -> Tensor:
         if token_types is not None:
@@ -170,48 +221,49 @@ class Mistral(Llama):
     """Llama whose tokens see only those that are near."""
 
     table = replace(TABLE, model_type="mistral", name="Mistral")
-    LONGEST, HIDDEN, KV_HEADS = 4096 * 32, 14336, 8
+    DEFAULTS: ClassVar = {**Llama.DEFAULTS, "max_position_embeddings": 4096 * 32, "intermediate_size": 14336, "num_key_value_heads": 8}
 
     @classmethod
     def biases(cls, config: Config) -> tuple[bool, bool, bool]:
         return False, False, False
 
     @classmethod
-    def windows(cls, config: Config, layers: int) -> list[int | None]:
+    def kinds(cls, config: Config, layers: int) -> list[str]:
         config.only("layer_types", None, [FULL] * layers, [SLIDING] * layers)
-        return [_window(config)] * layers
+        return [SLIDING] * layers
 
 
 class Qwen2(Llama):
     """Llama with biases of queries, keys and values."""
 
     table = replace(TABLE, model_type="qwen2", name="Qwen2")
-    WORDS, LONGEST, HIDDEN, KV_HEADS = 151936, 32768, 22016, 32
+    DEFAULTS: ClassVar = {
+        **Llama.DEFAULTS,
+        **{"vocab_size": 151936, "max_position_embeddings": 32768, "intermediate_size": 22016, "num_key_value_heads": 32},
+    }
 
     @classmethod
     def biases(cls, config: Config) -> tuple[bool, bool, bool]:
         return True, False, False
 
     @classmethod
-    def windows(cls, config: Config, layers: int) -> list[int | None]:
-        window = _window(config) if config.flag("use_sliding_window", False) else None
+    def kinds(cls, config: Config, layers: int) -> list[str]:
         first = config.size("max_window_layers", 28, least=0)
-        kinds = config.layer_types(layers) or [SLIDING if number >= first else FULL for number in range(layers)]
-        return [window if kind == SLIDING else None for kind in kinds]
+        return config.layer_types(layers) or [SLIDING if number >= first else FULL for number in range(layers)]
+
+    @classmethod
+    def window(cls, config: Config) -> int | None:
+        return super().window(config) if config.flag("use_sliding_window", False) else None
 
 
 class Qwen3(Qwen2):
     """Llama that normalises each query and key."""
 
     table = replace(TABLE, model_type="qwen3", name="Qwen3")
-    normed, HEAD_SIZE = True, 128
+    normed = True
+    DEFAULTS: ClassVar = {**Qwen2.DEFAULTS, "head_dim": 128}
 
     @classmethod
     def biases(cls, config: Config) -> tuple[bool, bool, bool]:
         attention = config.flag("attention_bias", False)
         return attention, attention, False
-
-
-def _window(config: Config) -> int | None:
-    """How far back tokens see by sliding_window; None: to the beginning."""
-    return None if config.values.get("sliding_window", 4096) is None else config.size("sliding_window", 4096) - 1

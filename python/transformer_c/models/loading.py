@@ -23,6 +23,7 @@ from .architectures import ARCHITECTURES
 from .config import Config
 from .folder import as_json, find, naming, path_of, read_config, read_weights, write_arrays
 from .heads import CLASSES, HEADS, WithHead, other_task
+from .layers import OffsetNorm
 from .names import fill, lack, plain, to_state
 from .texts import as_others_read
 
@@ -201,7 +202,7 @@ def _make(config: Config, kind: Any, task: str | None, pooler: bool) -> Any:
 
 
 def _draw(model: Any, keys: set[str], config: Config) -> None:
-    """Initial values of these parameters: matrices N(0, initializer_range), norms 1, everything else 0, as the embeddings of padding."""
+    """Initial values of these parameters: matrices N(0, initializer_range), norms what multiplies by 1, everything else 0, as the embeddings of padding."""
     spread = config.number("initializer_range", 0.02)
     for key, parameter in model.named_parameters():
         if key in keys:
@@ -215,6 +216,8 @@ def _draw(model: Any, keys: set[str], config: Config) -> None:
         if f"{name}.weight" in keys and getattr(layer, "padding_idx", None) is not None:
             with no_grad():
                 layer.weight[layer.padding_idx] = 0.0
+        elif f"{name}.weight" in keys and isinstance(layer, OffsetNorm):
+            layer.reset_parameters()
 
 
 def _check_sizes(config: Config, kind: Any, task: str | None, shapes: Mapping[str, tuple[int, ...]]) -> None:

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from math import ceil, floor, log, pi
+from math import ceil, floor, log, pi, sqrt
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from .. import functional as F
 from .._core import Tensor
+from .._joining import cat
 from .._tensor import arange, as_tensor
 from .config import Config
 
 _LENGTH = "original_max_position_embeddings"
 _LEAST, _MOST = 1e-9, 1e30  # of numbers above 0
+_SHARE = "partial_rotary_factor"
 _ANY = ("rope_type", "type", "rope_theta", "finetuned")  # of every type; `type` is that of older files, and the last one changes nothing
 
 
@@ -33,21 +35,32 @@ class Rotation:
         By what the angle of each pair of features grows from a token to the next, where it is not what `base` says.
     factor : float
         Of the cosines and sines.
+    size : int or None
+        How many features of a head are rotated, the first ones; None: all.
     """
 
     base: float
     longest: int
     frequencies: np.ndarray | None = None
     factor: float = 1.0
+    size: int | None = None
     _moved: dict[str, Tensor] = field(default_factory=dict, repr=False, compare=False)  # frequencies on GPUs, copied there once
 
     @property
     def scale(self) -> float | None:
-        """Of the scores of attention, which have the factor twice; None: the usual one."""
-        return None if self.frequencies is None or self.factor == 1 else self.factor**2 / (2 * len(self.frequencies)) ** 0.5
+        """Of the scores of attention, which have the factor twice where all features are rotated; None: the usual one."""
+        if self.frequencies is None or self.factor == 1 or self.size is not None:
+            return None
+        return self.factor**2 / (2 * len(self.frequencies)) ** 0.5
 
     def __call__(self, x: Tensor, places: Tensor | None) -> Tensor:
-        """x (B, H, T, D), rotated, without the factor; `places`: positions that broadcast to (B, H, T), None: 0, 1, ..."""
+        """x (B, H, T, D), rotated, without the factor where ``scale`` has it; `places`: positions that broadcast to (B, H, T), None: 0, 1, ..."""
+        if self.size is None:
+            return self._rotated(x, places)
+        rotated = self._rotated(x[..., : self.size], places)
+        return cat((rotated if self.factor == 1 else rotated * self.factor, x[..., self.size :]), -1)
+
+    def _rotated(self, x: Tensor, places: Tensor | None) -> Tensor:
         if self.frequencies is None:
             return F.rotary(x, places, base=self.base)
         places = arange(x.shape[2], device=x.device) if places is None else places
@@ -102,6 +115,20 @@ def _yarn_factor(values: Mapping[str, Any]) -> float:
     return grown(1)
 
 
+def _longrope(frequencies: np.ndarray, base: float, values: Mapping[str, Any]) -> np.ndarray:
+    """Each pair is divided by its own factor (Ding et al. 2024): by those of short texts, as longer ones would change the keys that a cache has."""
+    for name in ("short_factor", "long_factor"):
+        if len(values[name]) != len(frequencies):
+            raise ValueError(f"{len(frequencies)} numbers as {name}")
+    return frequencies / np.array(values["short_factor"], np.float64)
+
+
+def _longrope_factor(values: Mapping[str, Any]) -> float:
+    if values["attention_factor"] is not None:
+        return values["attention_factor"]
+    return 1.0 if values["factor"] <= 1 else sqrt(1 + log(values["factor"]) / log(values[_LENGTH]))
+
+
 class _Type(NamedTuple):
     """A rope_type.
 
@@ -111,14 +138,21 @@ class _Type(NamedTuple):
         The frequencies, of those without scaling, the base, and the type's values by their names.
     values : mapping
         The names of the values, and what they are where config.json does not say; NaN: it has to. The original length is
-        max_position_embeddings there.
+        max_position_embeddings there, and a factor that is None by how much that is longer.
     factor : callable
         That of cosines and sines, of the values.
+    longest : callable
+        How many tokens a text may have, of the values and max_position_embeddings.
     """
 
     scaled: Callable[[np.ndarray, float, Mapping[str, Any]], np.ndarray | None]
     values: Mapping[str, Any]
     factor: Callable[[Mapping[str, Any]], float] = lambda values: 1.0
+    longest: Callable[[Mapping[str, Any], int], int] = lambda values, longest: longest
+
+
+def _grown(values: Mapping[str, Any], longest: int) -> int:
+    return max(longest, int(min(values[_LENGTH] * values["factor"], 2**31 - 1)))
 
 
 _NEEDED = float("nan")
@@ -127,17 +161,32 @@ _LONGER = {**_LINEAR, _LENGTH: _NEEDED}
 _TYPES = {
     "default": _Type(lambda *_: None, {}),
     "linear": _Type(_linear, _LINEAR),
-    "llama3": _Type(_llama3, {**_LONGER, "low_freq_factor": _NEEDED, "high_freq_factor": _NEEDED}),
+    "llama3": _Type(_llama3, {**_LONGER, "low_freq_factor": _NEEDED, "high_freq_factor": _NEEDED}, longest=_grown),
     "yarn": _Type(
         _yarn,
         {**_LONGER, "beta_fast": 32, "beta_slow": 1, "truncate": True, **dict.fromkeys(("attention_factor", "mscale", "mscale_all_dim"))},
         _yarn_factor,
+        _grown,
+    ),
+    "longrope": _Type(
+        _longrope,
+        {"factor": None, _LENGTH: _NEEDED, "short_factor": _NEEDED, "long_factor": _NEEDED, "attention_factor": None},
+        _longrope_factor,
+        lambda values, longest: min(longest, values[_LENGTH]),
     ),
 }
 
 
 def read_rotation(
-    config: Config, size: int, longest: int, default: float = 10000.0, older: str = "rope_theta", kind: str | None = None
+    config: Config,
+    size: int,
+    longest: int,
+    default: float = 10000.0,
+    older: str = "rope_theta",
+    kind: str | None = None,
+    scaled: str | None = None,
+    types: tuple[str, ...] | None = None,
+    share: tuple[str, float] | None = None,
 ) -> Rotation:
     """The rotation of heads of a size.
 
@@ -154,53 +203,75 @@ def read_rotation(
         The name of the base in older files.
     kind : str, optional
         That of the layers, where each kind has its own.
+    scaled : str, optional
+        The kind that rope_scaling of older files is for; None: where there are kinds, it is refused.
+    types : tuple of str, optional
+        Those of rope_type that the architecture has in transformers; None: all that there are.
+    share : (str, float), optional
+        The name of the share of features that is rotated in older files, and what it is where config.json does not say; None: all are.
     """
-    name, own = _own(config, kind)
+    name, own = _own(config, kind, scaled)
     base = own.get("rope_theta", config.values.get(older, default))
     if not _is_number(base):
         raise config.refuse(name if "rope_theta" in own else older, "a base of rotary positions above 0")
     said = [own[key] for key in ("rope_type", "type") if own.get(key) is not None] or ["default"]
-    if said[0] not in [*_TYPES] or said[-1] != said[0]:
-        raise _refused(config, name, kind)
-    row = _TYPES[said[0]]
-    others = [key for key in own if key not in (*_ANY, *row.values) and own[key] is not None]
+    known = [key for key in _TYPES if key in (types or _TYPES) and not (kind and key == "longrope")]
+    if said[0] not in known or said[-1] != said[0]:
+        raise _refused(config, name, kind, known)
+    row, rotated = _TYPES[said[0]], size if share is None else _share(config, size, name, own, *share)
+    others = [key for key in own if key not in (*_ANY, *row.values, *([_SHARE] if share else [])) and own[key] is not None]
     if others:
         raise config.refuse(name, f"no {others[0]} for rope_type {said[0]!r}, but {' and '.join(row.values) or 'rope_theta'}")
     if kind is None and config.values.get(_LENGTH) is not None:
         own = {**own, _LENGTH: config.values[_LENGTH]}  # takes precedence, as in transformers
     try:
         values = {key: _value(own, key, longest if key == _LENGTH else usual) for key, usual in row.values.items()}
-        if _LENGTH in values:
-            longest = max(longest, int(min(values[_LENGTH] * values["factor"], 2**31 - 1)))
-        frequencies = row.scaled(base ** (-2.0 * np.arange(size // 2) / size), base, values)
+        if values.get("factor", 1) is None:
+            values["factor"] = longest / values[_LENGTH]
+        longest = row.longest(values, longest)
+        frequencies = row.scaled(base ** (-2.0 * np.arange(rotated // 2) / rotated), base, values)
     except ValueError as error:
         raise config.refuse(name, f"{error} for rope_type {said[0]!r}") from None
     factor = row.factor(values)
     if not _is_number(factor * factor):  # by which scores are multiplied
         raise config.refuse(name, f"a factor of queries and keys between 1e-4 and 1e15 for rope_type {said[0]!r}, not {factor:g}")
-    return Rotation(float(base), longest, frequencies, factor)
+    return Rotation(float(base), longest, frequencies, factor, None if rotated == size else rotated)
 
 
-def _own(config: Config, kind: str | None) -> tuple[str, Mapping[str, Any]]:
+def _share(config: Config, size: int, name: str, own: Mapping[str, Any], older: str, usual: float) -> int:
+    """How many features of a head are rotated."""
+    value = own.get(_SHARE, config.values.get(older, usual))
+    if not (_is_number(value) and value <= 1) or int(size * value) % 2:
+        raise config.refuse(name if _SHARE in own else older, f"a share above 0 and at most 1 that is an even number of {size} features")
+    return int(size * value)
+
+
+def _own(config: Config, kind: str | None, scaled: str | None) -> tuple[str, Mapping[str, Any]]:
     """(name in config.json, its contents for a kind of layers)."""
     if kind is None:
         name = "rope_parameters" if config.values.get("rope_scaling") in (None, {}) else "rope_scaling"
         found = config.values.get(name)
     else:
-        config.only("rope_scaling", None)
+        if scaled is None:
+            config.only("rope_scaling", None)
         name, found = "rope_parameters", config.values.get("rope_parameters")
         if isinstance(found, Mapping) and all(own is None or isinstance(own, Mapping) for own in found.values()):
             found = found.get(kind)
         elif found is not None:
             raise _refused(config, name, kind)
+        if kind == scaled and config.values.get("rope_scaling") not in (None, {}):
+            name, scaling = "rope_scaling", config.values["rope_scaling"]
+            if not isinstance(scaling, Mapping):
+                raise _refused(config, name, kind)
+            found = {"rope_type": "default", **(found or {}), **scaling}
     if not isinstance(found, (Mapping, type(None))):
         raise _refused(config, name, kind)
     return name, found or {}
 
 
-def _refused(config: Config, name: str, kind: str | None) -> Exception:
+def _refused(config: Config, name: str, kind: str | None, known: Iterable[str] = _TYPES) -> Exception:
     each = f", for {kind!r} and for each other kind of layers" if kind else ""
-    *most, last = map(repr, _TYPES)
+    *most, last = map(repr, known)
     return config.refuse(name, f"rope_type {', '.join(most)} or {last} and its values{each}")
 
 
@@ -222,5 +293,9 @@ def _is_number(value: Any) -> bool:
 _CHECKS: dict[str, tuple[Callable[[Any], bool], str]] = {
     _LENGTH: (lambda value: type(value) is int and 0 < value < 2**31, "an integer above 0"),
     **dict.fromkeys(("mscale", "mscale_all_dim"), (lambda value: value == 0 or _is_number(value), "a number of at least 0")),
+    **dict.fromkeys(
+        ("short_factor", "long_factor"),
+        (lambda value: isinstance(value, list) and all(map(_is_number, value)), "a list of numbers above 0"),
+    ),
     "truncate": (lambda value: type(value) is bool, "true or false"),
 }

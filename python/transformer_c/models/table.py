@@ -76,7 +76,7 @@ class Table:
     transposed : tuple of str
         Ours of which the files have the transposed matrices.
     classes : mapping of str to str
-        How the names of its classes end, by task, where that is not as in other architectures.
+        How the names of its classes end, by task, None for the encoder alone, where that is not as in other architectures.
     """
 
     model_type: str
@@ -92,7 +92,7 @@ class Table:
     vocabulary: Vocabulary | None = None
     buffers: tuple[str, ...] = ("embeddings.position_ids", "embeddings.token_type_ids")
     transposed: tuple[str, ...] = ()
-    classes: Mapping[str, str] = field(default_factory=dict)
+    classes: Mapping[str | None, str] = field(default_factory=dict)
 
     def full(self, name: str) -> str:
         """The name of an array in a model with a head: the encoder's have the prefix."""
