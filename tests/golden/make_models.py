@@ -15,17 +15,29 @@ import types
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 import transformers as T
 from transformers import modeling_rope_utils
 
 SMALL = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 24, "vocab_size": 40}
 ENDS = {"bos_token_id": 1, "eos_token_id": 2}
+TWO = {"layer_types": ["sliding_attention", "full_attention"], "sliding_window": 3}
 CONFIGS = {
     "bert": T.BertConfig(**SMALL, max_position_embeddings=16, hidden_act="gelu_new"),
     "camembert": T.CamembertConfig(**SMALL, max_position_embeddings=16, layer_norm_eps=1e-5, hidden_act="relu"),
     "distilbert": T.DistilBertConfig(vocab_size=40, dim=16, n_layers=2, n_heads=2, hidden_dim=24, max_position_embeddings=16),
     "electra": T.ElectraConfig(**SMALL, max_position_embeddings=16, embedding_size=12),
+    "gemma": T.GemmaConfig(**SMALL, **ENDS, num_key_value_heads=1, head_dim=6, max_position_embeddings=16),
+    "gemma2": T.Gemma2Config(
+        **{**SMALL, **ENDS, **TWO, "num_key_value_heads": 1, "head_dim": 6, "max_position_embeddings": 16, "query_pre_attn_scalar": 10},
+        **{"attn_logit_softcapping": 3.0, "final_logit_softcapping": 4.0, "attention_bias": True},
+    ),
+    "gemma3_text": T.Gemma3TextConfig(
+        **{**SMALL, **ENDS, **TWO, "num_key_value_heads": 1, "head_dim": 6, "max_position_embeddings": 16, "query_pre_attn_scalar": 10},
+        **{"rope_theta": 90.0, "rope_local_base_freq": 30.0},
+    ),
     "gpt2": T.GPT2Config(vocab_size=40, n_embd=16, n_layer=2, n_head=2, n_inner=24, n_positions=16, bos_token_id=1, eos_token_id=2),
+    "gpt_neox": T.GPTNeoXConfig(**SMALL, **ENDS, max_position_embeddings=16, rotary_pct=0.5, rotary_emb_base=90),
     "llama": T.LlamaConfig(
         **SMALL, **ENDS, num_key_value_heads=1, max_position_embeddings=16, rope_parameters={"rope_type": "default", "rope_theta": 90.0}
     ),
@@ -42,6 +54,11 @@ CONFIGS = {
     ),
     "mpnet": T.MPNetConfig(**SMALL, max_position_embeddings=160),
     "nomic_bert": T.NomicBertConfig(**SMALL, max_position_embeddings=16),
+    "olmo2": T.Olmo2Config(**SMALL, **ENDS, pad_token_id=0, num_key_value_heads=1, max_position_embeddings=16),
+    "phi3": T.Phi3Config(
+        **{**SMALL, **ENDS, "pad_token_id": 0, "num_key_value_heads": 1, "max_position_embeddings": 16, "sliding_window": 3},
+        **{"partial_rotary_factor": 0.5, "tie_word_embeddings": True},
+    ),
     "qwen2": T.Qwen2Config(
         **SMALL, **ENDS, num_key_value_heads=1, max_position_embeddings=16, use_sliding_window=True, sliding_window=3, max_window_layers=1
     ),
@@ -81,6 +98,31 @@ ROTATIONS = {
                 **{"rope_type": "yarn", "factor": 8.0, "original_max_position_embeddings": 8, "mscale": 0.7, "mscale_all_dim": 0.4},
                 "rope_theta": 30.0,
             }
+        },
+    },
+    "gemma3_text": {
+        "older": {"rope_scaling": {"rope_type": "linear", "factor": 8.0}, "rope_theta": 50.0, "rope_local_base_freq": 20},
+        "kinds": {"rope_parameters": {FULL: {"rope_type": "linear", "factor": 3.0, "rope_theta": 70.0}, NEAR: {"rope_theta": 40.0}}},
+    },
+    "gpt_neox": {
+        "linear": {"rope_scaling": {"type": "linear", "factor": 3.0}, "rotary_emb_base": 50, "use_parallel_residual": False},
+        "yarn": {
+            "rope_parameters": {
+                **{"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 8, "rope_theta": 50.0},
+                "partial_rotary_factor": 0.75,
+            }
+        },
+    },
+    "phi3": {
+        "longrope": {
+            "rope_scaling": {"type": "longrope", "short_factor": [1.5, 3, 2.5, 1], "long_factor": [5.0, 6.0, 7.0, 8.0]},
+            **{"original_max_position_embeddings": 45, "rope_theta": 90.0, "partial_rotary_factor": 1.0},
+        },
+        "share": {
+            "rope_scaling": {
+                **{"type": "longrope", "short_factor": [1.5, 3.0], "long_factor": [5.0, 6.0], "attention_factor": 1.5, "factor": 2.0}
+            },
+            **{"original_max_position_embeddings": 45, "rope_theta": 90.0, "partial_rotary_factor": 0.5},
         },
     },
     "qwen3": {"yarn": {"rope_scaling": {"type": "yarn", "factor": 4.0, "beta_slow": 2, "mscale": 0.5}, "rope_theta": 60.0}},
@@ -143,8 +185,9 @@ TASKS = {
     "question-answering": T.AutoModelForQuestionAnswering,
     "fill-mask": T.AutoModelForMaskedLM,
 }
+DECODERS = ("gemma", "gemma2", "gemma3_text", "gpt2", "gpt_neox", "llama", "mistral", "olmo2", "phi3", "qwen2", "qwen3")
 OTHERS = {  # of architectures that have other tasks
-    **{name: {"text-generation": T.AutoModelForCausalLM} for name in ("gpt2", "llama", "mistral", "qwen2", "qwen3")},
+    **{name: {"text-generation": T.AutoModelForCausalLM} for name in DECODERS},
     "vit": {"image-classification": T.AutoModelForImageClassification},
 }
 TIED = ("vocab_projector.weight", "generator_lm_head.weight", "decoder.weight")
@@ -160,7 +203,8 @@ def randomise(module):
 def exact(module):
     """Its norms in the dtype of their input: transformers' have float32, whatever the model has."""
     for kind in {type(part) for part in module.modules() if type(part).__name__.endswith("RMSNorm")}:
-        kind.forward = lambda self, x: self.weight * x * torch.rsqrt(x.square().mean(-1, keepdim=True) + self.variance_epsilon)
+        if not kind.__name__.startswith("Gemma"):  # which call float()
+            kind.forward = lambda self, x: self.weight * x * torch.rsqrt(x.square().mean(-1, keepdim=True) + self.variance_epsilon)
 
 
 def scores(output):
@@ -252,6 +296,7 @@ def main(folder):
     """Runs the cases with one thread and writes them in the form that ``golden.load`` reads."""
     torch.set_num_threads(1)
     torch.float, torch.Tensor.float = torch.float64, torch.Tensor.double  # of rotary positions, which have float32 whatever the model has
+    F.softmax = lambda x, dim, dtype=None: torch.softmax(x, dim)  # of attention in Gemma 2, likewise
     modeling_rope_utils.torch = types.SimpleNamespace(**{**vars(torch), "float": torch.float64, "float32": torch.float64})
     options, arrays = {}, {}
     with torch.no_grad():

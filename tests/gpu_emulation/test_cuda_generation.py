@@ -13,6 +13,14 @@ CONFIGS = {
         **{"hidden_size": 8, "num_hidden_layers": 2, "num_attention_heads": 2, "num_key_value_heads": 1, "intermediate_size": 16},
         **{"max_position_embeddings": 24, "rope_scaling": {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 6}},
     },
+    "gpt_neox": {
+        **{"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 16, "max_position_embeddings": 24},
+        **{"rotary_pct": 0.5, "rope_scaling": {"rope_type": "linear", "factor": 4.0}},
+    },
+    "gemma2": {
+        **{"hidden_size": 8, "num_hidden_layers": 2, "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 6},
+        **{"intermediate_size": 16, "sliding_window": 3, "max_position_embeddings": 24},
+    },
     "qwen3": {
         **{
             "hidden_size": 8,

@@ -110,12 +110,14 @@ CONFIGS = {
     "distilbert": {**WORDS, "dim": 8, "n_layers": 1, "n_heads": 2, "hidden_dim": 16},
     "electra": {**SIZES, **WORDS, "embedding_size": 4},
     "gpt2": {**WORDS, "n_embd": 8, "n_layer": 1, "n_head": 2, "n_inner": 16},
+    "gpt_neox": {**SIZES, **WORDS, "rotary_pct": 0.5},
     "modernbert": {**SIZES, **WORDS},
     "nomic_bert": {**SIZES, **WORDS, "type_vocab_size": 2},
     "qwen3": {**SIZES, **WORDS, "num_key_value_heads": 1, "head_dim": 6},
     "vit": {**SIZES, "image_size": 8, "patch_size": 4, "num_channels": 3},
     **{kind: {**SIZES, **WORDS, "type_vocab_size": 1} for kind in ("camembert", "mpnet", "roberta", "xlm-roberta")},
-    **{kind: {**SIZES, **WORDS, "num_key_value_heads": 1} for kind in ("llama", "mistral", "qwen2")},
+    **{kind: {**SIZES, **WORDS, "num_key_value_heads": 1} for kind in ("llama", "mistral", "olmo2", "phi3", "qwen2")},
+    **{kind: {**SIZES, **WORDS, "num_key_value_heads": 1, "head_dim": 6} for kind in ("gemma", "gemma2", "gemma3_text")},
 }
 
 

@@ -4,6 +4,7 @@ import json
 
 import transformer_c as tc
 from transformer_c.models.architectures import ARCHITECTURES
+from transformer_c.models.decoder import TextDecoder
 from transformer_c.models.layers import TextEncoder
 from words import tokenizer_json
 
@@ -41,8 +42,14 @@ PADDING = {"strategy": {"Fixed": 30}, "direction": "Right", "pad_to_multiple_of"
 
 
 def own_text_encoders():
-    """The names of the architectures that read texts; one alone of those that differ in nothing but their tables."""
-    return [name for name, kind in ARCHITECTURES.items() if issubclass(kind, TextEncoder) and "__init__" in vars(kind)]
+    """The names of the architectures that read texts; one alone of those that differ in nothing but their tables and values."""
+    own = {"__init__", "layer", "widths"}
+    return [name for name, kind in ARCHITECTURES.items() if issubclass(kind, TextEncoder) and not own.isdisjoint(vars(kind))]
+
+
+def rotates(kind):
+    """Whether an architecture rotates pairs of numbers, so that its heads have two at least."""
+    return kind in ("modernbert", "nomic_bert") or (issubclass(ARCHITECTURES[kind], TextDecoder) and kind != "gpt2")
 
 
 def sizes(**values):

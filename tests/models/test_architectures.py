@@ -6,6 +6,7 @@ import transformer_c as tc
 from folders import sizes
 from golden import load
 from transformer_c.models.architectures import ARCHITECTURES
+from transformer_c.models.layers import OffsetNorm
 
 CASES = load("models")
 TASKS = ["text-classification", "token-classification", "question-answering", "fill-mask", "image-classification", "text-generation"]
@@ -76,12 +77,13 @@ def test_padding_inside_a_text_gets_no_gradient(case):
 @pytest.mark.parametrize("case", [case for case in CASES if "ids" in CASES[case][1]])
 def test_new_embeddings_of_padding_are_zero(case):
     """As in transformers, whose numbers of words these are where config.json is silent."""
-    model = tc.models.create({"model_type": case, **sizes(width=8, heads=2, hidden=8, layers=1)})
+    model = tc.models.create({"model_type": case, **sizes(width=16, heads=2, hidden=8, layers=1)})
     for table in filter(None, (model.words, getattr(model, "positions", None))):
         zero = np.flatnonzero(~table.weight.detach().numpy().any(1)).tolist()
         assert zero == ([] if table.padding_idx is None else [table.padding_idx])
     words = {"gpt2": 50257, "modernbert": 50368, "mpnet": 30527, "nomic_bert": 30528, "roberta": 50265}
-    words |= {**dict.fromkeys(("llama", "mistral"), 32000), **dict.fromkeys(("qwen2", "qwen3"), 151936)}
+    words |= {**dict.fromkeys(("llama", "mistral"), 32000), **dict.fromkeys(("qwen2", "qwen3"), 151936), "phi3": 32064}
+    words |= {**dict.fromkeys(("gemma", "gemma2"), 256000), "gemma3_text": 262208, "gpt_neox": 50432, "olmo2": 50304}
     assert model.words.num_embeddings == words.get(case, 30522)
 
 
@@ -98,16 +100,27 @@ def product(layer, x):
 
 def queries_and_keys(layer, x):
     """Those of x (B, T, E), each (B, H, T, D)."""
+    size = getattr(layer, "head_size", x.shape[-1] // layer.heads)
     if hasattr(layer, "qkv"):
-        q, k, _ = np.split(product(layer.qkv, x), 3, -1)
-        return [part.reshape(*x.shape[:2], layer.heads, -1).swapaxes(1, 2) for part in (q, k)]
-    found = []
-    for part, norm in ((layer.query, layer.query_norm), (layer.key, layer.key_norm)):
-        own = product(part, x).reshape(*x.shape[:2], -1, layer.head_size)
-        if isinstance(norm, tc.nn.RMSNorm):
-            own = own / np.sqrt((own**2).mean(-1, keepdims=True) + norm.eps) * norm.weight.numpy()
-        found.append(np.repeat(own, layer.heads // own.shape[2], 2).swapaxes(1, 2))
-    return found
+        both = product(layer.qkv, x)
+        if layer.rows == "head":
+            both = np.moveaxis(both.reshape(*x.shape[:2], layer.heads, 3, size), 3, 2).reshape(both.shape)
+        heads = layer.heads, (both.shape[-1] // size - layer.heads) // 2
+        found = np.split(both, np.cumsum(heads) * size, -1)[:2]
+    else:
+        found = [product(layer.query, x), product(layer.key, x)]
+        found = [normed(norm, part, size) for norm, part in zip((layer.query_norm, layer.key_norm), found, strict=True)]
+    found = [part.reshape(*x.shape[:2], -1, size) for part in found]
+    return [np.repeat(part, layer.heads // part.shape[2], 2).swapaxes(1, 2) for part in found]
+
+
+def normed(norm, x, size):
+    """x (B, T, H D), divided by the root mean square of each head, or of all together."""
+    if not isinstance(norm, tc.nn.RMSNorm):
+        return x
+    parts = x.reshape(*x.shape[:2], -1, *norm.normalized_shape)
+    parts = parts / np.sqrt((parts**2).mean(-1, keepdims=True) + norm.eps) * (norm.weight.numpy() + isinstance(norm, OffsetNorm))
+    return parts.reshape(x.shape)
 
 
 def reference_map(layer, x, visible, width):
@@ -121,8 +134,11 @@ def reference_map(layer, x, visible, width):
         return found
     q, k = queries_and_keys(layer, x)
     if hasattr(layer, "rotation"):
-        q, k = rotated(q, layer.rotation.base), rotated(k, layer.rotation.base)
-    scores = q @ k.swapaxes(2, 3) / np.sqrt(q.shape[-1])
+        size = layer.rotation.size
+        q, k = (np.concatenate([rotated(x[..., :size], layer.rotation.base), x[..., size or x.shape[-1] :]], -1) for x in (q, k))
+    scores = q @ k.swapaxes(2, 3) * (layer.scale or q.shape[-1] ** -0.5)
+    if layer.softcap:
+        scores = layer.softcap * np.tanh(scores / layer.softcap)
     if layer.window is not None:
         scores[:, :, np.abs(np.subtract.outer(*[np.arange(x.shape[1])] * 2)) > layer.window[0]] = -np.inf
     if "bias" in visible:

@@ -17,9 +17,21 @@ IDS = np.random.default_rng(0).integers(0, 60, (3, 9))
 
 
 KINDS = {  # and what is special of each
+    "gemma": {"num_key_value_heads": 1, "head_dim": 6},
+    "gemma2": {"head_dim": 6, "sliding_window": 3, "attn_logit_softcapping": 2.0, "final_logit_softcapping": 3.0},
+    "gemma3_text": {
+        **{"num_key_value_heads": 1, "head_dim": 6, "sliding_window": 3, "sliding_window_pattern": 2, "query_pre_attn_scalar": 10},
+        **{"rope_scaling": {"rope_type": "linear", "factor": 8.0}, "tie_word_embeddings": False},
+    },
     "gpt2": {},
+    "gpt_neox": {"rope_scaling": {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 6}},
     "llama": {"num_key_value_heads": 1, "rope_scaling": {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 6}},
     "mistral": {"num_key_value_heads": 1, "sliding_window": 3},
+    "olmo2": {"num_key_value_heads": 1},
+    "phi3": {
+        **{"num_key_value_heads": 1, "sliding_window": 3, "partial_rotary_factor": 0.25, "original_max_position_embeddings": 40},
+        **{"rope_scaling": {"type": "longrope", "short_factor": [1.0, 2.5], "long_factor": [4.0, 9.0], "factor": 32.0}},
+    },
     "qwen2": {
         "num_key_value_heads": 2,
         "use_sliding_window": True,
@@ -423,6 +435,22 @@ def test_what_is_not_computed_is_refused(name, value):
         ("qwen2", "sliding_window", {"sliding_window": 0}),
         ("mistral", "layer_types", {"layer_types": ["full_attention", "sliding_attention"]}),
         ("qwen3", "head_dim", {"head_dim": "large"}),
+        ("gemma", "use_bidirectional_attention = True", {"use_bidirectional_attention": True}),
+        ("gemma2", "attn_logit_softcapping = 0; expected a number above 0", {"attn_logit_softcapping": 0}),
+        ("gemma2", "final_logit_softcapping", {"final_logit_softcapping": "30"}),
+        ("gemma2", "query_pre_attn_scalar = None", {"query_pre_attn_scalar": None}),
+        ("gemma3_text", "attn_logit_softcapping", {"attn_logit_softcapping": 50.0}),
+        ("gemma3_text", "sliding_window_pattern", {"sliding_window_pattern": 0}),
+        ("gemma3_text", "rope_local_base_freq", {"rope_local_base_freq": 0}),
+        ("gemma3_text", "rope_scaling", {"rope_scaling": {"type": "linear", "factor": 8.0}}),  # which transformers reads as "default"
+        ("gemma3_text", "rope_scaling = 'linear'", {"rope_scaling": "linear"}),
+        ("gpt_neox", "rotary_pct = 0.2; expected a share .* an even number of 16 features", {"rotary_pct": 0.2}),
+        ("gpt_neox", "rotary_pct", {"rotary_pct": 1.5}),
+        ("gpt_neox", "rope_parameters", {"rope_scaling": None, "rope_parameters": {"partial_rotary_factor": "all"}}),
+        ("gpt_neox", "use_parallel_residual", {"use_parallel_residual": None}),
+        ("olmo2", "clip_qkv", {"clip_qkv": 8.0}),
+        ("phi3", "expected rope_type 'default' or 'longrope'", {"rope_scaling": {"type": "linear", "factor": 2.0}}),
+        ("phi3", "2 numbers as long_factor", {"rope_scaling": {"type": "longrope", "short_factor": [1, 2], "long_factor": [1]}}),
     ],
 )
 def test_what_llama_and_its_kin_do_not_compute(kind, message, values):
@@ -436,9 +464,15 @@ def test_heads_that_the_weights_have_not():
         config = {**of_kind("llama").config, **values}
         with pytest.raises(tc.CheckpointError, match=r"heads of size \d+ but 'layers.0.self_attn.[qk]_proj.weight' has shape"):
             tc.convert.from_hf(state, config)
+    joined = of_kind("phi3", task=None)
+    with pytest.raises(tc.CheckpointError, match=r"6 heads of size 16 but 'layers.0.self_attn.qkv_proj.weight' has shape \(64, 32\)"):
+        tc.convert.from_hf(tc.convert.to_hf(joined), {**joined.config, "num_key_value_heads": 2})
 
 
-@pytest.mark.parametrize(("kind", "keys"), [("llama", None), ("mistral", 8), ("qwen2", 32), ("qwen3", 32)])
+@pytest.mark.parametrize(
+    ("kind", "keys"),
+    [("llama", None), ("mistral", 8), ("qwen2", 32), ("qwen3", 32), ("gemma", 16), ("gemma2", 4), ("gemma3_text", 4), ("olmo2", None)],
+)
 def test_heads_of_keys_where_config_json_does_not_say(kind, keys):
     """As many as in transformers' class; with null as many as those of queries."""
     values = {name: value for name, value in of_kind(kind).config.items() if name != "num_key_value_heads"}
@@ -464,12 +498,78 @@ def test_layers_that_see_only_what_is_near():
     assert np.array_equal(of_kind("qwen2", layer_types=["full_attention", "sliding_attention"])(IDS), of_kind("qwen2")(IDS))
 
 
+def test_which_layers_of_gemma_see_only_what_is_near():
+    """Every other one of Gemma 2, all but every sixth of Gemma 3, or as config.json says."""
+    for kind, values, whole in (
+        ("gemma2", {}, [1, 3, 5, 7]),
+        ("gemma3_text", {"sliding_window_pattern": 6}, [5]),
+        ("gemma3_text", {"sliding_window_pattern": 3}, [2, 5]),
+        ("gemma3_text", {"layer_types": ["full_attention"] * 2 + ["sliding_attention"] * 6}, [0, 1]),
+    ):
+        layers = of_kind(kind, task=None, num_hidden_layers=8, **values).layers
+        assert [number for number, layer in enumerate(layers) if layer.window is None] == whole
+        near, far = ({layer.rotation.base for layer in layers if (layer.window is None) == sees} for sees in (False, True))
+        assert (near, far) == ({1e4}, {1e4} if kind == "gemma2" else {1e6})
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32", "float16", "bfloat16"])
+def test_embeddings_and_norms_of_gemma(dtype):
+    """The root of the size has the precision of weights; norms multiply by 1 + weight, in float32 where weights have fewer bits."""
+    model = of_kind("gemma", task=None, dtype=dtype)
+    words = model.words.weight.detach()[IDS[0]]
+    root = tc.tensor([32**0.5], dtype="float64").to(dtype)
+    with tc.no_grad():
+        found = model.embed(tc.tensor(IDS[:1]), None, None)[0]
+        assert np.array_equal(found.double().numpy(), (words * root).double().numpy())
+        assert not model.norm.weight.double().numpy().any()
+        model.norm.weight.copy_(tc.tensor(np.linspace(-2e-3, 2e-3, 32)).to(dtype))
+        x = found.double().numpy()
+        expected = x / np.sqrt((x**2).mean(-1, keepdims=True) + 1e-6) * (1 + model.norm.weight.double().numpy())
+        step = {"float64": 2.0**-52, "float32": 2.0**-23, "float16": 2.0**-11, "bfloat16": 2.0**-8}[dtype]
+        np.testing.assert_allclose(model.norm(found).double().numpy(), expected, rtol=1.01 * step * (4 if "16" not in dtype else 1))
+
+
+def test_older_names_of_gemma_and_gpt_neox():
+    """ "gelu" is the other one in the first files of Gemma; the scores of words had another name in GPT-NeoX, and layers arrays that no model needs."""
+    assert np.array_equal(of_kind("gemma", hidden_act="gelu")(IDS), of_kind("gemma")(IDS))
+    assert not np.array_equal(of_kind("gemma2", hidden_activation="gelu")(IDS), of_kind("gemma2")(IDS))
+    model = of_kind("gpt_neox")
+    state = dict(tc.convert.to_hf(model))
+    state["lm_head.weight"] = state.pop("embed_out.weight")
+    state["gpt_neox.layers.1.attention.bias"] = tc.ones(1, 1, 4, 4)
+    assert np.array_equal(tc.convert.from_hf(state, model.config, task="text-generation")(IDS), model(IDS))
+    sequential = of_kind("gpt_neox", use_parallel_residual=False)
+    assert not np.allclose(sequential(IDS), model(IDS))
+
+
+def test_hooks_of_queries_keys_and_values():
+    """Of one array, whose heads are in another order than elsewhere, and of one with fewer heads of keys."""
+    for kind in ("gpt_neox", "phi3"):
+        model, shapes = of_kind(kind, dtype="float64"), []
+        expected = model(IDS, lengths=LENGTHS)
+        model.encoder.layers[0].qkv.register_forward_hook(lambda layer, inputs, result, shapes=shapes: shapes.append(tuple(result.shape)))
+        np.testing.assert_allclose(model(IDS, lengths=LENGTHS), expected, rtol=0, atol=1e-12)
+        assert shapes == [(1, LENGTHS.sum(), {"gpt_neox": 96, "phi3": 64}[kind])]
+
+
+def test_texts_longer_than_the_first_ones_of_longrope():
+    """Would have other positions, as well in a cache; they are refused."""
+    model = of_kind("phi3", original_max_position_embeddings=8)
+    with pytest.raises(ValueError, match="ids have 9 tokens .* at most 8"):
+        model(IDS)
+    with pytest.raises(ValueError, match="the model takes at most 8 together"):
+        tc.models.TextGenerator(of_kind("phi3", original_max_position_embeddings=8, vocab_size=27), Letters()).generate(
+            "abc", max_new_tokens=6
+        )
+
+
 @pytest.mark.parametrize("tied", [True, False])
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_model_that_is_saved(kind, tied, tmp_path):
     model = of_kind(kind, tie_word_embeddings=tied)
     tc.models.save(model, tmp_path)
-    assert ("lm_head.weight" in tc.load(tmp_path / "model.safetensors")) != tied
+    (scores,) = ARCHITECTURES[kind].table.tied
+    assert (scores in tc.load(tmp_path / "model.safetensors")) != tied
     assert np.array_equal(tc.models.load(tmp_path, task="text-generation")(IDS), model(IDS))
     assert np.array_equal(tc.models.load(tmp_path)(IDS), model.encoder(IDS))
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import transformer_c as tc
-from folders import own_text_encoders, sizes
+from folders import own_text_encoders, rotates, sizes
 from transformer_c.models.architectures import ARCHITECTURES
 
 DTYPES = ["float32", "bfloat16", "float16", "float64"]
@@ -15,7 +15,7 @@ LENGTHS = [1, 2, 3, 5, 15, 16, 17, 31, 33, 64, 65, 100, 130]  # around vectors, 
 def create(kind, widths, dtype, task, image=(12, 8)):
     """A model for texts or images."""
     width, heads, hidden = widths
-    if kind in ("llama", "modernbert", "nomic_bert") and heads == width:  # they rotate pairs of numbers
+    if rotates(kind) and heads == width:
         heads //= 2
     values = {**sizes(width=width, heads=heads, hidden=hidden, layers=2, words=60, positions=170), "image_size": image, "patch_size": 4}
     tc.manual_seed(0)

@@ -7,17 +7,21 @@ from typing import Any
 from .bert import Bert
 from .distilbert import DistilBert
 from .electra import Electra
+from .gemma import Gemma, Gemma2, Gemma3
 from .gpt2 import GPT2
+from .gpt_neox import GPTNeoX
 from .llama import Llama, Mistral, Qwen2, Qwen3
 from .modernbert import ModernBert
 from .mpnet import MPNet
 from .nomic_bert import NomicBert
+from .olmo2 import Olmo2
+from .phi3 import Phi3
 from .roberta import Camembert, Roberta, XLMRoberta
 from .vit import ViT
 
 _KINDS: tuple[Any, ...] = (
     *(Bert, Camembert, DistilBert, Electra, ModernBert, MPNet, NomicBert, Roberta, ViT, XLMRoberta),
-    *(GPT2, Llama, Mistral, Qwen2, Qwen3),  # decoders
+    *(Gemma, Gemma2, Gemma3, GPT2, GPTNeoX, Llama, Mistral, Olmo2, Phi3, Qwen2, Qwen3),  # decoders
 )
 # By model_type of config.json.
 ARCHITECTURES: dict[str, Any] = {kind.table.model_type: kind for kind in sorted(_KINDS, key=lambda kind: kind.table.model_type)}
