@@ -103,6 +103,10 @@ ROTATIONS = {
     "gemma3_text": {
         "older": {"rope_scaling": {"rope_type": "linear", "factor": 8.0}, "rope_theta": 50.0, "rope_local_base_freq": 20},
         "kinds": {"rope_parameters": {FULL: {"rope_type": "linear", "factor": 3.0, "rope_theta": 70.0}, NEAR: {"rope_theta": 40.0}}},
+        "encoder": {
+            **{"use_bidirectional_attention": True, "sliding_window": 10, "rope_theta": 50.0, "rope_local_base_freq": 20},
+            "rope_scaling": {"rope_type": "linear", "factor": 2.0},
+        },
     },
     "gpt_neox": {
         "linear": {"rope_scaling": {"type": "linear", "factor": 3.0}, "rotary_emb_base": 50, "use_parallel_residual": False},

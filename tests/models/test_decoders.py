@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 import transformer_c as tc
-from folders import DECODER, decoder_folder, sizes
+from folders import DECODER, decoder_folder, sentence_folder, sizes
 from golden import load
 from transformer_c.models.architectures import ARCHITECTURES
 from transformer_c.models.decoder import TextDecoder
@@ -510,6 +510,30 @@ def test_which_layers_of_gemma_see_only_what_is_near():
         assert [number for number, layer in enumerate(layers) if layer.window is None] == whole
         near, far = ({layer.rotation.base for layer in layers if (layer.window is None) == sees} for sees in (False, True))
         assert (near, far) == ({1e4}, {1e4} if kind == "gemma2" else {1e6})
+
+
+def test_an_encoder_of_gemma(tmp_path):
+    """Tokens see those after them; in layers with a window half of its tokens on each side. It reads texts, but continues none."""
+    pytest.importorskip("tokenizers")
+    both = {"use_bidirectional_attention": True, "sliding_window": 6, "num_hidden_layers": 1, "layer_types": ["sliding_attention"]}
+    model, changed = of_kind("gemma3_text", task=None, **both), IDS.copy()
+    changed[:, 4] = (changed[:, 4] + 1) % 60
+    same = (model(IDS) == model(changed)).all(2)
+    assert same.tolist() == [[not 1 <= place <= 7 for place in range(9)]] * 3
+    with pytest.raises(ValueError, match="tokens see those after them"):
+        model(IDS, cache=tc.models.Cache())
+    with pytest.raises(tc.CheckpointError, match="use_bidirectional_attention = True"):
+        of_kind("gemma3_text", **both)
+    encoder = tc.models.SentenceEncoder.from_pretrained(sentence_folder(tmp_path, {**model.config, "vocab_size": 64}))
+    texts = ["abcdefghijk", "z"]
+    found = encoder.encode(texts)
+    for text, own in zip(texts, found, strict=True):
+        mean = encoder.model(encoder.tokenizer([text])[0][0][None])[0].mean(0)
+        np.testing.assert_allclose(own, mean / np.linalg.norm(mean), rtol=0, atol=1e-6)
+        assert np.array_equal(encoder.encode(text), own)
+    before = encoder.model.words.weight.detach().numpy().copy()
+    encoder.fit([("abc", "cba"), ("xyz", "zyx")], epochs=3, batch_size=2, random_state=0)
+    assert not np.array_equal(encoder.model.words.weight.detach().numpy(), before)
 
 
 @pytest.mark.parametrize("dtype", ["float64", "float32", "float16", "bfloat16"])

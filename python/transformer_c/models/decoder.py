@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 import numpy as np
 
 from .._core import Tensor
@@ -17,7 +15,7 @@ from .layers import TextEncoder, named_as_in_transformers, tokens_among, which_a
 class TextDecoder(TextEncoder):
     """The base of decoders; ``embed`` and ``finish`` are the architecture's own."""
 
-    causal: ClassVar[bool] = True
+    causal = True
 
     @named_as_in_transformers
     def forward(
@@ -46,6 +44,8 @@ class TextDecoder(TextEncoder):
             return super().forward(ids, mask, lengths, token_types)
         if not isinstance(cache, Cache):
             raise TypeError(f"cache must be a tc.models.Cache, not {type(cache).__name__}")
+        if not self.causal:
+            raise ValueError("a cache keeps what no later token changes, but in this model tokens see those after them")
         if is_grad_enabled() and any(p.requires_grad for p in self.parameters()):
             raise ValueError("a cache keeps no gradients: give ids as an array, or call the model in `with tc.no_grad():`")
         ids, token_types = self.checked(ids, token_types)

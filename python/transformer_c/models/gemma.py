@@ -19,6 +19,7 @@ _AFTER = {  # the norms of layers that also have some after attention and networ
     "layers.{}.norm2": "layers.{}.pre_feedforward_layernorm",
     "layers.{}.after2": "layers.{}.post_feedforward_layernorm",
 }
+_BOTH = "use_bidirectional_attention"
 
 
 class Gemma(Llama):
@@ -27,6 +28,7 @@ class Gemma(Llama):
     table = replace(TABLE, model_type="gemma", name="Gemma")
     tie_word_embeddings = True
     norm_after: ClassVar[bool] = False  # whether what attention and network give is normalised
+    may_encode: ClassVar[bool] = False  # whether config.json may say that tokens see those after them
     DEFAULTS: ClassVar = {
         **Llama.DEFAULTS,
         **{"vocab_size": 256000, "hidden_size": 3072, "intermediate_size": 24576, "num_hidden_layers": 28, "num_attention_heads": 16},
@@ -36,7 +38,7 @@ class Gemma(Llama):
 
     @classmethod
     def widths(cls, config: Config) -> tuple[Widths, Heads]:
-        config.only("use_bidirectional_attention", None, False)
+        config.only(_BOTH, None, False, *([True] if cls.may_encode else []))
         widths, heads = super().widths(config)
         if cls.activation == "hidden_act" and config.values.get("hidden_act") == "gelu":  # as the first files say, for the other one
             widths = widths._replace(activation="gelu_tanh")
@@ -81,11 +83,18 @@ class Gemma2(Gemma):
 
 
 class Gemma3(Gemma2):
-    """Gemma 2 that normalises queries and keys instead of bounding scores, with rotary positions of their own in layers with a window."""
+    """Gemma 2 that normalises queries and keys instead of bounding scores, with rotary positions of their own in layers with a window.
+
+    An encoder where config.json has use_bidirectional_attention: EmbeddingGemma.
+    """
 
     table = replace(Gemma2.table, model_type="gemma3_text", name="Gemma3", classes={None: "TextModel"})
-    normed, softcaps = True, (None, None)
+    normed, softcaps, may_encode = True, (None, None), True
     DEFAULTS: ClassVar = {**Gemma2.DEFAULTS, "vocab_size": 262208, "max_position_embeddings": 131072}
+
+    def __init__(self, config: Config, pooler: bool = False) -> None:
+        super().__init__(config, pooler)
+        self.causal = config.values.get(_BOTH) is not True
 
     @classmethod
     def widths(cls, config: Config) -> tuple[Widths, Heads]:
@@ -103,6 +112,16 @@ class Gemma3(Gemma2):
     def kinds(cls, config: Config, layers: int) -> list[str]:
         every = config.size("sliding_window_pattern", 6)
         return config.layer_types(layers) or [SLIDING if number % every else FULL for number in range(1, layers + 1)]
+
+    @classmethod
+    def window(cls, config: Config) -> int | None:
+        """Of all tokens that are seen, half are before and half after, where there are some after."""
+        return config.size("sliding_window", cls.DEFAULTS["sliding_window"]) // 2 if config.values.get(_BOTH) else super().window(config)
+
+    @classmethod
+    def head_options(cls, config: Config, task: str) -> dict:
+        config.only(_BOTH, None, False)
+        return super().head_options(config, task)
 
 
 def _softcap(config: Config, name: str, usual: Any) -> float:

@@ -234,7 +234,7 @@ class TextEncoder(nn.Module):
     """
 
     longest: int  # positions that there are embeddings for
-    causal: ClassVar[bool] = False  # whether a token sees none after it
+    causal: bool = False  # whether a token sees none after it
     tie_word_embeddings: ClassVar[bool] = True  # whether words are scored by their embeddings, where config.json does not say
 
     def __init__(self, config: Config, widths: Widths, pooler: bool, layers: Iterable[Layer] | None = None) -> None:
