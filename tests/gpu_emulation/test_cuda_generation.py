@@ -17,6 +17,11 @@ CONFIGS = {
         **{"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 16, "max_position_embeddings": 24},
         **{"rotary_pct": 0.5, "rope_scaling": {"rope_type": "linear", "factor": 4.0}},
     },
+    "phi3": {
+        **{"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "num_key_value_heads": 1, "intermediate_size": 16},
+        **{"max_position_embeddings": 48, "original_max_position_embeddings": 24, "partial_rotary_factor": 0.5, "pad_token_id": 0},
+        "rope_scaling": {"type": "longrope", "short_factor": [1.5, 2.0], "long_factor": [3.0, 4.0]},
+    },
     "gemma2": {
         **{"hidden_size": 8, "num_hidden_layers": 2, "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 6},
         **{"intermediate_size": 16, "sliding_window": 3, "max_position_embeddings": 24},
