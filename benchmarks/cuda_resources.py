@@ -44,8 +44,8 @@ def read_report(report: str) -> list[dict]:
     return rows
 
 
-def measure(nvcc: str, source: Path, targets: list[str], headers: bytes) -> list[dict]:
-    compiled = build_cuda.compile_object(nvcc, source, targets, headers)
+def measure(nvcc: str, source: Path, targets: list[str]) -> list[dict]:
+    compiled = build_cuda.compile_object(nvcc, source, targets)
     return [{"file": source.name, **row} for row in read_report(build_cuda.report_of(compiled).read_text())]
 
 
@@ -73,9 +73,8 @@ def main() -> int:
         return 77
     version = subprocess.run([nvcc, "--version"], capture_output=True, text=True, check=True).stdout.splitlines()[-2]
     targets = options.targets.split(",")
-    headers = build_cuda.digest_of_all_headers()
     with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
-        measured = pool.map(lambda source: measure(nvcc, source, targets, headers), build_cuda.sources())
+        measured = pool.map(lambda source: measure(nvcc, source, targets), build_cuda.sources())
         rows = sorted((row for found in measured for row in found), key=lambda row: targets.index(row["target"]))
     demangle(rows)
     spilled = [row for row in rows if row["spill_store_bytes"] or row["spill_load_bytes"]]

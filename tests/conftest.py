@@ -110,9 +110,10 @@ def pytest_collection_modifyitems(config, items):
         config.hook.pytest_deselected(items=[item for item in items if id(item) not in kept])
         items[:] = [item for item in items if id(item) in kept]
     items.sort(key=turn)
+    noting = config.getoption("--note-unchanged")
     if not config.getoption("--slow"):
         for item in items:
-            if item.get_closest_marker("slow"):
+            if item.get_closest_marker("slow") and not (noting and item.get_closest_marker("follows_from")):
                 item.add_marker(pytest.mark.skip(reason="slow: run with --slow"))
     if any(item.get_closest_marker("gpu") for item in items):
         import transformer_c as tc

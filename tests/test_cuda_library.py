@@ -255,16 +255,44 @@ echo {release} >"$2"
 def test_objects_are_of_one_compiler(tmp_path, monkeypatch):
     monkeypatch.setattr(build_cuda, "OBJECTS", tmp_path)
     source = build_cuda.sources()[0]
-    made = [build_cuda.compile_object(compiler(tmp_path, release), source, ["sm_80"], b"") for release in ("13.0", "13.1", "13.0")]
+    made = [build_cuda.compile_object(compiler(tmp_path, release), source, ["sm_80"]) for release in ("13.0", "13.1", "13.0")]
     assert made[0] == made[2] != made[1] and [path.read_text().strip() for path in made] == ["13.0", "13.1", "13.0"]
+
+
+@pytest.mark.parametrize(
+    "name, kernels",
+    [
+        ("gemm.h", ["gemm.cu", "gemm_float.cu"]),
+        ("cuda/mma.cuh", ["attention_mma.cu"]),
+        ("unary.def", ["elementwise.cu"]),
+        ("cuda/copy.cu", ["copy.cu"]),
+    ],
+)
+def test_a_changed_header_compiles_what_includes_it(tmp_path, monkeypatch, name, kernels):
+    shutil.copytree(ROOT / "csrc", tmp_path / "csrc")
+    monkeypatch.setattr(build_cuda, "KERNELS", tmp_path / "csrc" / "kernels")
+    nvcc = compiler(tmp_path, "13.0")
+
+    def names():
+        return {source.name: build_cuda.command_of(nvcc, source, ["sm_80"], "-c")[1] for source in build_cuda.sources()}
+
+    def change(name):
+        before = names()
+        with open(tmp_path / "csrc" / "kernels" / name, "a") as file:
+            file.write("/* changed */\n")
+        return {source for source, object in names().items() if object != before[source]} - {"table.cu"}
+
+    changed = change(name)
+    assert changed >= {*kernels} and "layer_norm.cu" not in changed
+    assert change("kernels.def") >= changed | {"layer_norm.cu"}, "what a file declares must still be what it defines"
 
 
 @pytest.mark.parametrize("targets", [["sm_80"], ["sm_75", "sm_80"]])
 def test_machine_code_of_an_object_is_not_compiled_again(tmp_path, monkeypatch, targets):
     monkeypatch.setattr(build_cuda, "OBJECTS", tmp_path / "objects")
     source, nvcc = build_cuda.sources()[0], compiler(tmp_path, "13.0")
-    build_cuda.compile_object(nvcc, source, targets, b"")
-    made = [build_cuda.compile_object(nvcc, source, [target], b"", "-cubin") for target in (*targets, "sm_90")]
+    build_cuda.compile_object(nvcc, source, targets)
+    made = [build_cuda.compile_object(nvcc, source, [target], "-cubin") for target in (*targets, "sm_90")]
     assert [path.read_text().strip() for path in made] == [*targets, "13.0"]
     assert {path.suffix for path in (tmp_path / "objects").iterdir()} == {".o", ".txt", ".lock"}, "what else was made on the way is removed"
 
@@ -299,11 +327,9 @@ def test_each_target_has_code_of_its_own():
 def test_quick_objects_are_not_those_of_a_build(tmp_path, monkeypatch):
     monkeypatch.setattr(build_cuda, "OBJECTS", tmp_path / "objects")
     source, nvcc = build_cuda.sources()[0], compiler(tmp_path, "13.0")
-    commands = [build_cuda.command_of(nvcc, source, ["sm_80"], b"", "-c", quick=quick)[0] for quick in (False, True)]
+    commands = [build_cuda.command_of(nvcc, source, ["sm_80"], "-c", quick=quick)[0] for quick in (False, True)]
     assert [word for word in commands[1] if word not in commands[0]] == build_cuda.QUICK
-    made = [
-        build_cuda.compile_object(nvcc, source, ["sm_80"], b"", output, quick) for output in ("-c", "-cubin") for quick in (False, True)
-    ]
+    made = [build_cuda.compile_object(nvcc, source, ["sm_80"], output, quick) for output in ("-c", "-cubin") for quick in (False, True)]
     assert len({*made}) == 4 and [path.read_text().strip() for path in made] == ["13.0", "13.0", "sm_80", "sm_80"]
 
 

@@ -1,7 +1,7 @@
 """The machine code of the hot kernels keeps its limits: registers, occupancy, no spills, no local memory, and in the loops no float64 and
 no division of integers. It needs nvcc and nvdisasm, no GPU; .ci/run installs nvdisasm."""
 
-import concurrent.futures
+import functools
 import re
 import shlex
 import sys
@@ -13,6 +13,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.append(str(ROOT / "tools"))
 import sass  # noqa: E402
 
+CUDA = sass.build_cuda.KERNELS / "cuda"
 TARGETS = ("sm_80", "sm_90")
 # The hottest kernels are compiled for both; the others for the second one with --slow alone: it takes some four minutes of a core.
 ON_TENSOR_CORES = ("gemm_tensor.cu", "gemm_tf32.cu", "attention_mma.cu", "attention_backward_mma.cu", "attention_backward_head.cu")
@@ -154,8 +155,14 @@ def on_targets(table):
     ]
 
 
-on_both = pytest.mark.parametrize("target", TARGETS)
-on_first = pytest.mark.parametrize("target", [TARGETS[0], pytest.param(TARGETS[1], marks=pytest.mark.slow)])
+def of_file(file, first_only=False):
+    """A test of that file's kernels on both targets; on the second one with --slow alone, if `first_only`."""
+    second = pytest.param(TARGETS[1], marks=[pytest.mark.slow] * first_only)
+
+    def mark(test):
+        return pytest.mark.parametrize("file", [file])(pytest.mark.parametrize("target", [TARGETS[0], second])(test))
+
+    return mark
 
 
 def named_calls(loop):
@@ -180,35 +187,32 @@ def of_kernels(test):
     """It takes minutes to compile them."""
     programs = [shlex.quote(sass.build_cuda.find_nvcc() or "nvcc"), shlex.quote(str(sass.find_nvdisasm() or "nvdisasm"))]
     tools = ("tools/build_cuda.py", "tools/sass.py", "benchmarks/cuda_resources.py")
-    mark = pytest.mark.follows_from("csrc/*.h", "csrc/kernels/*.*", "csrc/kernels/cuda/*.*", *tools, programs=programs)
+    mark = pytest.mark.follows_from("csrc/kernels/cuda/{file}", *tools, headers=sass.build_cuda.with_headers, programs=programs)
     return pytest.mark.minutes(mark(test))
 
 
-@pytest.fixture(scope="module")
-def measured(request):
-    """The kernels of each file and target."""
+@functools.cache
+def kernels_of(file, target):
     if missing := sass.missing_tools():
         pytest.skip(missing)
-    slow, files = request.config.getoption("--slow"), sorted({file for file, _ in LIMITS})
-    jobs = [(file, target) for file in files for target in TARGETS if slow or not is_slow(file, target)]
-    with concurrent.futures.ThreadPoolExecutor(2) as pool:
-        kernels = pool.map(lambda job: sass.kernels(sass.build_cuda.KERNELS / "cuda" / job[0], job[1]), jobs)
-        return dict(zip(jobs, kernels, strict=True))
+    return sass.kernels(CUDA / file, target)
 
 
 @of_kernels
 @pytest.mark.skipif(bool(sass.missing_tools()), reason=sass.missing_tools() or "nothing is missing")
 @pytest.mark.parametrize("target", ["sm_75", "sm_80"])
-def test_no_kernel_spills(target, monkeypatch, capsys):
-    """Of all kernels, for the oldest GPU and the oldest with tensor cores for all formats."""
-    monkeypatch.setattr(sys, "argv", ["cuda_resources.py", "--targets", target])
-    assert sass.cuda_resources.main() == 0, capsys.readouterr().out
+@pytest.mark.parametrize("file", [source.name for source in sass.build_cuda.sources()])
+def test_no_kernel_spills(file, target):
+    """For the oldest GPU and the oldest with tensor cores for all formats."""
+    rows = sass.resources(sass.compile_cubin(CUDA / file, target), target)
+    assert rows or file == "table.cu", "a file without kernels"
+    assert not [row for row in rows if row["spill_store_bytes"] or row["spill_load_bytes"]]
 
 
 @of_kernels
 @pytest.mark.parametrize("file, name, target", on_targets(LIMITS))
-def test_machine_code(measured, file, name, target):
-    kernels = [kernel for kernel in measured[file, target] if kernel.name.startswith(name)]
+def test_machine_code(file, name, target):
+    kernels = [kernel for kernel in kernels_of(file, target) if kernel.name.startswith(name)]
     assert kernels, f"{file} has no kernel {name}"
     threads, registers, blocks, *limits = LIMITS[file, name]
     for kernel in kernels:
@@ -224,8 +228,8 @@ def test_machine_code(measured, file, name, target):
 
 @of_kernels
 @pytest.mark.parametrize("file, tile, target", on_targets(PER_MMA))
-def test_few_instructions_go_with_each_operation_of_tensor_cores(measured, file, tile, target):
-    kernels = [kernel for kernel in measured[file, target] if tile in kernel.name]
+def test_few_instructions_go_with_each_operation_of_tensor_cores(file, tile, target):
+    kernels = [kernel for kernel in kernels_of(file, target) if tile in kernel.name]
     assert kernels
     for kernel in kernels:
         loops = [loop for loop in kernel.loops() if any(one.code.startswith("HMMA") for one in loop)]
@@ -241,10 +245,10 @@ PER_MULTIPLY_ADD = {(128, 1, 1): 1.16, (128, 1, 0): 1.17, (128, 0, 0): 1.21, (12
 
 
 @of_kernels
-@on_first
+@of_file("gemm_float.cu", first_only=True)
 @pytest.mark.parametrize("how", PER_MULTIPLY_ADD, ids=str)
-def test_few_instructions_go_with_each_multiply_add(measured, how, target):
-    (kernel,) = [one for one in measured["gemm_float.cu", target] if one.name == f"gemm_float_kernel<{', '.join(map(str, how))}>"]
+def test_few_instructions_go_with_each_multiply_add(file, how, target):
+    (kernel,) = [one for one in kernels_of(file, target) if one.name == f"gemm_float_kernel<{', '.join(map(str, how))}>"]
     operations = 16 * 8 * (8 if how[0] == 128 else 4)
     loop = min((loop for loop in kernel.loops() if multiply_adds_in(loop) >= operations), key=len)
     assert multiply_adds_in(loop) == operations, "all of a stage, once"
@@ -255,9 +259,9 @@ def multiply_adds_in(loop):
     return sum(one.code.startswith("FFMA") for one in loop)
 
 
-def loops_on_tensor_cores(measured, file, target, name):
+def loops_on_tensor_cores(file, target, name):
     """Those of the one kernel whose name begins so."""
-    (kernel,) = [one for one in measured[file, target] if one.name.startswith(name)]
+    (kernel,) = [one for one in kernels_of(file, target) if one.name.startswith(name)]
     return [loop for loop in kernel.loops() if operations_in(loop)]
 
 
@@ -276,10 +280,10 @@ PER_TF32 = {
 
 
 @of_kernels
-@on_both
+@of_file("gemm_tf32.cu")
 @pytest.mark.parametrize("how", PER_TF32)
-def test_few_instructions_go_with_each_operation_of_tf32(measured, how, target):
-    loop = min(loops_on_tensor_cores(measured, "gemm_tf32.cu", target, f"gemm_tensor_kernel<{how}, false>"), key=len)
+def test_few_instructions_go_with_each_operation_of_tf32(file, how, target):
+    loop = min(loops_on_tensor_cores(file, target, f"gemm_tensor_kernel<{how}, false>"), key=len)
     operations, most = PER_TF32[how]
     assert operations_in(loop) == operations, "all of a stage, once"
     assert len(loop) <= most * operations, f"{len(loop)} instructions"
@@ -290,10 +294,10 @@ HOT = {"64, 4, 2, 64": 5.1, "96, 4, 2, 32": 5.1, "128, 4, 2, 32": 4.5, "256, 8, 
 
 
 @of_kernels
-@on_both
+@of_file("attention_mma.cu")
 @pytest.mark.parametrize("shape", HOT)
-def test_a_tile_of_keys_that_all_queries_see_takes_few_instructions(measured, shape, target):
-    loop = min(loops_on_tensor_cores(measured, "attention_mma.cu", target, f"attention_mma_kernel<Shape<{shape}>, bfloat16"), key=len)
+def test_a_tile_of_keys_that_all_queries_see_takes_few_instructions(file, shape, target):
+    loop = min(loops_on_tensor_cores(file, target, f"attention_mma_kernel<Shape<{shape}>, bfloat16"), key=len)
     operations = operations_in(loop)
     size, _, fragments, keys = map(int, shape.split(", "))
     assert operations == fragments * size * keys // 64, "all of a tile, once"
@@ -305,11 +309,11 @@ HOT_GRADIENTS = {"true, 64": (48, 4.3), "false, 64": (64, 4.3), "true, 128": (96
 
 
 @of_kernels
-@on_both
+@of_file("attention_backward_mma.cu")
 @pytest.mark.parametrize("shape", HOT_GRADIENTS)
-def test_a_tile_of_gradients_without_hidden_pairs_takes_few_instructions(measured, shape, target):
+def test_a_tile_of_gradients_without_hidden_pairs_takes_few_instructions(file, shape, target):
     name = f"attention_backward_mma_kernel<Shape<{shape}>, bfloat16>"
-    loop = min(loops_on_tensor_cores(measured, "attention_backward_mma.cu", target, name), key=len)
+    loop = min(loops_on_tensor_cores(file, target, name), key=len)
     operations, most = HOT_GRADIENTS[shape]
     assert operations_in(loop) == operations
     assert len(loop) <= most * operations, f"{len(loop)} instructions, {operations} operations"
@@ -320,11 +324,11 @@ HOT_HEADS = {32: (16.5, 12.8), 64: (9.8, 7.2), 128: (5.8, 4.2)}
 
 
 @of_kernels
-@on_both
+@of_file("attention_backward_head.cu")
 @pytest.mark.parametrize("size", HOT_HEADS)
-def test_a_tile_of_whole_heads_takes_few_instructions(measured, size, target):
+def test_a_tile_of_whole_heads_takes_few_instructions(file, size, target):
     name = f"attention_backward_head_kernel<Shape<{size}>, bfloat16>"
-    loops = loops_on_tensor_cores(measured, "attention_backward_head.cu", target, name)
+    loops = loops_on_tensor_cores(file, target, name)
     for operations, most in zip((size // 2, size // 8), HOT_HEADS[size], strict=True):
         loop = min((one for one in loops if operations_in(one) == operations), key=len)
         assert len(loop) <= most * operations, f"{len(loop)} instructions, {operations} operations"
@@ -353,9 +357,9 @@ WIDE = {
 
 @of_kernels
 @pytest.mark.parametrize("file, name, target", on_targets(WIDE))
-def test_arrays_are_moved_by_16_bytes_at_a_time(measured, file, name, target):
+def test_arrays_are_moved_by_16_bytes_at_a_time(file, name, target):
     """A vector that the compiler stores one element at a time takes four times the transfers; no count of the emulation shows that."""
-    kernels = [kernel for kernel in measured[file, target] if kernel.name.startswith(name)]
+    kernels = [kernel for kernel in kernels_of(file, target) if kernel.name.startswith(name)]
     assert kernels
     for kernel in kernels:
         accesses = [one.code for one in kernel.code if one.code.startswith(("LDG", "STG"))]
@@ -373,9 +377,9 @@ PHILOX = re.compile("-0x2daee0ad|-0x326172a9")  # what its rounds multiply by, t
 
 
 @of_kernels
-@on_first
-def test_four_random_words_are_drawn_for_four_elements(measured, target):
-    kernels = [kernel for kernel in measured["elementwise.cu", target] if kernel.name.startswith("dropout_kernel")]
+@of_file("elementwise.cu", first_only=True)
+def test_four_random_words_are_drawn_for_four_elements(file, target):
+    kernels = [kernel for kernel in kernels_of(file, target) if kernel.name.startswith("dropout_kernel")]
     assert len(kernels) == 4
     for kernel in kernels:
         (loop,) = kernel.main_loops()

@@ -1,13 +1,15 @@
 """Long tests that follow from few files, which most changes leave alone: a plugin of pytest.
 
-    @pytest.mark.follows_from("csrc/kernels/cuda/*", "csrc/kernels/*.h", programs=["g++-12 -m64"])
+    @pytest.mark.follows_from("csrc/kernels/cuda/{file}", "tools/sass.py", headers=build_cuda.with_headers, programs=["nvcc"])
+    @pytest.mark.parametrize("file", ["copy.cu", "gemm.cu"])
 
 unchanged.json has a hash for each of them: of those files, the test's own, and what the programs say of their versions, when all of its cases had
-passed. While that is the hash, the test is skipped, unless `--slow` is given. When something has changed it runs, in every run, until
+passed. Where a pattern names a parameter of the test, there is a hash for each of its values. `headers(path)` gives the files that one includes,
+itself among them. While that is the hash, the test is skipped, unless `--slow` is given. When something has changed it runs, in every run, until
 
-    python -m pytest --slow --note-unchanged -m follows_from
+    python -m pytest -n 2 --note-unchanged -m follows_from
 
-has passed and written the new hashes. Where a program is missing there is no hash, and the test runs.
+has passed and written the new hashes, with cases that are slow, too. Where a program is missing there is no hash, and the test runs.
 """
 
 import collections
@@ -15,6 +17,7 @@ import functools
 import hashlib
 import json
 import platform
+import re
 import shlex
 import subprocess
 from pathlib import Path
@@ -22,7 +25,7 @@ from pathlib import Path
 import pytest
 
 WHERE = "tests/unchanged.json"
-HASH = pytest.StashKey[str]()
+PROPERTY = "follows_from"  # of a test and its reports: key, hash and number of cases
 
 
 def pytest_addoption(parser):
@@ -32,9 +35,7 @@ def pytest_addoption(parser):
 
 
 def pytest_configure(config):
-    if config.getoption("--note-unchanged"):
-        if config.getoption("numprocesses", None):
-            raise pytest.UsageError("--note-unchanged needs one process: leave -n out")
+    if config.getoption("--note-unchanged") and not hasattr(config, "workerinput"):
         if one := [argument for argument in config.args if "[" in argument]:
             raise pytest.UsageError(f"--note-unchanged needs all cases of a test; {one[0]} is one of them")
         config.pluginmanager.register(Notes(config.rootpath / WHERE))
@@ -52,62 +53,73 @@ def version_of(program):
 
 
 @functools.cache
-def hash_of(root, files, programs):
+def hash_of(root, files, programs, headers):
     """Of the processor's architecture, of what the programs say, and of the files that match the patterns, each of which must have some. None where a
     program is missing."""
     versions = [version_of(program) for program in programs]
     if None in versions:
         return None
-    digest = hashlib.sha256(repr((platform.machine(), versions)).encode())
+    root, found = root.resolve(), set()
     for pattern in files:
-        found = sorted(path for path in root.glob(pattern) if path.is_file())
-        if not found:
+        matching = [path for path in root.glob(pattern) if path.is_file()]
+        if not matching:
             raise pytest.UsageError(f"follows_from: no file is {pattern!r} in {root}")
-        for path in found:
-            digest.update(f"{path.relative_to(root).as_posix()} {path.stat().st_size} ".encode() + path.read_bytes())
+        found.update(*([path] if headers is None else headers(path) for path in matching))
+    digest = hashlib.sha256(repr((platform.machine(), versions)).encode())
+    for path in sorted(found):
+        digest.update(f"{path.relative_to(root).as_posix()} {path.stat().st_size} ".encode() + path.read_bytes())
     return digest.hexdigest()[:16]
 
 
-def name_of(nodeid):
-    """A test has one hash, however many cases."""
-    return nodeid.partition("[")[0]
+def name_of(key):
+    """The test's, without its case."""
+    return key.partition("[")[0]
 
 
 def noted_before(path):
     return json.loads(path.read_text()) if path.exists() else {}
 
 
+def key_and_hash(item, mark):
+    """The test's name, with the values that its patterns name, and its hash now."""
+    values = item.callspec.params if hasattr(item, "callspec") else {}
+    names = dict.fromkeys(re.findall(r"{(\w+)}", " ".join(mark.args)))
+    if unknown := [name for name in names if name not in values]:
+        raise pytest.UsageError(f"follows_from: {unknown[0]} is no parameter of {item.nodeid}")
+    case = "-".join(str(values[name]) for name in names)
+    own = item.path.relative_to(item.config.rootpath).as_posix()
+    files = [re.sub(r"{(\w+)}", lambda found: str(values[found[1]]), pattern) for pattern in mark.args]
+    now = hash_of(item.config.rootpath, (own, *files), (*mark.kwargs.get("programs", ()),), mark.kwargs.get("headers"))
+    return name_of(item.nodeid) + (f"[{case}]" if names else ""), now
+
+
+@pytest.hookimpl(tryfirst=True)  # counts the cases before others choose some of them
 def pytest_collection_modifyitems(config, items):
-    root = config.rootpath
-    before = noted_before(root / WHERE)
-    for item in items:
-        if mark := item.get_closest_marker("follows_from"):
-            own = item.path.relative_to(root).as_posix()
-            now = item.stash[HASH] = hash_of(root, (own, *mark.args), (*mark.kwargs.get("programs", ()),))
-            if now and before.get(name_of(item.nodeid)) == now and not config.getoption("--slow", False):
-                item.add_marker(pytest.mark.skip(reason="nothing that it follows from has changed since it passed: run with --slow"))
+    before = noted_before(config.rootpath / WHERE)
+    found = [(item, *key_and_hash(item, mark)) for item in items if (mark := item.get_closest_marker("follows_from"))]
+    cases = collections.Counter(key for _, key, _ in found)
+    for item, key, now in found:
+        if now:
+            item.user_properties.append((PROPERTY, (key, now, cases[key])))
+        if now and before.get(key) == now and not config.getoption("--slow", False):
+            item.add_marker(pytest.mark.skip(reason="nothing that it follows from has changed since it passed: run with --slow"))
 
 
 class Notes:
-    """Writes the hash of each test of which every case has passed."""
+    """Writes the hash of each test, or value, of which every case has passed."""
 
     def __init__(self, path):
-        self.path, self.hashes, self.left = path, {}, collections.Counter()
-
-    def pytest_deselected(self, items):
-        self.left.update(name_of(item.nodeid) for item in items)
-
-    def pytest_collection_finish(self, session):
-        marked = [item for item in session.items if item.stash.get(HASH, None)]
-        self.hashes = {name_of(item.nodeid): item.stash[HASH] for item in marked}
-        self.left.update(name_of(item.nodeid) for item in marked)
+        self.path, self.hashes, self.left = path, {}, {}
 
     def pytest_runtest_logreport(self, report):
-        if report.when == "call" and report.passed:
-            self.left[name_of(report.nodeid)] -= 1
-        elif not report.passed:
-            self.left[name_of(report.nodeid)] += 1
+        for key, now, cases in (value for name, value in report.user_properties if name == PROPERTY):
+            self.hashes[key] = now
+            self.left.setdefault(key, cases)
+            if report.when == "call" and report.passed:
+                self.left[key] -= 1
+            elif not report.passed:
+                self.left[key] += 1
 
     def pytest_sessionfinish(self):
-        now = {name: hash for name, hash in self.hashes.items() if not self.left[name]}
+        now = {key: hash for key, hash in self.hashes.items() if not self.left[key]}
         self.path.write_text(json.dumps(dict(sorted({**noted_before(self.path), **now}.items())), indent=0) + "\n")

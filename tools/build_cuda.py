@@ -101,23 +101,37 @@ def sources_options() -> list[str]:
     return [f"-DTC_KERNEL_HEADERS={digest_of_headers()}", f"-DTC_KERNEL_CODE={code}"]
 
 
-def digest_of_all_headers() -> bytes:
-    return (digest_of_headers() + _digest(KERNELS / "cuda", suffixes=(".h", ".cuh", ".def"))).encode()
+def with_headers(*sources: Path, places: tuple[Path, ...] = ()) -> set[Path]:
+    """Those files and all that they include by `#include "name"`, from their own folder, from `places`, or from among the kernels for GPUs. Without
+    kernels.def: of its rows a file gets declarations alone, which change no code of it."""
+    found: set[Path] = set()
+    waiting = [source.resolve() for source in sources]
+    while waiting:
+        path = waiting.pop()
+        if path in found or path.name == "kernels.def":
+            continue
+        found.add(path)
+        for name in re.findall(r'^# *include "([^"]+)"', path.read_text(), flags=re.M):
+            of_name = (place / name for place in (path.parent, *places, KERNELS / "cuda"))
+            waiting += [path.resolve() for path in of_name if path.exists()][:1]  # the compiler says which it does not find
+    return found
 
 
-def command_of(nvcc: str, source: Path, targets: list[str], headers: bytes, output: str, quick: bool = False) -> tuple[list[str], Path]:
+def command_of(nvcc: str, source: Path, targets: list[str], output: str, quick: bool = False) -> tuple[list[str], Path]:
     """How the file is compiled, but for where to, and the name of what is made, by all that it depends on."""
     code = code_flags(targets) if output == "-c" else [f"-arch={targets[0]}"]
     named = sources_options() if source.name == "table.cu" else []
     command = [nvcc, *flags_of(source, quick), *code, *named, output, str(source)]
-    key = hashlib.sha256(headers + source.read_bytes() + repr((version(nvcc), command[1:-1])).encode()).hexdigest()[:16]
-    return command, OBJECTS / f"{source.stem}-{key}.o"
+    key = hashlib.sha256(repr((version(nvcc), command[1:-1])).encode())
+    for path in [*sorted(with_headers(source) - {source.resolve()}), KERNELS / "kernels.def", source]:
+        key.update(path.read_bytes())
+    return command, OBJECTS / f"{source.stem}-{key.hexdigest()[:16]}.o"
 
 
-def compile_object(nvcc: str, source: Path, targets: list[str], headers: bytes, output: str = "-c", quick: bool = False) -> Path:
+def compile_object(nvcc: str, source: Path, targets: list[str], output: str = "-c", quick: bool = False) -> Path:
     """An object file, or with output="-cubin" the machine code alone, of one target. Of an object the machine code of each target is kept as
     well, which then need not be compiled once more."""
-    command, target = command_of(nvcc, source, targets, headers, output, quick)
+    command, target = command_of(nvcc, source, targets, output, quick)
     OBJECTS.mkdir(parents=True, exist_ok=True)
     with _locked(target):  # another process may be compiling it
         if not target.exists():
@@ -125,7 +139,7 @@ def compile_object(nvcc: str, source: Path, targets: list[str], headers: bytes, 
                 command,
                 source,
                 target,
-                {name: command_of(nvcc, source, [name], headers, "-cubin", quick)[1] for name in targets if output == "-c"},
+                {name: command_of(nvcc, source, [name], "-cubin", quick)[1] for name in targets if output == "-c"},
             )
     return target
 
@@ -189,9 +203,8 @@ def build(output: Path, targets: list[str], jobs: int, quick: bool = False) -> P
     nvcc = find_compiler()
     if nvcc is None:
         return None
-    headers = digest_of_all_headers()
     with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
-        objects = list(pool.map(lambda source: compile_object(nvcc, source, targets, headers, quick=quick), sources()))
+        objects = list(pool.map(lambda source: compile_object(nvcc, source, targets, quick=quick), sources()))
     output.mkdir(parents=True, exist_ok=True)
     library = output / LIBRARY
     temporary = library.with_suffix(f".{os.getpid()}.so")

@@ -90,7 +90,7 @@ def compile_cubin(source: Path, target: str) -> Path:
     """Machine code of one file for one target, with ptxas's report beside it: what an object for this target was made of, where there is one."""
     nvcc = build_cuda.find_nvcc()
     assert nvcc
-    return build_cuda.compile_object(nvcc, source, [target], build_cuda.digest_of_all_headers(), "-cubin")
+    return build_cuda.compile_object(nvcc, source, [target], "-cubin")
 
 
 def read_code(listing: str) -> dict[str, list[Instruction]]:
@@ -115,13 +115,18 @@ def read_code(listing: str) -> dict[str, list[Instruction]]:
     return kernels
 
 
+def resources(cubin: Path, target: str) -> list[dict]:
+    """Registers, memory and spills of each kernel."""
+    return [row for row in cuda_resources.read_report(build_cuda.report_of(cubin).read_text()) if row["target"] == target]
+
+
 def kernels(source: Path, target: str) -> list[Kernel]:
     cubin = compile_cubin(source, target)
     nvdisasm = find_nvdisasm()
     assert nvdisasm
     listing = subprocess.run([nvdisasm, "-c", cubin], capture_output=True, text=True, check=True).stdout
     code = read_code(listing)
-    rows = [row for row in cuda_resources.read_report(build_cuda.report_of(cubin).read_text()) if row["target"] == target]
+    rows = resources(cubin, target)
     found = [Kernel("", target, row, code[row["kernel"]]) for row in rows]
     cuda_resources.demangle(rows)
     for kernel in found:

@@ -185,25 +185,6 @@ def program(source, flavour):
     return _link([source], flavour, "", [], optimised=_is_optimised(flavour))
 
 
-def _with_included(paths, seen):
-    """Those, and the files that they include, but kernels.def: no program looks at the rows of other kernels."""
-    for path in paths:
-        if path not in seen and path.suffix != ".def":
-            seen.add(path)
-            names = re.findall(r'^# *include "([^"]+)"', path.read_text(), flags=re.M)
-            places = [[place / name for place in (path.parent, HERE, KERNELS / "cuda")] for name in names]
-            _with_included([next(path for path in of_name if path.exists()).resolve() for of_name in places], seen)
-    return seen
-
-
-def behaviour(source, flavour):
-    """A hash of all that the behaviour of a program of one .cu file follows from, but the compiler: its text, the kernels' headers that it includes,
-    the emulator, and the flags."""
-    included = _with_included([source], set()) - {source}
-    flags = [flag for flag in COMMON if not flag.startswith("-I")], FLAVOURS[flavour], _is_optimised(flavour)
-    return _digest({*included, *HERE.glob("*.h"), *HERE.glob("*.cpp")}, source.read_text(), flags)
-
-
 def kernel_library(flavour):
     return library(sorted((KERNELS / "cuda").glob("*.cu")), flavour)
 

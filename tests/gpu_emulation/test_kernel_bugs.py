@@ -1,23 +1,17 @@
 """Bugs in the kernels themselves: each is a file, with the headers that are its kernels, with one place changed, and must be noticed by what the
 kernels' tests look at: results, races, addresses, bank conflicts.
 
-The programs take ten minutes to compile. bugs/noticed.json has the hash of program and emulator with which each bug was noticed: where that has not
-changed since, it is compiled again only with --slow, but for the first of each file and flavour. After changes, noticed.py writes the file anew.
+The programs take ten minutes to compile: those of a file are left out while it, its headers and the emulator have not changed since all its bugs
+were noticed (tests/unchanged.py), but for the first of each file and flavour.
 """
 
 import dataclasses
-import hashlib
-import inspect
-import json
 import re
-import shutil
 import subprocess
 
 import emulation
 import pytest
 
-NOTICED = emulation.HERE / "bugs" / "noticed.json"
-ASK_FOR = "run python tests/gpu_emulation/noticed.py"
 SEED = "3"
 # The main function of each kernel's program, which starts some of the kernels: the lines that instantiate all of them are left out. What
 # follows a file's name after a comma is one of several programs of it.
@@ -306,7 +300,7 @@ DROPOUT = [
     Bug("runs_across_numbered_rows", "rows && a.N % n == 0 && a.mask.places.row % n == 0;", "rows && a.N % n == 0;", "plain", "round_robin", "wrong result"),
     Bug("parts_of_a_group_drawn_once", "count = together ? share : N;", "count = share;", "plain", "round_robin", "wrong result"),
 ]  # fmt: skip
-FILES = dict(
+PROGRAMS = dict(
     zip(
         MAINS,
         (
@@ -329,13 +323,6 @@ FILES = dict(
         strict=True,
     )
 )
-BUGS = [(file, bug) for file, bugs in FILES.items() for bug in bugs]
-NAMES = [f"{file}-{bug.name}" for file, bug in BUGS]
-
-
-def noticed_before():
-    """The hash of each bug, by its name, as noticed.py has written them."""
-    return json.loads(NOTICED.read_text()) if NOTICED.exists() else {}
 
 
 def read(file, seen=None):
@@ -348,13 +335,13 @@ def read(file, seen=None):
     return INCLUDED.sub(header, (emulation.KERNELS / "cuda" / file).read_text().replace("#pragma once\n", ""))
 
 
-def write_program(folder, file, place="", changed=""):
-    """The source of a program: that file, changed in one place, and its main function."""
-    seen, (kernels, *_) = set(), file.split(",")
+def write_program(folder, program, place="", changed=""):
+    """The source of a program: its file, changed in one place, and its main function."""
+    seen, (kernels, *_) = set(), program.split(",")
     text = "".join(read(name, seen) for name in (kernels, AFTER.get(kernels)) if name)
     assert not place or text.count(place) == 1, "the kernel has changed: so must the bug"
     source = folder / kernels
-    main = (emulation.HERE / "bugs" / MAINS[file]).read_text()
+    main = (emulation.HERE / "bugs" / MAINS[program]).read_text()
     source.write_text(INSTANTIATED.sub("", text.replace(place, changed) if place else text) + main)
     return source
 
@@ -363,73 +350,38 @@ def run(source, flavour, schedule):
     return subprocess.run([emulation.program(source, flavour), schedule, SEED], capture_output=True, text=True, timeout=60)
 
 
-def must_notice(bug, source):
-    """Compiles the program and runs it."""
-    done = run(source, bug.flavour, bug.schedule)
-    assert done.returncode == 1, f"{bug.name} was not noticed: {done.stdout}{done.stderr}"
-    assert re.search(bug.pattern, done.stdout), f"{bug.name}: {done.stdout}"
+def with_headers(path):
+    """What a program of that file is made of."""
+    paths = [path, *([path.with_name(AFTER[path.name])] if path.name in AFTER else [])]
+    return emulation.build_cuda.with_headers(*paths, places=(emulation.HERE,))
 
 
-def hash_of(bug, source):
-    """Of all from which it follows whether the bug is noticed."""
-    parts = [emulation.behaviour(source, bug.flavour), bug.schedule, SEED, bug.pattern, inspect.getsource(must_notice)]
-    return hashlib.sha256(repr(parts).encode()).hexdigest()[:16]
+follows = pytest.mark.follows_from(
+    "csrc/kernels/cuda/{file}", "tests/gpu_emulation/*.h", "tests/gpu_emulation/*.cpp", "tests/gpu_emulation/bugs/*.h",
+    "tests/gpu_emulation/emulation.py", headers=with_headers,
+)  # fmt: skip
 
 
-@pytest.mark.parametrize(("file", "bug"), BUGS, ids=NAMES)
-def test_bug_is_noticed(file, bug, tmp_path, pytestconfig):
-    source = write_program(tmp_path, file, bug.place, bug.changed)
-    is_first = bug.flavour not in {other.flavour for other in FILES[file][: FILES[file].index(bug)]}
-    if is_first or pytestconfig.getoption("--slow") or noticed_before().get(f"{file}-{bug.name}") != hash_of(bug, source):
-        must_notice(bug, source)
+def cases():
+    """Every bug with its file and program. The first of each program and flavour is compiled in every run."""
+    for program, bugs in PROGRAMS.items():
+        flavours = set()
+        for bug in bugs:
+            marks = [follows] if bug.flavour in flavours else []
+            flavours.add(bug.flavour)
+            yield pytest.param(program.partition(",")[0], program, bug, marks=marks, id=f"{program}-{bug.name}")
 
 
-def test_most_bugs_are_written_down(tmp_path):
-    """Else every run would compile them all."""
-    before = noticed_before()
-    assert list(before) == NAMES, ASK_FOR
-    hashes = {
-        name: hash_of(bug, write_program(tmp_path, file, bug.place, bug.changed)) for name, (file, bug) in zip(NAMES, BUGS, strict=True)
-    }
-    changed = [name for name in NAMES if hashes[name] != before[name]]
-    assert len(changed) < len(NAMES) / 3, f"the programs of {len(changed)} of {len(NAMES)} bugs have changed: {ASK_FOR}"
+@pytest.mark.parametrize(("file", "program", "bug"), [*cases()])
+def test_bug_is_noticed(file, program, bug, tmp_path):
+    done = run(write_program(tmp_path, program, bug.place, bug.changed), bug.flavour, bug.schedule)
+    assert done.returncode == 1, f"not noticed: {done.stdout}{done.stderr}"
+    assert re.search(bug.pattern, done.stdout), done.stdout
 
 
-@pytest.mark.parametrize(
-    "file", ["tests/gpu_emulation/block.cpp", "tests/gpu_emulation/bugs/bug.h", "csrc/kernels/cuda/mma.cuh", "csrc/kernels/gemm.h"]
-)
-def test_what_has_changed_is_compiled_again(file, tmp_path, monkeypatch):
-    bug = PRODUCT[0]
-    copies = [tmp_path / name for name in ("csrc", "tests/gpu_emulation")]
-    for copy in copies:
-        shutil.copytree(emulation.ROOT / copy.relative_to(tmp_path), copy)
-    source = write_program(tmp_path, "gemm_tensor.cu", bug.place, bug.changed)
-    before = hash_of(bug, source)
-    monkeypatch.setattr(emulation, "KERNELS", copies[0] / "kernels")
-    monkeypatch.setattr(emulation, "HERE", copies[1])
-    assert hash_of(bug, source) == before, "it depends on the checkout's folder"
-    for unrelated in ("csrc/kernels/kernels.def", "csrc/kernels/attention.h", "csrc/core/kernels.c"):
-        with open(tmp_path / unrelated, "a") as changed:
-            changed.write("\n")
-    assert hash_of(bug, source) == before
-    with open(tmp_path / file, "a") as changed:
-        changed.write("\n")
-    assert hash_of(bug, source) != before
-
-
-@pytest.mark.parametrize("change", [{"schedule": "random"}, {"flavour": "access"}, {"pattern": "wrong"}], ids=str)
-def test_a_changed_bug_is_compiled_again(change, tmp_path):
-    bug = PRODUCT[0]
-    source = write_program(tmp_path, "gemm_tensor.cu", bug.place, bug.changed)
-    assert hash_of(dataclasses.replace(bug, **change), source) != hash_of(bug, source)
-    same = hash_of(bug, source)
-    source.write_text(source.read_text() + " ")
-    assert hash_of(bug, source) != same
-
-
-@pytest.mark.parametrize(("file", "flavour"), sorted({(file, bug.flavour) for file, bug in BUGS}))
-def test_the_kernel_as_it_is_passes(file, flavour, tmp_path):
-    source = write_program(tmp_path, file)
+@pytest.mark.parametrize(("program", "flavour"), sorted({(program, bug.flavour) for program, bugs in PROGRAMS.items() for bug in bugs}))
+def test_the_kernel_as_it_is_passes(program, flavour, tmp_path):
+    source = write_program(tmp_path, program)
     for schedule in ("round_robin", "greedy", "random"):
         done = run(source, flavour, schedule)
         assert done.returncode == 0, f"{schedule}: {done.stdout}{done.stderr}"
