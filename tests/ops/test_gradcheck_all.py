@@ -483,3 +483,62 @@ def test_gradcheck_says_what_is_no_tensor_and_takes_no_elements():
             gradcheck(lambda x: nothing, np.ones(2))
     assert gradcheck(lambda x: (x * 2, None, x.argmax()), np.arange(2.0))
     assert gradcheck(lambda x, y: (x * 2, y.sum(), x.sum() * y), (np.ones((0, 3)), np.ones(2)))
+
+
+def of_results(f, leaves):
+    """The results of f for results of other ops, and what is gone back from, which saved none of them."""
+    between = [leaf * 1.0 for leaf in leaves]
+    results = f(*between)
+    results = [r for r in (results if isinstance(results, tuple) else (results,)) if r.requires_grad]
+    return between, results, sum((r * tc.tensor(np.linspace(1, 2, r.numel()).reshape(r.shape))).sum() for r in results)
+
+
+def overwrite(x, recorded):
+    with tc.set_grad_enabled(recorded):
+        x.copy_(tc.tensor(np.linspace(-3, 3, x.numel()).reshape(x.shape)))
+
+
+def gradients_after_a_write(case, place, recorded):
+    """Of the leaves, one of the op's arguments or results overwritten; None where it is refused, place -1: nothing is written."""
+    f, inputs, _ = case(fixed())
+    leaves = [tc.tensor(x, requires_grad=True) for x in inputs]
+    between, results, total = of_results(f, leaves)
+    try:
+        if place >= 0:
+            overwrite([*between, *results][place], recorded)
+        total.backward()
+    except (ValueError, RuntimeError) as error:
+        assert "was written in place after it was saved" in str(error) or "repeats its elements" in str(error)
+        return None
+    return [leaf.grad if leaf.grad is None else leaf.grad.numpy() for leaf in leaves]
+
+
+def check_writes(case, recorded):
+    """How many are refused; the others do no harm."""
+    f, inputs, _ = case(fixed())
+    between, results, _ = of_results(f, [tc.tensor(x, requires_grad=True) for x in inputs])
+    expected, refused = gradients_after_a_write(case, -1, recorded), 0
+    for place in range(len(between) + len(results)):
+        found = gradients_after_a_write(case, place, recorded)
+        refused += found is None
+        for a, b in zip(found or [], expected, strict=found is not None):
+            np.testing.assert_array_equal(a, b)
+    return refused
+
+
+@pytest.mark.parametrize("recorded", [False, True], ids=["without grad", "recorded"])
+@pytest.mark.parametrize("case", ALL.values(), ids=ALL)
+def test_a_write_before_the_backward_is_refused_or_does_no_harm(case, recorded):
+    """To each argument and each result of the op."""
+    check_writes(case, recorded)
+
+
+def test_writes_are_refused_and_found():
+    assert [check_writes(ALL[name], False) for name in ("add", "mul", "exp", "clamp")] == [0, 2, 1, 2]
+
+    def reads_later(x):  # an argument that is not saved
+        memory = x.detach()
+        return tc.custom_op(lambda x: x**2, lambda dy, x: tc.tensor(dy) * memory * 2.0)(x + 0.0)
+
+    with pytest.raises(AssertionError, match="not equal"):
+        check_writes(lambda d: values(reads_later, d.normal(3)), False)

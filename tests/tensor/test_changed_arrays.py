@@ -126,6 +126,24 @@ def test_the_gradient_is_that_of_the_call(case, way, change, rng):
 
 
 @pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.parametrize("case", index_cases())
+def test_a_tensor_of_indices_that_is_written_to(case, change, rng):
+    """In its own memory, which is not copied: the gradient is that of the call, or refused."""
+    function, shape, array = index_cases()[case]
+    leaf = floats(rng, *shape)
+    expected = gradient(function, leaf, array, "array", None)
+    w, given = tc.tensor(leaf, requires_grad=True), tc.tensor(array)
+    y = function(w, given)
+    given.copy_(tc.tensor(np.broadcast_to(CHANGES[change](array), array.shape).astype(array.dtype)))
+    try:
+        (y * tc.tensor(np.linspace(1, 2, y.numel(), dtype=np.float32).reshape(y.shape))).sum().backward()
+    except RuntimeError as error:
+        assert "was written in place after it was saved" in str(error)
+        return
+    np.testing.assert_array_equal(w.grad.numpy(), expected)
+
+
+@pytest.mark.parametrize("change", CHANGES)
 @pytest.mark.parametrize("way", WAYS)
 def test_a_planted_defect_is_found(way, change, rng):
     """An op whose backward reads the caller's memory: it is no argument of the op, so that nobody copies it."""
