@@ -401,10 +401,10 @@ MISTAKES = {
     "one beta": (lambda: tc.optim.Adam(_LINEAR.parameters(), betas=0.9), TypeError, r"betas must be two numbers, .* got 0\.9"),
     "three betas": (lambda: tc.optim.AdamW(_LINEAR.parameters(), betas=(0.9, 0.9, 0.9)), TypeError, "betas must be two numbers"),
     "a count of parameters": (lambda: _LINEAR.num_parameters(), AttributeError, r"use sum\(p\.numel\(\) for p in model\.parameters\(\)\)"),
-    "a function with a backward that writes": (
-        lambda: tc.autograd.function.FunctionCtx(()).mark_dirty,
+    "a function with gradients of gradients": (
+        lambda: tc.autograd.function.FunctionCtx(()).save_for_forward,
         AttributeError,
-        "use a result that is a new Tensor",
+        r"use save_for_backward\(\)",
     ),
     "a distribution that there is not": (lambda: tc.distributions.Uniform(0.0, 1.0), AttributeError, r"use tc\.rand\(shape\)"),
     "the factors of a matrix": (lambda: tc.qr, AttributeError, r"use NumPy: np\.linalg\.qr"),

@@ -72,6 +72,14 @@ void tc_node_free_saved(tc_node *node)
     node->freed = true;
 }
 
+void tc_node_end(tc_node *node)
+{
+    tc_node_free_saved(node);
+    if (!node->op->release || node->spent) return;
+    node->spent = true;
+    node->op->release(node->attributes);
+}
+
 /* A graph can be deeper than any stack: nodes whose last reference is dropped are put on a list and freed in a loop; likewise nodes
  * whose last reference is dropped when something owned by a node is released (a function of Python, which may own tensors). While a thread
  * releases such things, its list is at `lists_here`. */
@@ -84,11 +92,13 @@ static void add_dead(tc_node **list, tc_node *node)
     *list = node;
 }
 
+static bool owns_attributes(const tc_node *node) { return node->op->release && !node->spent; }
+
 static void release_owned(const tc_node *node, tc_node **list)
 {
     atomic_fetch_add(&releasing, 1);
     lists_here = list;
-    if (node->op->release) node->op->release(node->attributes);
+    if (owns_attributes(node)) node->op->release(node->attributes);
     tc_hooks_release(node->hooks);
     for (int i = 0; i < node->input_count; i++) tc_tensor_release(node->edges[i].leaf);
     lists_here = NULL;
@@ -200,7 +210,7 @@ void tc_node_release(tc_node *node)
         list = node->next_free;
         TC_ASSERT(!node->walker && !node->gradients);
         tc_node_free_saved(node);
-        if (node->op->release || node->hooks || has_late_history(node))
+        if (owns_attributes(node) || node->hooks || has_late_history(node))
             release_owned(node, &list);
         else
             for (int i = 0; i < node->input_count; i++) tc_tensor_release(node->edges[i].leaf);

@@ -17,7 +17,8 @@ typedef struct tc_op {
      * (new references, shape and dtype of the input) for every i with tc_node_needs(node, i); others stay NULL. NULL where needed means
      * zero. On failure the tape releases the gradients already filled in. */
     TC_CHECKED tc_status (*backward)(tc_node *node, tc_tensor *const *grad_outputs, tc_tensor **grad_inputs, tc_error *err);
-    void (*release)(void *attributes); /* when the attributes own something, or NULL */
+    void (*release)(void *attributes); /* when the attributes own something, or NULL: after the backward that frees what was saved, or with
+                                        * the node */
     size_t attribute_bytes;            /* of the plain data that a record of this op carries (ops that end with tc_finish) */
 } tc_op;
 
@@ -39,6 +40,7 @@ struct tc_node {
     uint64_t sequence; /* inputs have lower ones */
     int input_count, output_count, saved_count;
     bool freed;             /* saved values have been freed */
+    bool spent;             /* what the attributes own as well */
     bool is_view;           /* the outputs share the memory of input 0 */
     void *_Atomic walker;   /* the backward in progress, or NULL */
     tc_hook *_Atomic hooks; /* of the outputs; owned */

@@ -27,6 +27,7 @@ TC_CHECKED tc_status tc_node_make(tc_node **out, const tc_record *record, tc_err
 /* One that becomes the history of `target`, its only output: what retains its gradient goes along. */
 TC_CHECKED tc_status tc_node_make_for(tc_node **out, const tc_tensor *target, const tc_record *record, tc_error *err);
 void tc_node_free_saved(tc_node *node); /* frees the values it saved; a second backward through it is an error from then on */
+void tc_node_end(tc_node *node);        /* and what its attributes own */
 
 /* The values of `tensor` are this output of `node`. The node it had before is not released. */
 void tc_set_history(tc_tensor *tensor, tc_node *node, int output);

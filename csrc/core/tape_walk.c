@@ -246,7 +246,7 @@ static tc_status visit(walk *w, tc_node *node, tc_error *err)
             tc_tensor_release(inputs[i]);
     }
     if (inputs != stack) tc_free(inputs, bytes);
-    if (status == TC_OK && !w->retain_graph) tc_node_free_saved(node);
+    if (status == TC_OK && !w->retain_graph) tc_node_end(node);
     return status;
 }
 

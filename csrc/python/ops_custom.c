@@ -103,11 +103,62 @@ static tc_status custom_backward(tc_node *node, tc_tensor *const *grad_outputs, 
 
 static const tc_op custom_op = {"custom_op", custom_backward, custom_release};
 
+/* Shape, dtype and device of a tensor, which the backward asks for, over one element of memory. */
+static tc_status shape_of(tc_tensor **out, const tc_tensor *tensor, tc_error *err)
+{
+    const int64_t one[TC_MAX_DIMS] = {0};
+    tc_tensor *element;
+    TC_TRY(tc_tensor_empty(&element, 0, NULL, tensor->dtype, tensor->storage->device, err));
+    const tc_status status = tc_tensor_alias(out, element, tensor->ndim, tensor->shape, one, 0, err);
+    tc_tensor_release(element);
+    return status;
+}
+
+/* What the node keeps of the inputs; of arrays the Python function has copies. */
+static tc_status inputs_to_keep(tc_tensor **kept, const tcpy_value *inputs, bool values, tc_error *err)
+{
+    for (int64_t i = 0; i < inputs->list.count; i++) {
+        tc_tensor *input = inputs->list.items[i];
+        if (input->storage->is_argument) continue;
+        if (values)
+            kept[i] = tc_tensor_retain(input);
+        else
+            TC_TRY(shape_of(&kept[i], input, err));
+    }
+    return TC_OK;
+}
+
+static tc_status record_custom(const tcpy_value *inputs, int count, tc_tensor **made, PyObject *backward, bool values, tc_error *err)
+{
+    const int64_t room = inputs->list.count ? inputs->list.count : 1;
+    if (!tc_tape_wants((int)inputs->list.count, inputs->list.items)) return TC_OK;
+    tc_tensor **kept = PyMem_Calloc((size_t)room, sizeof *kept);
+    if (!kept) return tc_fail(err, TC_ERROR_MEMORY, "out of memory: recording a custom op");
+    const custom_attributes attributes = {backward};
+    const tc_record record = {.op = &custom_op,
+                              .input_count = (int)inputs->list.count,
+                              .inputs = inputs->list.items,
+                              .output_count = count,
+                              .outputs = made,
+                              .saved_count = (int)inputs->list.count,
+                              .saved = kept,
+                              .attributes = &attributes,
+                              .attribute_bytes = sizeof attributes};
+    tc_status status = inputs_to_keep(kept, inputs, values, err);
+    if (status == TC_OK) {
+        Py_INCREF(backward);
+        status = tc_tape_record(&record, err);
+        if (status != TC_OK) Py_DECREF(backward);
+    }
+    for (int64_t i = 0; i < inputs->list.count; i++) tc_tensor_release(kept[i]);
+    PyMem_Free(kept);
+    return status;
+}
+
 /* The outputs (ndarrays of forward) as Tensors with a history. */
 static PyObject *run_record_custom(tcpy_call *call)
 {
     const tcpy_value *inputs = &call->v[0], *outputs = &call->v[1];
-    PyObject *backward = call->v[2].o;
     tc_tensor *made[TC_MAX_OUTPUTS] = {NULL};
     tc_error err;
     tc_status status = TC_OK;
@@ -118,26 +169,7 @@ static PyObject *run_record_custom(tcpy_call *call)
         status = tc_tensor_like(&made[i], outputs->list.items[i], &err);
         if (status == TC_OK) status = tc_tensor_copy(made[i], outputs->list.items[i], &err);
     }
-    const custom_attributes attributes = {backward};
-    tc_tensor **saved = PyMem_Malloc(sizeof *saved * (size_t)(inputs->list.count ? inputs->list.count : 1));
-    if (!saved && status == TC_OK) status = tc_fail(&err, TC_ERROR_MEMORY, "out of memory: recording a custom op");
-    for (int64_t i = 0; saved && i < inputs->list.count; i++) /* of arrays the Python function has copies */
-        saved[i] = inputs->list.items[i]->storage->is_argument ? NULL : inputs->list.items[i];
-    const tc_record record = {.op = &custom_op,
-                              .input_count = (int)inputs->list.count,
-                              .inputs = inputs->list.items,
-                              .output_count = count,
-                              .outputs = made,
-                              .saved_count = (int)inputs->list.count,
-                              .saved = saved,
-                              .attributes = &attributes,
-                              .attribute_bytes = sizeof attributes};
-    if (status == TC_OK && tc_tape_wants(record.input_count, record.inputs)) {
-        Py_INCREF(backward);
-        status = tc_tape_record(&record, &err);
-        if (status != TC_OK) Py_DECREF(backward);
-    }
-    PyMem_Free(saved);
+    if (status == TC_OK) status = record_custom(inputs, count, made, call->v[2].o, call->v[3].b, &err);
     if (status != TC_OK)
         for (int i = 0; i < count; i++) tc_tensor_release(made[i]);
     call->any_tensor = true;
@@ -351,7 +383,9 @@ static PyObject *run_take_array(tcpy_call *call)
 }
 
 const tcpy_op tcpy_ops_custom[] = {
-    {"record_custom", "inputs:T outputs:T backward:o", run_record_custom, "The outputs of a Python function as recorded Tensors.", 0},
+    {"record_custom", "inputs:T outputs:T backward:o checks_inputs:b=True", run_record_custom,
+     "The outputs of a Python function as recorded Tensors. checks_inputs: the backward is refused where an input was written to since.",
+     0},
     {"gradient_hook", "tensor:t function:o retained:b=False", run_gradient_hook,
      "The function that sees the gradient of a Tensor: the one it has, or from now on this one. `retained`: of a result, the gradient of "
      "the "

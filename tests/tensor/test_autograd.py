@@ -547,3 +547,108 @@ def test_backward_of_several_needs_a_history_of_each():
     assert x.grad.tolist() == [5.0, 5.0] and factor.grad is None
     with pytest.raises(RuntimeError, match=r"tensors\[1\], of shape \(\), recorded nothing"):
         tc.autograd.backward([(x * 2).sum(), tc.ones(2).sum()])
+
+
+def writing(library):
+    class Times(library.autograd.Function):
+        @staticmethod
+        def forward(ctx, x, w):
+            x.mul_(w)
+            ctx.mark_dirty(x)
+            ctx.save_for_backward(w)
+            return x.sum(), x
+
+        @staticmethod
+        @library.autograd.function.once_differentiable
+        def backward(ctx, dtotal, dy):
+            (w,) = ctx.saved_tensors
+            return (dy + dtotal) * w, (dy + dtotal) * 10
+
+    return Times
+
+
+def use_writing(library):
+    times, found = writing(library), []
+    x, w = library.tensor([1.0, 2.0], requires_grad=True), library.tensor([3.0, 4.0], requires_grad=True)
+    y = x * 5
+    part = y[:1]
+    total, z = times.apply(y, w)
+    assert z is y
+    (total * 2 + (z * part).sum()).backward()
+    found += [y, part, x.grad, w.grad]
+    constant, x.grad = library.tensor([1.0, 2.0]), None
+    total, z = times.apply(constant, x)
+    assert z is constant and z.requires_grad and not z.is_leaf
+    (z * z).sum().backward()
+    found += [z, x.grad]
+    with library.no_grad():
+        y = library.tensor([1.0, 2.0])
+        assert times.apply(y, w)[1] is y
+    found += [y]
+    with pytest.raises(RuntimeError, match="a leaf .* in"):
+        times.apply(x, w)
+    one, x.grad = one_result(library), None
+    y = x * 5
+    one.apply(y[1:], True)
+    (y * y).sum().backward()
+    found += [y, x.grad]
+    with pytest.raises(RuntimeError, match="dirty"):
+        one.apply(x * 2, False)
+    return [t.detach().tolist() for t in found]
+
+
+def one_result(library):
+    class Times(library.autograd.Function):
+        @staticmethod
+        def forward(ctx, x, returned):
+            ctx.mark_dirty(x.mul_(7))
+            return x if returned else x * 1
+
+        @staticmethod
+        def backward(ctx, dy):
+            return dy * 7, None
+
+    return Times
+
+
+def test_functions_that_write_to_their_arguments_are_pytorchs():
+    torch = pytest.importorskip("torch")
+    for ours, theirs in zip(use_writing(tc), use_writing(torch), strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-6)
+
+
+@pytest.mark.parametrize("retain_graph", [False, True])
+def test_the_backward_frees_what_a_function_saved(retain_graph):
+    before = tc._core.memory_stats()["in_use"]
+    x = tc.ones(1000, requires_grad=True)
+    y = Kept.apply(x, lambda t: t * 3, False)
+    held = tc._core.memory_stats()["in_use"]
+    y.backward(tc.ones(1000), retain_graph=retain_graph)
+    x.grad = None
+    freed = held - tc._core.memory_stats()["in_use"]
+    assert freed == 0 if retain_graph else freed >= 4000, freed
+    if retain_graph:
+        y.backward(tc.ones(1000))
+        assert x.grad[0] == 3
+    with pytest.raises(RuntimeError, match="a second time through custom_op, whose saved values were freed"):
+        y.backward(tc.ones(1000))
+    del x, y
+    assert tc._core.memory_stats()["in_use"] == before
+
+
+def test_a_function_keeps_no_arguments_that_it_does_not_save():
+    class Twice(tc.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x * 2
+
+        @staticmethod
+        def backward(ctx, dy):
+            return dy.double() * 2  # rounded to the argument's dtype
+
+    x = leaf(1.0, 2.0)
+    y = (x * 1).bfloat16()
+    z = Twice.apply(y)
+    y.zero_()
+    z.sum().backward()
+    assert x.grad.tolist() == [2.0, 2.0] and x.grad.dtype == tc.float32

@@ -15,7 +15,7 @@ from .._tensor import zeros
 class FunctionCtx(Explaining):
     """What the forward of a Function leaves for its backward: attributes of any name, too."""
 
-    _instead: ClassVar = {"mark_dirty": "a result that is a new Tensor: a Function does not write to its arguments"}
+    _instead: ClassVar = {"save_for_forward": "save_for_backward(): there are no gradients of gradients"}
 
     def __init__(self, needs_input_grad: tuple[bool, ...]) -> None:
         self.needs_input_grad = needs_input_grad
@@ -23,6 +23,7 @@ class FunctionCtx(Explaining):
         self._versions: tuple[int | None, ...] = ()
         self._fills_in = True
         self._constant: tuple[Tensor, ...] = ()
+        self._dirty: tuple[Tensor, ...] = ()
 
     def save_for_backward(self, *tensors: Tensor | None) -> None:
         """Keeps Tensors: they are ``ctx.saved_tensors`` in the backward."""
@@ -47,6 +48,14 @@ class FunctionCtx(Explaining):
         """Names results that have no gradient, besides those of ints and bools, which never have one."""
         self._constant = tensors
 
+    def mark_dirty(self, *tensors: Tensor) -> None:
+        """Names arguments that the forward wrote to in place, each of which is a result as well."""
+        self._dirty = tensors
+
+    def is_dirty(self, value: Any) -> bool:
+        """Whether this is one of the arguments that ``mark_dirty`` named."""
+        return any(value is tensor for tensor in self._dirty)
+
     def set_materialize_grads(self, value: bool) -> None:
         """False: the backward gets None for results that no gradient reached; by default it gets zeros."""
         self._fills_in = bool(value)
@@ -66,8 +75,9 @@ class Function:
 
     Notes
     -----
-    ``custom_op`` makes a function of two functions on ndarrays. Both keep the arguments for as long as the results live, and refuse the backward
-    when they were written to in the meantime. There are no gradients of gradients.
+    What was saved is freed by the backward (unless ``retain_graph=True``), and refused there when it was written to in the meantime. A forward
+    that writes to an argument says so with ``ctx.mark_dirty(x)`` and returns it. There are no gradients of gradients. ``custom_op`` makes a
+    function of two functions on ndarrays.
 
     Examples
     --------
@@ -111,17 +121,22 @@ class Function:
             else:
                 results = cls.forward(*arguments)
                 cls.setup_context(ctx, arguments, results)
+        found = list(results) if isinstance(results, (tuple, list)) else [results]
+        if not all(any(tensor is result for result in found) for tensor in ctx._dirty):
+            raise RuntimeError(f"{cls.__name__}.forward() has to return each Tensor that it named in ctx.mark_dirty()")
         if recorded:
-            return cls._record(ctx, arguments, results)
-        return tuple(map(_plain, results)) if isinstance(results, (tuple, list)) else _plain(results)
+            cls._record(ctx, arguments, found)
+        else:
+            found = [result if ctx.is_dirty(result) else _plain(result) for result in found]
+        return tuple(found) if isinstance(results, (tuple, list)) else found[0]
 
     @classmethod
-    def _record(cls, ctx: FunctionCtx, arguments: tuple, results: Any) -> Any:
-        found = list(results) if isinstance(results, (tuple, list)) else [results]
+    def _record(cls, ctx: FunctionCtx, arguments: tuple, found: list[Any]) -> None:
+        """Gives the results a history, in their list."""
         places = [i for i, result in enumerate(found) if ctx.is_recorded(result)]
-        found = [result if i in places else _plain(result) for i, result in enumerate(found)]
+        found[:] = [result if i in places or ctx.is_dirty(result) else _plain(result) for i, result in enumerate(found)]
         if not places:
-            return tuple(found) if isinstance(results, (tuple, list)) else found[0]
+            return
         inputs = [i for i, a in enumerate(arguments) if isinstance(a, Tensor)]
         likes = [(r.shape, r.dtype) if isinstance(r, Tensor) else None for r in found]
 
@@ -141,10 +156,14 @@ class Function:
                 )
             return tuple(of_arguments[i] for i in inputs)
 
-        made = _core.record_custom([arguments[i] for i in inputs], tuple(found[i].detach() for i in places), gradients)
+        made = _core.record_custom([arguments[i] for i in inputs], tuple(found[i].detach() for i in places), gradients, False)
         for place, tensor in zip(places, made if isinstance(made, (tuple, list)) else (made,), strict=True):
-            found[place] = tensor
-        return tuple(found) if isinstance(results, (tuple, list)) else found[0]
+            found[place] = found[place].copy_(tensor) if ctx.is_dirty(found[place]) else tensor
+
+
+def once_differentiable(function: Any) -> Any:
+    """Decorates a ``backward`` of which no gradient is taken: as every one here, so that nothing changes."""
+    return function
 
 
 def _plain(result: Any) -> Any:
@@ -152,7 +171,7 @@ def _plain(result: Any) -> Any:
     return result.detach() if isinstance(result, Tensor) and result.requires_grad else result
 
 
-__all__ = ["Function", "FunctionCtx"]
+__all__ = ["Function", "FunctionCtx", "once_differentiable"]
 
 if not TYPE_CHECKING:
     __getattr__, __dir__ = hooks(__name__)
