@@ -251,6 +251,19 @@ static PyObject *run_tolist(tcpy_call *call)
     return list;
 }
 
+static PyObject *backward_to(tcpy_call *call, PyObject *inputs)
+{
+    PyObject *module = PyImport_ImportModule("transformer_c.autograd");
+    PyObject *root = module ? tcpy_wrap(tc_tensor_retain(call->v[0].t)) : NULL, *gradient = NULL, *result = NULL;
+    if (root) gradient = call->v[1].t ? tcpy_wrap(tc_tensor_retain(call->v[1].t)) : Py_NewRef(Py_None);
+    if (gradient)
+        result = PyObject_CallMethod(module, "backward", "OOOOO", root, gradient, call->v[2].b ? Py_True : Py_False, Py_False, inputs);
+    Py_XDECREF(gradient);
+    Py_XDECREF(root);
+    Py_XDECREF(module);
+    return result;
+}
+
 static PyObject *run_backward(tcpy_call *call)
 {
     tc_error err;
@@ -262,6 +275,7 @@ static PyObject *run_backward(tcpy_call *call)
         return NULL;
     }
     if (tcpy_bring_array(call, &call->v[1].t, call->v[0].t) < 0) return NULL;
+    if (call->v[4].o && call->v[4].o != Py_None) return backward_to(call, call->v[4].o);
     if (tcpy_hold(call, &call->v[0].t) < 0 || tcpy_hold(call, &call->v[1].t) < 0) return NULL;
     TCPY_COMPUTE(call, status, tc_backward(call->v[0].t, call->v[1].t, call->v[2].b, &err));
     tcpy_drain_releases();
@@ -294,7 +308,7 @@ const tcpy_op tcpy_ops_view[] = {
     METHOD(numpy, "self:t", "A detached, read-only ndarray over the same memory."),
     METHOD(item, "self:t", "The one element as a Python number."),
     METHOD(tolist, "self:t", "Nested lists of Python numbers."),
-    METHOD(backward, "self:t gradient:t?=None retain_graph:b=False create_graph:b=False",
-           "Brings gradients to the leaves this Tensor was computed from."),
+    METHOD(backward, "self:t gradient:t?=None retain_graph:b=False create_graph:b=False inputs:o=None",
+           "Brings gradients to the leaves this Tensor was computed from, or to the Tensors `inputs` alone."),
     {NULL, NULL, NULL, NULL, 0},
 };

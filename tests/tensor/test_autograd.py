@@ -652,3 +652,56 @@ def test_a_function_keeps_no_arguments_that_it_does_not_save():
     y.zero_()
     z.sum().backward()
     assert x.grad.tolist() == [2.0, 2.0] and x.grad.dtype == tc.float32
+
+
+def use_inputs(library):
+    """The gradients of each of a few calls of backward() with inputs."""
+    x, w, unused = (library.tensor(v, requires_grad=True) for v in ([1.0, 2.0], [3.0, 4.0], [5.0, 6.0]))
+    h = x * w
+    y = (h * h).sum()
+    h.register_hook(lambda gradient: gradient * 10)
+    x.register_hook(lambda gradient: gradient * 100)
+    last = h.detach()
+    for tensors, factors, inputs in (
+        (y, None, [x]),
+        (y, None, x),
+        (y, None, (unused, x)),
+        (y, None, iter([h, w])),
+        (y, None, [h, y]),
+        ([y, h], [None, library.ones(2)], [w, w]),
+        (h, library.tensor([1.0, 10.0]), [x]),
+    ):
+        library.autograd.backward(tensors, factors, retain_graph=True, inputs=inputs)
+        yield [None if t.grad is None else t.grad.tolist() for t in (x, w, unused, h, y)]
+    before = x.grad
+    (x * w).sum().backward(inputs=[x])
+    h.backward(library.ones(2), inputs=w)
+    assert x.grad is before
+    yield [x.grad.tolist(), w.grad.tolist(), last.tolist()]
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_backward_to_inputs_alone_is_pytorchs():
+    torch = pytest.importorskip("torch")
+    for ours, theirs in zip(use_inputs(tc), use_inputs(torch), strict=True):
+        assert ours == theirs
+
+
+def test_backward_to_what_cannot_be_an_input():
+    x, w = leaf(1.0, 2.0), leaf(3.0, 4.0)
+    y = (x * w).sum()
+    for error, match, inputs in (
+        (ValueError, "inputs is empty", []),
+        (TypeError, r"inputs\[1\] is of type int", [x, 3]),
+        (TypeError, "inputs is of type int", 3),
+        (RuntimeError, r"inputs\[0\], of shape \(2,\), does not require a gradient", [tc.ones(2), x]),
+    ):
+        with pytest.raises(error, match=match):
+            y.backward(inputs=inputs)
+    with pytest.raises(ValueError, match="create_graph must be False"):
+        y.backward(create_graph=True, inputs=x)
+    y.backward(np.float32(2), inputs=(x,))
+    assert x.grad.tolist() == [6.0, 8.0] and w.grad is None
+    with pytest.raises(RuntimeError, match="a second time"):
+        y.backward(inputs=x)
+    assert x.grad.tolist() == [6.0, 8.0]

@@ -80,12 +80,7 @@ def grad(
         raise ValueError("is_grads_batched must be False: call grad() for each of the gradients, with retain_graph=True")
     if materialize_grads and allow_unused is False:
         raise ValueError("materialize_grads=True gives zeros for inputs that are not used, which allow_unused=False refuses")
-    roots, leaves = _tensors("outputs", outputs), _tensors("inputs", inputs)
-    for i, tensor in enumerate(leaves):
-        if not tensor.requires_grad:
-            raise RuntimeError(
-                f"inputs[{i}], of shape {tuple(tensor.shape)}, does not require a gradient; call requires_grad_() before the forward"
-            )
+    roots, leaves = _tensors("outputs", outputs), _requiring(inputs)
     found = _core.gradients(roots, leaves, _factors(roots, grad_outputs), bool(retain_graph))
     if materialize_grads:
         return tuple(zeros_like(tensor) if gradient is None else gradient for tensor, gradient in zip(leaves, found, strict=True))
@@ -99,7 +94,11 @@ def grad(
 
 
 def backward(
-    tensors: Tensor | Iterable[Tensor], grad_tensors: Any = None, retain_graph: bool | None = None, create_graph: bool = False
+    tensors: Tensor | Iterable[Tensor],
+    grad_tensors: Any = None,
+    retain_graph: bool | None = None,
+    create_graph: bool = False,
+    inputs: Tensor | Iterable[Tensor] | None = None,
 ) -> None:
     """Adds the gradients of `tensors` to ``.grad`` of all leaves: ``t.backward()`` of several at once.
 
@@ -113,6 +112,8 @@ def backward(
         Keep the saved values for another backward; default False.
     create_graph : bool
         Must be False: there are no gradients of gradients.
+    inputs : Tensor or iterable of Tensor, optional
+        Leaves, or results of other computations, whose ``.grad`` alone is added to. Only the ops that lead to them are gone back through.
 
     Examples
     --------
@@ -126,6 +127,8 @@ def backward(
         raise ValueError("create_graph must be False: there are no gradients of gradients; retain_graph=True keeps the graph")
     roots = _tensors("tensors", tensors)
     factors = _factors(roots, grad_tensors, "backward()", "tensors", "grad_tensors")
+    if inputs is not None:
+        return _add_gradients(roots, factors, _requiring(inputs), bool(retain_graph))
     if len(roots) == 1:
         return roots[0].backward(factors[0], retain_graph=bool(retain_graph))
     for i, (root, factor) in enumerate(zip(roots, factors, strict=True)):
@@ -136,6 +139,29 @@ def backward(
     with enable_grad():  # one pass over the graph for all of them
         total = sum((root * factor.detach()).sum() for root, factor in zip(roots, factors, strict=True))
     total.backward(retain_graph=bool(retain_graph))
+
+
+def _add_gradients(roots: list[Tensor], factors: list[Tensor], inputs: list[Tensor], retain_graph: bool) -> None:
+    """Adds the gradients of `inputs` to their ``.grad``, each once."""
+    leaves = list({id(tensor): tensor for tensor in inputs if tensor.is_leaf}.values())
+    results = [tensor for tensor in inputs if not tensor.is_leaf]
+    for tensor in results:
+        tensor.retain_grad()  # which adds it
+    found = _core.gradients(roots, [*leaves, *results], factors, retain_graph)
+    with no_grad():
+        for leaf, gradient in zip(leaves, found, strict=False):
+            if gradient is not None:
+                leaf.grad = gradient if leaf.grad is None else leaf.grad.add_(gradient)
+
+
+def _requiring(inputs: Any) -> list[Tensor]:
+    tensors = _tensors("inputs", inputs)
+    for i, tensor in enumerate(tensors):
+        if not tensor.requires_grad:
+            raise RuntimeError(
+                f"inputs[{i}], of shape {tuple(tensor.shape)}, does not require a gradient; call requires_grad_() before the forward"
+            )
+    return tensors
 
 
 def _tensors(name: str, given: Any) -> list[Tensor]:
