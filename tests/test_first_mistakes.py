@@ -406,7 +406,7 @@ MISTAKES = {
         AttributeError,
         r"use save_for_backward\(\)",
     ),
-    "a distribution that there is not": (lambda: tc.distributions.Uniform(0.0, 1.0), AttributeError, r"use tc\.rand\(shape\)"),
+    "a distribution that there is not": (lambda: tc.distributions.Multinomial(3), AttributeError, r"use tc\.multinomial\(p, n"),
     "the factors of a matrix": (lambda: tc.qr, AttributeError, r"use NumPy: np\.linalg\.qr"),
     "transforms of functions": (lambda: tc.func, AttributeError, r"use tc\.autograd\.grad"),
     "a function that is traced": (lambda: tc.jit.trace, AttributeError, "use the module itself"),

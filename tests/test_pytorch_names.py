@@ -458,3 +458,72 @@ def test_they_are_loaded_on_first_use():
 def test_what_there_is_instead_of_a_scaler():
     with pytest.raises(AttributeError, match="tc.amp.GradScaler"):
         _ = tc.GradScaler
+
+
+DISTRIBUTIONS = {  # parameters, values, and the same of another distribution
+    "Normal": ({"loc": [0.5, -1.0], "scale": [[0.5], [2.0]]}, [0.25, 0.75], {"loc": [1.0, 0.0], "scale": [1.5, 0.25]}),
+    "Uniform": ({"low": [0.0, 0.2], "high": [1.0, 1.5]}, [0.25, 0.75], {"low": [-1.0, 0.5], "high": [2.0, 2.0]}),
+    "Bernoulli": ({"probs": [0.0, 0.25, 0.5, 0.75, 1.0]}, [0.0, 1.0, 1.0, 0.0, 1.0], {"probs": [0.0, 1.0, 0.25, 0.5, 0.75]}),
+    "Bernoulli by logits": ({"logits": [-1.0, 0.0, 3.0]}, [1.0, 0.0, 1.0], {"logits": [0.5, -0.5, 2.0]}),
+    "Categorical": ({"probs": [[0.25, 0.0, 0.75], [0.5, 0.25, 0.25]]}, [2, 1], {"probs": [0.25, 0.25, 0.5]}),
+    "Categorical by logits": ({"logits": [[0.5, -1.0, 2.0]]}, [2], {"logits": [[0.0, 3.0, 1.0], [2.0, 0.0, 0.0]]}),
+}
+
+
+def use_distributions(library, name):
+    parameters, values, others = DISTRIBUTIONS[name]
+    kind = getattr(library.distributions, name.split()[0])
+    leaves = {key: library.tensor(value, requires_grad=True) for key, value in parameters.items()}
+    p, q, values = kind(**leaves), kind(**{k: library.tensor(v) for k, v in others.items()}), library.tensor(values)
+    assert isinstance(p, library.distributions.Distribution)
+    library.manual_seed(4)
+    found = [p.sample(), p.sample((3,)), p.log_prob(values), p.entropy(), p.perplexity(), p.mode]
+    found += [p.mean, p.variance, p.stddev, library.distributions.kl_divergence(p, q), library.distributions.kl_divergence(q, p)]
+    larger = p.expand((4, *p.batch_shape))
+    assert type(larger) is kind and larger.batch_shape == (4, *p.batch_shape) and not larger.event_shape
+    found += [larger.log_prob(values), larger.sample(), larger.mean]
+    if kind.__name__ in ("Normal", "Uniform"):
+        found += [p.rsample((2,)), p.cdf(values), p.icdf(values), q.cdf(library.tensor(1.0))]
+    if kind.__name__ == "Categorical":
+        found += [
+            p.enumerate_support(),
+            p.enumerate_support(expand=False),
+            *(library.tensor(list(s)) for s in (p.param_shape, p.batch_shape)),
+        ]
+    gradients = []
+    if "Bernoulli" != name != "Categorical":  # there is none where a probability is 0
+        for x in found[:5] + found[6:]:  # without the mode
+            if x.requires_grad:
+                gradients += library.autograd.grad(x.sum(), list(leaves.values()), retain_graph=True, materialize_grads=True)
+    assert p.has_rsample == (kind.__name__ in ("Normal", "Uniform"))
+    return [np.asarray(x.detach()) for x in (*found, *gradients)]
+
+
+@pytest.mark.parametrize("name", DISTRIBUTIONS)
+def test_distributions_are_pytorchs(name):
+    torch = pytest.importorskip("torch")
+    pytest.importorskip("torch.distributions")
+    for ours, theirs in zip(use_distributions(tc, name), use_distributions(torch, name), strict=True):
+        assert ours.shape == theirs.shape and ours.dtype == theirs.dtype
+        np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=2e-6)
+
+
+def test_what_distributions_refuse():
+    d = tc.distributions
+    for error, match, call in (
+        (ValueError, "low must be below high", lambda: d.Uniform(1.0, tc.tensor([2.0, 1.0]))),
+        (ValueError, "from low to high", lambda: d.Uniform(0.0, 1.0).log_prob(2.0)),
+        (ValueError, "either probs or logits", lambda: d.Bernoulli()),
+        (ValueError, "probs must be from 0 to 1", lambda: d.Bernoulli(tc.tensor([0.5, math.nan]))),
+        (ValueError, "logits must not be NaN", lambda: d.Bernoulli(logits=math.nan)),
+        (ValueError, "floating numbers, got int64", lambda: d.Bernoulli(tc.tensor([1, 0]))),
+        (ValueError, "value must be 0 or 1", lambda: d.Bernoulli(0.5).log_prob(0.5)),
+        (NotImplementedError, "what Categorical draws has no gradient", lambda: d.Categorical(tc.ones(2)).rsample()),
+        (NotImplementedError, "the divergence of Normal and Uniform", lambda: d.kl_divergence(d.Normal(0.0, 1.0), d.Uniform(0.0, 1.0))),
+        (AttributeError, "has no attribute 'crf'", lambda: d.Normal(0.0, 1.0).crf),
+    ):
+        with pytest.raises(error, match=match):
+            call()
+    assert d.Uniform(0.0, 1.0, validate_args=False).log_prob(tc.tensor([2.0, 0.5])).tolist() == [-math.inf, 0.0]
+    assert d.Normal(0.0, 1.0).icdf(tc.tensor([0.0, 1.0, 2.0])).isfinite().any().item() is False
+    assert repr(d.Normal(tc.zeros(3), 1.5)) == "Normal(loc: (3,), scale: (3,))" and repr(d.Bernoulli(0.5)) == "Bernoulli(probs: 0.5)"
