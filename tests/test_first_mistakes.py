@@ -407,7 +407,7 @@ MISTAKES = {
         r"use save_for_backward\(\)",
     ),
     "a distribution that there is not": (lambda: tc.distributions.Multinomial(3), AttributeError, r"use tc\.multinomial\(p, n"),
-    "the factors of a matrix": (lambda: tc.qr, AttributeError, r"use NumPy: np\.linalg\.qr"),
+    "the factors of a matrix": (lambda: tc.qr, AttributeError, r"use tc\.linalg\.qr"),
     "transforms of functions": (lambda: tc.func, AttributeError, r"use tc\.autograd\.grad"),
     "a function that is traced": (lambda: tc.jit.trace, AttributeError, "use the module itself"),
     "gradients of gradients": (
@@ -419,7 +419,8 @@ MISTAKES = {
     "a method by its longer name": (lambda: tc.ones(2).true_divide, AttributeError, r"use t\.div$"),
     "a default dtype": (lambda: tc.set_default_dtype("float64"), AttributeError, r"use dtype= .* and model\.double\(\)"),
     "pooling as a function": (lambda: tc.F.adaptive_max_pool2d, AttributeError, r"use t\.amax\(dim, keepdim=True\)"),
-    "an initialisation that there is not": (lambda: tc.nn.init.orthogonal_, AttributeError, r"np\.linalg\.qr"),
+    "an initialisation that there is not": (lambda: tc.nn.init.sparse_, AttributeError, r"use t\.zero_\(\)"),
+    "a factorisation that there is not": (lambda: tc.linalg.cholesky, AttributeError, r"np\.linalg\.cholesky of t\.numpy"),
     "an outer product by its old name": (lambda: tc.ger, AttributeError, r"use tc\.outer$"),
     "complex numbers": (lambda: tc.polar, AttributeError, "two real Tensors.*no complex dtypes"),
     "a sparse tensor": (lambda: tc.ones(2).to_sparse(), AttributeError, "use t itself: there are no sparse tensors"),

@@ -527,3 +527,51 @@ def test_what_distributions_refuse():
     assert d.Uniform(0.0, 1.0, validate_args=False).log_prob(tc.tensor([2.0, 0.5])).tolist() == [-math.inf, 0.0]
     assert d.Normal(0.0, 1.0).icdf(tc.tensor([0.0, 1.0, 2.0])).isfinite().any().item() is False
     assert repr(d.Normal(tc.zeros(3), 1.5)) == "Normal(loc: (3,), scale: (3,))" and repr(d.Bernoulli(0.5)) == "Bernoulli(probs: 0.5)"
+
+
+def test_matrices():
+    rng = np.random.default_rng(0)
+    linalg = tc.linalg
+    for shape in ((4, 3), (2, 3, 4), (3, 3)):
+        a = rng.standard_normal(shape)
+        x = tc.tensor(a)
+        for mode, name in (("reduced", "reduced"), ("complete", "complete")):
+            found = linalg.qr(x, mode=mode)
+            np.testing.assert_allclose((found.Q @ found.R).numpy(), a, atol=1e-12)
+            assert found.Q.shape == np.linalg.qr(a, name)[0].shape
+        assert linalg.qr(x, "r").Q.numel() == 0 and isinstance(linalg.qr(a).Q, np.ndarray)
+        found = linalg.svd(x, full_matrices=False)
+        np.testing.assert_allclose((found.U * found.S.unsqueeze(-2) @ found.Vh).numpy(), a, atol=1e-12)
+    square = rng.standard_normal((2, 3, 3)).astype(np.float32)
+    x = tc.tensor(square)
+    assert linalg.inv(x).dtype == tc.float32
+    np.testing.assert_allclose((linalg.inv(x) @ x).numpy(), np.broadcast_to(np.eye(3), (2, 3, 3)), atol=1e-4)
+    np.testing.assert_allclose((x @ linalg.solve(x, x * 2)).numpy(), 2 * square, atol=1e-4)
+    values, vectors = linalg.eigh(x + x.mT)
+    np.testing.assert_allclose((vectors * values.unsqueeze(-2) @ vectors.mT).numpy(), (x + x.mT).numpy(), atol=1e-4)
+    x.requires_grad_()
+    (
+        linalg.norm(x) + linalg.vector_norm(x, 1, dim=(0, 1)).sum() + linalg.norm(x, "fro", dim=(1, 2)).sum() + linalg.norm(x[0, 0], 1)
+    ).backward()
+    assert x.grad is not None
+    for error, match, call in (
+        (RuntimeError, r"linalg.qr\(\) has no gradient: use detach\(\)", lambda: linalg.qr(x)),
+        (TypeError, r"linalg.inv\(\) takes float32 and float64, got float16", lambda: linalg.inv(x.detach().half())),
+        (ValueError, "mode must be 'reduced'", lambda: linalg.qr(x.detach(), "full")),
+        (ValueError, "no matrix norm 'nuc'", lambda: linalg.norm(x, "nuc", dim=(0, 1))),
+        (ValueError, "no matrix norm 1", lambda: linalg.norm(x.detach(), 1)),
+        (linalg.LinAlgError, "Singular", lambda: linalg.inv(tc.zeros(2, 2))),
+    ):
+        with pytest.raises(error, match=match):
+            call()
+
+
+def test_norms_are_pytorchs():
+    torch = pytest.importorskip("torch")
+    a = np.random.default_rng(0).standard_normal((3, 4)).astype(np.float32)
+    for options in ({}, {"dim": 1}, {"dim": (0, 1), "keepdim": True}, {"ord": "fro"}, {"ord": 1, "dim": 0}, {"ord": math.inf, "dim": -1}):
+        found = [library.linalg.norm(library.tensor(a), **options).numpy() for library in (tc, torch)]
+        np.testing.assert_allclose(*found, rtol=1e-6)
+    for order in (0, 1, 2, 3.5, math.inf, -math.inf):
+        found = [library.linalg.vector_norm(library.tensor(a), order, dim=-1).numpy() for library in (tc, torch)]
+        np.testing.assert_allclose(*found, rtol=1e-5)

@@ -74,7 +74,7 @@ MODULES = {
 PARTS = {
     "basis": "_core _version _arguments _array_loss _best _bfloat16 _evaluating _fork_lock _frames _names _nested backends dtypes jit",
     "tensors": "_tensor _joining _recording _graph _tensor_copying _tensor_numpy _tensor_repr _pytorch_names _autocast _promotion autograd random cuda config custom ops distributed",
-    "functions": "tensor_functions functional",
+    "functions": "tensor_functions functional linalg",
     "modules": "nn optim encoder amp cuda.amp distributions",
     "values": "checkpoint data datasets utils metrics testing plot",
     "models": "models convert",

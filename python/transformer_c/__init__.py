@@ -41,6 +41,7 @@ if TYPE_CHECKING:  # the names of _LATER, for type checkers
     from . import distributed as distributed
     from . import distributions as distributions
     from . import jit as jit
+    from . import linalg as linalg
     from . import loggers as loggers
     from . import metrics as metrics
     from . import models as models
@@ -90,6 +91,7 @@ _LATER = {
     "distributions": "",
     "export_onnx": "export",
     "jit": "",
+    "linalg": "",
     "load": "checkpoint",
     "load_torch_checkpoint": "checkpoint",
     "loggers": "",

@@ -160,6 +160,30 @@ def test_truncated_normal_numbers_are_pytorchs(bounds, dtype):
     np.testing.assert_array_equal(nn.init.trunc_normal_(tc.empty(7, 11, dtype=dtype), *bounds), theirs.numpy())
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("shape", [(3, 5), (5, 3), (4, 4), (1, 6), (6, 2, 3), (2, 3, 4, 5), (0, 3)])
+def test_orthogonal_matrices_are_pytorchs(shape, dtype):
+    torch = pytest.importorskip("torch")
+    torch.manual_seed(4)
+    theirs = torch.nn.init.orthogonal_(torch.empty(shape, dtype=getattr(torch, dtype)), gain=1.5)
+    tc.manual_seed(4)
+    ours = nn.init.orthogonal_(tc.empty(shape, dtype=dtype), 1.5)
+    np.testing.assert_allclose(ours.numpy(), theirs.numpy(), atol=2e-6 if dtype == "float32" else 1e-14)
+    assert tc.rand(1).item() == torch.rand(1).item()  # as many numbers were drawn
+
+
+def test_matrices_of_an_initialisation():
+    for dtype in ("bfloat16", "float16", "float32"):
+        x = nn.init.orthogonal_(nn.Parameter(tc.empty(8, 3, dtype=dtype)), generator=tc.Generator().manual_seed(1)).detach().float()
+        assert tc.allclose(x.T @ x, tc.eye(3), atol=0.05)
+    with nn.init.skip():
+        assert nn.init.orthogonal_(tc.zeros(2, 2)).sum() == 0
+    for fill, match in ((nn.init.orthogonal_, "at least 2 axes"), (nn.init.eye_, "fills matrices")):
+        with pytest.raises(ValueError, match=match):
+            fill(tc.zeros(3))
+    assert nn.init.eye_(tc.ones(3, 2)).tolist() == np.eye(3, 2).tolist()
+
+
 def test_truncated_normal_numbers_refuse_and_warn():
     with pytest.raises(ValueError, match="a below b"):
         nn.init.trunc_normal_(tc.empty(2), a=1.0, b=1.0)

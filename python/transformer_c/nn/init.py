@@ -8,12 +8,16 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from .. import random as _random
 from .._arguments import all_of, count, real
 from .._core import Tensor
 from .._joining import where
 from .._names import hooks
 from .._recording import no_grad
+from .._tensor import as_tensor
+from ..tensor_functions import eye
 from .parameter import skipping
 
 
@@ -194,6 +198,61 @@ def kaiming_normal_(tensor: Tensor, a: float = 0.0, mode: str = "fan_in", nonlin
     return normal_(tensor, 0.0, _kaiming_std(tensor, a, mode, nonlinearity), generator)
 
 
+def eye_(tensor: Tensor) -> Tensor:
+    """Fills a matrix with 1 on the diagonal and 0 beside it.
+
+    Examples
+    --------
+    >>> import transformer_c as tc
+    >>> tc.nn.init.eye_(tc.empty(2, 3)).tolist()
+    [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0]]
+    """
+    _check(tensor)
+    if tensor.ndim != 2:
+        raise ValueError(f"eye_() fills matrices; got shape {tuple(tensor.shape)}")
+    return _fill(tensor, lambda: tensor.copy_(eye(*tensor.shape)))
+
+
+def orthogonal_(tensor: Tensor, gain: float = 1.0, generator=None) -> Tensor:
+    """Fills with an orthogonal matrix, the first axis its rows and all others its columns (Saxe et al. 2013).
+
+    Given the same seed, the values are PyTorch's up to rounding.
+
+    Parameters
+    ----------
+    tensor : Tensor
+        With at least 2 axes. Where there are more rows than columns, the columns are orthogonal, otherwise the rows.
+    gain : float
+        The length of each.
+    generator : tc.Generator, optional
+
+    Examples
+    --------
+    >>> import transformer_c as tc
+    >>> weight = tc.nn.init.orthogonal_(tc.empty(3, 5), gain=2.0)
+    >>> tc.allclose(weight @ weight.T, 4 * tc.eye(3), atol=1e-5)
+    True
+    """
+    _check(tensor)
+    gain = real("gain", gain)
+    if tensor.ndim < 2:
+        raise ValueError(f"orthogonal_() fills tensors of at least 2 axes; got shape {tuple(tensor.shape)}")
+    if not tensor.numel():
+        return tensor
+    rows, columns = tensor.shape[0], tensor.numel() // tensor.shape[0]
+
+    from .. import linalg
+
+    def write() -> Tensor:
+        drawn = _random._normal((rows, columns), 0.0, 1.0, tensor.dtype, generator)
+        drawn = drawn if tensor.dtype.name == "float64" else drawn.float()
+        q, r = linalg.qr(drawn.T if rows < columns else drawn)
+        q = q * as_tensor(np.sign(np.diagonal(r.numpy())))  # of the many factors, the one with a positive diagonal
+        return tensor.copy_(gain * (q.T if rows < columns else q).reshape(tensor.shape))
+
+    return _fill(tensor, write)
+
+
 def dirac_(tensor: Tensor, groups: int = 1) -> Tensor:
     """Fills the weight of a convolution, (outputs, inputs, ...), so that it passes on as many channels as it can: 1 in the middle of their kernels.
 
@@ -231,10 +290,7 @@ def dirac_(tensor: Tensor, groups: int = 1) -> Tensor:
 
 if not TYPE_CHECKING:
     instead = {
-        **dict.fromkeys(
-            ("orthogonal_", "orthogonal"), "t.copy_(np.linalg.qr(tc.randn(rows, columns).numpy())[0]), of at least as many rows"
-        ),
-        "eye_": "t.copy_(tc.eye(*t.shape))",
+        "sparse_": "t.zero_(), and nn.init.normal_() of some rows of each column",
     }
     __getattr__, __dir__ = hooks(__name__, instead=instead)
     del instead

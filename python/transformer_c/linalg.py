@@ -1,0 +1,167 @@
+"""Norms, and NumPy's factorisations of matrices under PyTorch's names: these have no gradients, and are computed on the CPU."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from ._core import Tensor
+from ._names import hooks
+from ._recording import is_grad_enabled
+from ._tensor import as_tensor
+from .tensor_functions import norm as _norm
+
+LinAlgError = np.linalg.LinAlgError
+
+
+class QR(NamedTuple):
+    """What ``qr`` returns."""
+
+    Q: Any
+    R: Any
+
+
+class SVD(NamedTuple):
+    """What ``svd`` returns."""
+
+    U: Any
+    S: Any
+    Vh: Any
+
+
+class Eigh(NamedTuple):
+    """What ``eigh`` returns."""
+
+    eigenvalues: Any
+    eigenvectors: Any
+
+
+def _by_numpy(name: str, function: Callable[..., Any], *given: Any) -> Any:
+    """Results as Tensors where an argument is one: of the first one's device."""
+    tensors = [x for x in given if isinstance(x, Tensor)]
+    if is_grad_enabled() and any(x.requires_grad for x in tensors):
+        raise RuntimeError(f"linalg.{name}() has no gradient: use detach() first")
+    arrays = [x.detach().cpu().numpy() if isinstance(x, Tensor) else np.asarray(x) for x in given]
+    for array in arrays:
+        if array.dtype.kind != "f" or array.itemsize < 4:
+            raise TypeError(f"linalg.{name}() takes float32 and float64, got {array.dtype}; convert it with .float()")
+    found = function(*arrays)
+    if not tensors:
+        return found
+    several = isinstance(found, tuple)
+    results = tuple(as_tensor(np.ascontiguousarray(x)).to(tensors[0].device) for x in (found if several else (found,)))
+    return results if several else results[0]
+
+
+def qr(A: Any, mode: str = "reduced") -> QR:
+    """The product of an orthogonal matrix and an upper triangular one.
+
+    Parameters
+    ----------
+    A : array_like, shape (..., M, N)
+    mode : "reduced", "complete" or "r"
+        Q of shape (..., M, min(M, N)), (..., M, M), or empty.
+
+    Examples
+    --------
+    >>> import transformer_c as tc
+    >>> q, r = tc.linalg.qr(tc.tensor([[3.0, 1.0], [4.0, 2.0]]))
+    >>> tc.allclose(q @ r, tc.tensor([[3.0, 1.0], [4.0, 2.0]]))
+    True
+    """
+    if mode not in ("reduced", "complete", "r"):
+        raise ValueError(f"mode must be 'reduced', 'complete' or 'r', got {mode!r}")
+    if mode == "r":
+        return QR(*_by_numpy("qr", lambda a: (np.empty(0, a.dtype), np.linalg.qr(a, mode="r")), A))
+    return QR(*_by_numpy("qr", lambda a: tuple(np.linalg.qr(a, mode="complete" if mode == "complete" else "reduced")), A))
+
+
+def svd(A: Any, full_matrices: bool = True) -> SVD:
+    """Singular vectors and values: A = U diag(S) Vh.
+
+    Examples
+    --------
+    >>> import transformer_c as tc
+    >>> tc.linalg.svd(tc.tensor([[3.0, 0.0], [0.0, 4.0]])).S
+    tensor([4., 3.])
+    """
+    return SVD(*_by_numpy("svd", lambda a: tuple(np.linalg.svd(a, full_matrices=full_matrices)), A))
+
+
+def eigh(A: Any, UPLO: str = "L") -> Eigh:
+    """Eigenvalues, in ascending order, and eigenvectors of symmetric matrices, of which the lower or upper triangle is read.
+
+    Examples
+    --------
+    >>> import transformer_c as tc
+    >>> tc.linalg.eigh(tc.tensor([[2.0, 0.0], [0.0, 1.0]])).eigenvalues
+    tensor([1., 2.])
+    """
+    return Eigh(*_by_numpy("eigh", lambda a: tuple(np.linalg.eigh(a, "U" if UPLO == "U" else "L")), A))
+
+
+def inv(A: Any) -> Any:
+    """The inverses of matrices; ``LinAlgError`` where there is none.
+
+    Examples
+    --------
+    >>> import transformer_c as tc
+    >>> tc.linalg.inv(tc.tensor([[2.0, 0.0], [0.0, 4.0]]))
+    tensor([[0.5000, 0.0000],
+            [0.0000, 0.2500]])
+    """
+    return _by_numpy("inv", np.linalg.inv, A)
+
+
+def solve(A: Any, B: Any) -> Any:
+    """X of A X = B.
+
+    Examples
+    --------
+    >>> import transformer_c as tc
+    >>> tc.linalg.solve(tc.tensor([[2.0, 0.0], [0.0, 4.0]]), tc.tensor([[1.0], [2.0]]))
+    tensor([[0.5000],
+            [0.5000]])
+    """
+    return _by_numpy("solve", np.linalg.solve, A, B)
+
+
+def vector_norm(x: Any, ord: float = 2, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Any:
+    """``tc.norm``: the norm of all elements, or of those along axes, with its gradient.
+
+    Examples
+    --------
+    >>> import transformer_c as tc
+    >>> tc.linalg.vector_norm(tc.tensor([[3.0, 4.0], [6.0, 8.0]]), dim=1)
+    tensor([ 5., 10.])
+    """
+    return _norm(x, ord, dim, keepdim, dtype)
+
+
+def norm(A: Any, ord: Any = None, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Any:
+    """``tc.norm``: the Euclidean norm of vectors and matrices, and other norms of vectors, with its gradient.
+
+    Examples
+    --------
+    >>> import transformer_c as tc
+    >>> tc.linalg.norm(tc.tensor([[3.0, 4.0], [6.0, 8.0]]), dim=-1, keepdim=True)
+    tensor([[ 5.],
+            [10.]])
+    """
+    axes = 1 if isinstance(dim, int) else np.ndim(A) if dim is None else len(dim)
+    if ord is not None and (axes != 1 or ord == "fro") and (ord != "fro" or axes != 2):
+        raise ValueError(f"norm() computes no matrix norm {ord!r}, besides 'fro'; for that of all elements use vector_norm()")
+    return _norm(A, 2.0 if ord is None else ord, dim, keepdim, dtype)
+
+
+__all__ = ["eigh", "inv", "norm", "qr", "solve", "svd", "vector_norm"]
+
+if not TYPE_CHECKING:
+    __getattr__, __dir__ = hooks(
+        __name__,
+        instead={
+            name: f"NumPy: np.linalg.{name} of t.numpy(), without a gradient" for name in ("cholesky", "det", "pinv", "lstsq", "slogdet")
+        },
+    )
