@@ -169,6 +169,8 @@ MASKED = {
     ),
     "batch norm": (lambda: nn.BatchNorm1d(4).eval(), lambda b, t, s: (r(b, 4, t),)),
     "batch norm, images": (lambda: nn.BatchNorm2d(4).eval(), lambda b, t, s: (r(b, 4, 3, 2),)),
+    "group norm": (lambda: nn.GroupNorm(2, 4), lambda b, t, s: (r(b, 4, t),)),
+    "group norm, images": (lambda: nn.GroupNorm(2, 4, affine=False), lambda b, t, s: (r(b, 4, t, s),)),
     "max pooling": (lambda: nn.MaxPool1d(3, 2, 1), lambda b, t, s: (r(b, 4, 8),)),
     "max pooling, images": (lambda: nn.MaxPool2d(2), lambda b, t, s: (r(b, 4, 6, 8),)),
     "average pooling": (lambda: nn.AvgPool1d(3, 2, 1), lambda b, t, s: (r(b, 4, 8),)),

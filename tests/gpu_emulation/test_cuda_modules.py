@@ -38,6 +38,7 @@ LAYERS = {
     "Linear without bias": (lambda: tc.nn.Linear(E, 3, bias=False), lambda rng: [sequence(rng)], {}),
     "Embedding": (lambda: tc.nn.Embedding(9, 4, padding_idx=0), lambda rng: [rng.integers(0, 9, (B, T))], {}),
     "LayerNorm": (lambda: tc.nn.LayerNorm(E), lambda rng: [sequence(rng)], {}),
+    "GroupNorm": (lambda: tc.nn.GroupNorm(T, T), lambda rng: [sequence(rng)], {}),
     "Dropout": (lambda: tc.nn.Dropout(0.0), lambda rng: [sequence(rng)], {}),
     "ReLU": (lambda: tc.nn.ReLU(), lambda rng: [sequence(rng)], {}),
     "SiLU": (lambda: tc.nn.SiLU(), lambda rng: [sequence(rng)], {}),

@@ -193,3 +193,50 @@ def test_next_to_pytorch(rng):
             np.testing.assert_allclose(u.grad.numpy(), t.grad.numpy(), atol=1e-9)
         for key, value in theirs.state_dict().items():
             np.testing.assert_allclose(ours.state_dict()[key].numpy(), value.numpy(), atol=1e-12, err_msg=key)
+
+
+def of_groups(x, groups, weight, bias, eps):
+    rows = x.reshape(x.shape[0], groups, x[0].size // groups if len(x) else 1)
+    normal = (rows - rows.mean(-1, keepdims=True)) / np.sqrt(rows.var(-1, keepdims=True) + eps)
+    of_channels = (1, -1, *(1,) * (x.ndim - 2))
+    return normal.reshape(x.shape) * weight.reshape(of_channels) + bias.reshape(of_channels)
+
+
+@pytest.mark.parametrize(
+    ("shape", "groups"), [((5, 4), 2), ((3, 6, 7), 3), ((2, 4, 3, 5), 1), ((2, 3, 2, 1), 3), ((1, 4, 1, 2), 4), ((0, 4, 3), 2)], ids=str
+)
+@pytest.mark.parametrize("dtype", ["float64", "float32", "bfloat16"])
+def test_group_norm(shape, groups, dtype, rng):
+    x, weight, bias = rng.standard_normal(shape) * 3 + 2, rng.standard_normal(shape[1]), rng.standard_normal(shape[1])
+    layer = tc.nn.GroupNorm(groups, shape[1], eps=1e-3, dtype=dtype)
+    with tc.no_grad():
+        layer.weight.copy_(tc.tensor(weight)), layer.bias.copy_(tc.tensor(bias))
+    given = tc.tensor(x).to(dtype)
+    exact = [t.detach().double().numpy() for t in (given, layer.weight, layer.bias)]
+    y = layer(given)
+    assert y.dtype == given.dtype and y.shape == shape
+    tolerance = {"float64": 1e-12, "float32": 2e-5, "bfloat16": 1e-2}[dtype]
+    np.testing.assert_allclose(
+        y.detach().double().numpy(), of_groups(exact[0], groups, *exact[1:], 1e-3), rtol=tolerance, atol=tolerance * 5
+    )
+    if dtype == "float64" and x.size:
+        leaves = [tc.tensor(v).requires_grad_() for v in (x, weight, bias)]
+        assert tc.testing.gradcheck(lambda x, w, b: F.group_norm(x, groups, w, b), leaves)
+        assert tc.testing.gradcheck(lambda x, w: F.group_norm(x, groups, w), leaves[:2])
+        assert tc.testing.gradcheck(lambda x, b: F.group_norm(x, groups, bias=b), [leaves[0], leaves[2]])
+        np.testing.assert_array_equal(F.group_norm(x, groups), tc.nn.GroupNorm(groups, shape[1], affine=False)(tc.tensor(x)).numpy())
+
+
+def test_group_norm_refuses():
+    for error, match, call in (
+        (ValueError, "num_groups is 3, which does not divide the 4 channels", lambda: F.group_norm(np.ones((2, 4)), 3)),
+        (ValueError, "num_channels must be a multiple of num_groups", lambda: tc.nn.GroupNorm(3, 4)),
+        (ValueError, "takes floats of shape", lambda: F.group_norm(np.ones(4), 2)),
+        (ValueError, "takes floats of shape", lambda: F.group_norm(np.ones((2, 4), int), 2)),
+        (ValueError, r"weight has shape \(2,\); expected \(4,\)", lambda: F.group_norm(np.ones((2, 4)), 2, np.ones(2))),
+        (ValueError, "num_groups", lambda: F.group_norm(np.ones((2, 4)), 0)),
+    ):
+        with pytest.raises(error, match=match):
+            call()
+    layer = tc.nn.GroupNorm(2, 4, bias=False)
+    assert [*layer.state_dict()] == ["weight"] and repr(layer) == "GroupNorm(2, 4, eps=1e-05, affine=True)"

@@ -426,6 +426,50 @@ def test_bernoulli_in_place(dtype):
     assert x.bernoulli_(0.0).sum() == 0 and x.bernoulli_(1).sum() == 120
 
 
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float64"])
+def test_exponential_numbers(dtype):
+    x = tc.empty(200, 100, dtype=dtype)
+    assert x.exponential_(4.0, generator=1) is x and (x > 0).all()
+    found = np.sort(x.double().numpy().ravel())
+    places = (np.arange(found.size) + 0.5) / found.size
+    assert abs(-np.expm1(-4 * found) - places).max() < 0.015  # the distribution
+    with pytest.raises(TypeError, match="exponential_.. needs a floating tensor"):
+        tc.ones(2, dtype="int64").exponential_()
+    for rate in (0.0, -1.0, np.inf, np.nan):
+        with pytest.raises(ValueError, match="positive, finite lambd"):
+            x.exponential_(rate)
+
+
+def test_draws_of_classes_that_have_gradients():
+    weights = np.array([0.2, 0.5, 0.3])
+    scores = tc.tensor(np.log(np.tile(weights, (20_000, 1)))).requires_grad_()
+    hard = tc.functional.gumbel_softmax(scores, tau=0.5, hard=True, rng=3)
+    soft = tc.functional.gumbel_softmax(scores, tau=0.5, rng=3)
+    assert tc.equal(hard.detach().round(12), tc.functional.one_hot(soft.argmax(-1), 3).double())
+    assert abs(hard.detach().numpy().mean(0) - weights).max() < 0.015
+    factors = tc.tensor(np.random.default_rng(0).standard_normal(scores.shape))
+    gradients = [tc.autograd.grad((y * factors).sum(), scores)[0] for y in (hard, soft)]
+    assert tc.equal(*gradients)
+    assert gradcheck(lambda x: tc.functional.gumbel_softmax(x, 2.0, dim=0, rng=1), [tc.tensor(X, requires_grad=True)])
+    found = tc.functional.gumbel_softmax(X, hard=True, dim=0)
+    assert isinstance(found, np.ndarray) and found.sum() == 4 and tc.functional.gumbel_softmax(tc.zeros(2, 3).half()).dtype == tc.float16
+    with pytest.raises(ValueError, match="tau must be positive"):
+        tc.functional.gumbel_softmax(X, 0.0)
+
+
+@pytest.mark.parametrize("count", [0, 1, 3, 100])
+def test_elements_among_others(count):
+    rng = np.random.default_rng(count)
+    for dtype in ("int64", "float32"):
+        x, others = rng.integers(0, 150, (3, 40)).astype(dtype), rng.integers(0, 150, (count, 1)).astype(dtype)
+        for invert in (False, True):
+            expected = np.isin(x, others, invert=invert)
+            np.testing.assert_array_equal(tc.isin(x, others, invert=invert), expected)
+            found = tc.isin(tc.tensor(x), tc.tensor(others), invert=invert)
+            assert found.dtype == tc.bool and np.array_equal(found.numpy(), expected)
+    assert tc.isin(tc.tensor([1, 2]), 2).tolist() == [False, True] and bool(tc.isin(2, tc.tensor([1, 2])))
+
+
 def test_refused_draws_leave_tensor_and_generator():
     x, leaf, generator = tc.ones(2, 3), tc.ones(2, 3, requires_grad=True), tc.Generator()
     before = generator.get_state()

@@ -26,7 +26,7 @@ __all__ += lookup.__all__ + losses.__all__ + normalisation.__all__ + projections
 if not TYPE_CHECKING:
     instead = {
         **dict.fromkeys(("adaptive_max_pool1d", "adaptive_max_pool2d"), "t.amax(dim, keepdim=True), for one number of each channel"),
-        **dict.fromkeys(("group_norm", "instance_norm"), "tc.functional.layer_norm of t.reshape(B, groups, -1), then t.reshape back"),
+        "instance_norm": "tc.functional.group_norm, with a group for each channel",
         **dict.fromkeys(("upsample", "upsample_bilinear", "upsample_nearest"), "tc.functional.interpolate"),
         **dict.fromkeys(("dropout1d", "dropout2d", "dropout3d"), "x * functional.dropout(ones, p, training), of ones (N, C, 1, ...)"),
         **dict.fromkeys(("conv_transpose1d", "conv_transpose2d"), "functional.linear and a reshape, where windows do not overlap"),
@@ -34,7 +34,6 @@ if not TYPE_CHECKING:
         "fold": "reshape and permute, where windows do not overlap",
         "pixel_shuffle": "t.unflatten(1, (-1, r, r)), permute and reshape",
         "multi_head_attention_forward": "tc.nn.MultiheadAttention, or tc.functional.scaled_dot_product_attention",
-        "gumbel_softmax": "tc.softmax((t - (-tc.rand_like(t).log()).log()) / tau, dim)",
     }
     __getattr__, __dir__ = hooks(__name__, instead=instead)
     del instead

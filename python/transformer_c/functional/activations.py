@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from .. import _core
 from .._arguments import one_of, real
 from .._promotion import as_given, cast, needed, promote, rounds_once
-from ..tensor_functions._calls import axis_of
+from .._tensor import empty_like, zeros_like
+from ..tensor_functions._calls import axis_of, takes_arrays
 from ..tensor_functions.elements import log_softmax, softmax
 
 __all__ = [
@@ -14,6 +17,7 @@ __all__ = [
     "geglu",
     "gelu",
     "glu",
+    "gumbel_softmax",
     "hardsigmoid",
     "hardswish",
     "hardtanh",
@@ -306,6 +310,43 @@ def glu(input, dim: int = -1):
     half = input.shape[axis] // 2
     a, b = (input[(slice(None),) * axis + (part,)] for part in (slice(None, half), slice(half, None)))
     return _core.mul(a, _core.sigmoid(b))
+
+
+@takes_arrays("logits", method=False)
+def gumbel_softmax(logits: Any, tau: float = 1.0, hard: bool = False, eps: float = 1e-10, dim: int = -1, *, rng: Any = None) -> Any:
+    """Softmax of scores and Gumbel noise: a draw of a class that has a gradient (Jang et al. 2017).
+
+    Parameters
+    ----------
+    logits : array_like
+        Logarithms of weights, which need not add up to 1.
+    tau : float
+        The temperature.
+    hard : bool, default False
+        One-hot vectors of the largest, with the gradient of the softmax.
+    eps : float
+        Without effect, as in PyTorch.
+    dim : int, default -1
+        The axis of the classes.
+    rng : int, np.random.Generator, tc.Generator or None
+        None is the default generator; the numbers are not those that PyTorch draws here.
+
+    Examples
+    --------
+    >>> import numpy as np, transformer_c as tc
+    >>> tc.functional.gumbel_softmax(np.array([[0.0, 99.0], [99.0, 0.0]]), hard=True)
+    array([[0., 1.],
+           [1., 0.]])
+    """
+    if not real("tau", tau) > 0:
+        raise ValueError(f"tau must be positive, got {tau}")
+    noise = empty_like(logits.detach()).exponential_(generator=rng).log()
+    soft = softmax(_core.div(_core.sub(logits, noise), float(tau)), dim)
+    if not hard:
+        return soft
+    index = soft.detach().argmax(dim, keepdim=True)
+    chosen = zeros_like(soft.detach()).scatter(dim, index, 1.0)
+    return _core.add(_core.sub(chosen, soft.detach()), soft)
 
 
 @rounds_once

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
 
 from .. import _core
-from .._arguments import probability, real, switch, tensor_of
+from .._arguments import count, probability, real, switch, tensor_of
 from .._core import Tensor
 from .._promotion import is_floating, narrowed, promote, unchanged, widened
 from .._recording import no_grad
@@ -15,7 +16,7 @@ from ..random import _instead, as_generator, default_generator
 from ..tensor_functions._calls import takes_arrays
 from ..tensor_functions.elements import addcmul
 
-__all__ = ["add_layer_norm", "batch_norm", "dropout", "layer_norm", "rms_norm", "rotary"]
+__all__ = ["add_layer_norm", "batch_norm", "dropout", "group_norm", "layer_norm", "rms_norm", "rotary"]
 
 
 def layer_norm(input, normalized_shape, weight=None, bias=None, eps: float = 1e-5):
@@ -165,8 +166,8 @@ def batch_norm(
     if training:
         if not eps > 0.0:
             raise ValueError(f"eps must be positive with training=True, got {eps}")
-        count = x.numel() // x.shape[1] if x.numel() else 0
-        if count < 2:
+        numbers = x.numel() // x.shape[1] if x.numel() else 0
+        if numbers < 2:
             raise ValueError(f"batch_norm with training=True needs two numbers per channel, got input of shape {tuple(x.shape)}")
         axes = [0, *range(2, x.ndim)]
         mean, var = _core.mean(x, axes, True), x.var(axes, unbiased=False, keepdim=True)
@@ -174,10 +175,54 @@ def batch_norm(
     factor = factor if scale is None else factor * scale
     y = narrowed(addcmul((0.0 if shift is None else shift) - mean * factor, x, factor), input)
     if training and running_mean is not None:
-        unbiased = var * (count / (count - 1))
+        unbiased = var * (numbers / (numbers - 1))
         _follow(running_mean, mean, momentum)
         _follow(running_var, unbiased, momentum)
     return y
+
+
+@takes_arrays("input", method=False)
+def group_norm(input: Any, num_groups: int, weight: Any = None, bias: Any = None, eps: float = 1e-5) -> Any:
+    """Normalises groups of channels of each sample to mean 0 and variance 1, then scales and shifts each channel (Wu and He 2018).
+
+    Parameters
+    ----------
+    input : array_like, shape (B, C, ...)
+    num_groups : int
+        A divisor of C.
+    weight, bias : array_like, shape (C,), optional
+    eps : float, default 1e-5
+        Added to the variance.
+
+    Returns
+    -------
+    Tensor or ndarray of the shape of input
+
+    Examples
+    --------
+    >>> import numpy as np, transformer_c as tc
+    >>> tc.functional.group_norm(np.array([[1.0, 3.0, 10.0, 20.0]]), 2).round(3)
+    array([[-1.,  1., -1.,  1.]])
+    """
+    groups = count("num_groups", num_groups, 1)
+    if input.ndim < 2 or not is_floating(input):
+        raise ValueError(
+            f"group_norm takes floats of shape (samples, channels, ...), got {input._dtype_name} of shape {tuple(input.shape)}"
+        )
+    if input.shape[1] % groups:
+        raise ValueError(f"num_groups is {groups}, which does not divide the {input.shape[1]} channels of input {tuple(input.shape)}")
+    x = widened(input)
+    scale, shift = (_of_channels(name, values, x) for name, values in (("weight", weight), ("bias", bias)))
+    if not x.numel():
+        return input * 1.0
+    rows = x.unflatten(1, (groups, -1))
+    y = _core.layer_norm(rows.flatten(2), math.prod(rows.shape[2:]), None, None, eps)
+    y = y.reshape(x.shape)
+    if scale is not None:
+        y = _core.mul(y, scale) if shift is None else addcmul(shift, y, scale)
+    elif shift is not None:
+        y = _core.add(y, shift)
+    return narrowed(y, input)
 
 
 def rotary(x, positions=None, *, base: float = 10000.0, pairing: str = "half"):

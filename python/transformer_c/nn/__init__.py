@@ -97,10 +97,10 @@ if TYPE_CHECKING:
     from .maps import attention_maps
 else:
     recurrent = "nn.TransformerEncoder or nn.Conv1d: there are no recurrent layers"
-    norm = "nn.LayerNorm of t.reshape(B, groups, -1), then t.reshape back"
+    norm = "nn.GroupNorm(channels, channels, affine=False)"
     instead = {
         **dict.fromkeys(("RNN", "LSTM", "GRU", "RNNCell", "LSTMCell", "GRUCell"), recurrent),
-        **dict.fromkeys(("GroupNorm", "InstanceNorm1d", "InstanceNorm2d"), norm),
+        **dict.fromkeys(("InstanceNorm1d", "InstanceNorm2d"), norm),
         "BatchNorm3d": "nn.BatchNorm2d of t.flatten(3)",
         "Conv3d": "nn.Linear of t.unfold(dim, size, step) for each axis, flattened",
         "SyncBatchNorm": "nn.BatchNorm1d or nn.BatchNorm2d: each process normalises by its own batch",

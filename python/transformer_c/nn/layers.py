@@ -28,6 +28,7 @@ __all__ = [
     "Flatten",
     "GlobalAveragePool1D",
     "GlobalMaxPool1D",
+    "GroupNorm",
     "Identity",
     "LayerNorm",
     "Linear",
@@ -190,6 +191,51 @@ class RMSNorm(_Norm):
     def forward(self, input: Tensor) -> Tensor:
         """input (..., *normalized_shape) to the same shape."""
         return F.rms_norm(self._cast(input), self.normalized_shape, self.weight, self.eps)
+
+
+class GroupNorm(Module):
+    """Normalises groups of channels of each sample to mean 0 and variance 1, then scales and shifts each channel (Wu and He 2018).
+
+    Parameters
+    ----------
+    num_groups, num_channels : int
+        The groups, which are equally large, and all channels.
+    eps : float, default 1e-5
+        Added to the variance.
+    affine, bias : bool, default True
+        Whether there is a weight, and beside it a bias, of shape (num_channels,).
+
+    Examples
+    --------
+    >>> import numpy as np, transformer_c as tc
+    >>> tc.nn.GroupNorm(2, 4)(np.array([[1.0, 3.0, 10.0, 20.0]], np.float32)).round(3)
+    array([[-1.,  1., -1.,  1.]], dtype=float32)
+    """
+
+    weight: Any = registered("_parameters")
+    bias: Any = registered("_parameters")
+
+    @explained({"epsilon": "eps=", "groups": "num_groups="})
+    def __init__(
+        self, num_groups: int, num_channels: int, eps: float = 1e-5, affine: bool = True, device=None, dtype=None, *, bias: bool = True
+    ) -> None:
+        super().__init__()
+        self.num_groups, self.num_channels = all_of((count, "num_groups", num_groups, 1), (count, "num_channels", num_channels, 0))
+        if self.num_channels % self.num_groups:
+            raise ValueError(f"num_channels must be a multiple of num_groups, got {self.num_channels} and {self.num_groups}")
+        self.eps, self.affine = real("eps", eps), affine
+        self.register_parameter("weight", Parameter(ones(num_channels, dtype=dtype, device=device)) if affine else None)
+        self.register_parameter("bias", Parameter(zeros(num_channels, dtype=dtype, device=device)) if affine and bias else None)
+
+    reset_parameters = _Norm.reset_parameters
+
+    def forward(self, input: Tensor) -> Tensor:
+        """input (B, num_channels, ...) to the same shape."""
+        input = input if self.weight is None else cast_input(input, self.weight, "GroupNorm")
+        return F.group_norm(input, self.num_groups, self.weight, self.bias, self.eps)
+
+    def extra_repr(self) -> str:
+        return f"{self.num_groups}, {self.num_channels}, eps={self.eps}, affine={self.affine}"
 
 
 class Dropout(Module):

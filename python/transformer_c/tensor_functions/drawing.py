@@ -11,6 +11,7 @@ from .. import _core
 from .._arguments import all_of, count, not_negative, real
 from .._core import Tensor
 from .._promotion import is_floating
+from .._pytorch_names import finfo
 from ..random import _bernoulli, _check_written, _fill_normal, _fill_uniform, _probabilities, as_generator, bernoulli, one_source
 from ._calls import METHODS, takes_arrays
 from .ordering import topk
@@ -97,7 +98,19 @@ def bernoulli_(self: Tensor, p: Any = 0.5, *, generator: Any = None) -> Tensor:
     return self.copy_(_bernoulli(p, source).to(self.dtype))
 
 
-METHODS |= {"bernoulli": bernoulli, "bernoulli_": bernoulli_, "normal_": normal_, "uniform_": uniform_}
+def exponential_(self: Tensor, lambd: float = 1.0, *, generator: Any = None) -> Tensor:
+    """Fills with positive numbers of the density lambd exp(-lambd x). PyTorch's are others, of a library of Intel's."""
+    _refuse_ints("exponential_", self)
+    if not 0 < real("lambd", lambd) < math.inf:
+        raise ValueError(f"exponential_() needs a positive, finite lambd, got {lambd}")
+    source = as_generator(generator)
+    _check_written(self)
+    drawn = source.uniform(self.shape, 0.0, 1.0, "float64" if self._dtype_name == "float64" else None)
+    times = _core.clamp_min(_core.neg(_core.log1p(_core.neg(drawn))), finfo(drawn.dtype).eps / 2)  # never 0, whose logarithm is infinite
+    return self.copy_(_core.div(times, float(lambd)).to(self.device))
+
+
+METHODS.update(bernoulli=bernoulli, bernoulli_=bernoulli_, exponential_=exponential_, normal_=normal_, uniform_=uniform_)
 
 
 def _without_replacement(weights: Tensor, count: int, source: Any) -> Tensor:

@@ -447,6 +447,39 @@ def masked_select(input: Any, mask: Any) -> Any:
     return input.expand(shape)[mask.expand(shape)]
 
 
+@takes_arrays("elements", "test_elements", method=False)
+def isin(elements: Any, test_elements: Any, *, assume_unique: bool = False, invert: bool = False) -> Any:
+    """Which elements are among others.
+
+    Parameters
+    ----------
+    elements : array_like
+    test_elements : array_like
+        Those that are looked for.
+    assume_unique : bool
+        Without effect.
+    invert : bool, default False
+        Which are not among them.
+
+    Returns
+    -------
+    Tensor or ndarray of bool
+        Of the shape of `elements`.
+
+    Examples
+    --------
+    >>> import numpy as np, transformer_c as tc
+    >>> tc.isin(np.array([5, 2, 7, 2]), np.array([2, 7]))
+    array([False,  True,  True,  True])
+    """
+    tests = tensor_of("test_elements", test_elements, elements).reshape(-1)
+    if tests.shape[0] > 32 and not _core.is_traced():
+        found = tensor_of("elements", np.isin(elements.detach().cpu().numpy(), tests.detach().cpu().numpy()), elements)
+    else:
+        found = _core.eq(elements.unsqueeze(-1), tests).any(-1)
+    return _core.logical_xor(found, True) if invert else found
+
+
 __all__ = [
     "gather",
     "index_add",
@@ -454,6 +487,7 @@ __all__ = [
     "index_fill",
     "index_put",
     "index_select",
+    "isin",
     "masked_select",
     "nonzero",
     "scatter",
