@@ -196,7 +196,6 @@ tc_status tc_tensor_wrap(tc_tensor **out, void *data, int ndim, const int64_t *s
     }
     storage->device = (tc_device){TC_CPU, 0};
     storage->data = data;
-    storage->bytes = (size_t)tensor->numel * tc_dtype_size(dtype);
     storage->writable = writable;
     storage->release = release;
     storage->context = context;
@@ -206,6 +205,7 @@ tc_status tc_tensor_wrap(tc_tensor **out, void *data, int ndim, const int64_t *s
     /* A stride that is never used may be any number: ops multiply strides, so a far one becomes 0. */
     for (int i = 0; i < ndim; i++) tensor->strides[i] = is_far(strides[i]) && (shape[i] <= 1 || tensor->numel == 0) ? 0 : strides[i];
     tensor->contiguous = has_contiguous_strides(tensor);
+    storage->bytes = tensor->contiguous ? (size_t)tensor->numel * tc_dtype_size(dtype) : 0;
     *out = tensor;
     return TC_OK;
 }
@@ -235,20 +235,47 @@ void tc_tensor_release(tc_tensor *tensor)
     }
 }
 
-tc_status tc_tensor_alias(tc_tensor **out, tc_tensor *base, int ndim, const int64_t *shape, const int64_t *strides, int64_t offset,
-                          tc_error *err)
+/* A view of the storage; its first element is so many bytes from `from`. */
+static tc_status over_storage(tc_tensor **out, tc_storage *storage, tc_dtype dtype, int ndim, const int64_t *shape, const int64_t *strides,
+                              char *from, int64_t bytes, tc_error *err)
 {
     tc_tensor *tensor;
-    TC_TRY(header_new(&tensor, ndim, shape, base->dtype, err));
-    tc_add_reference(&base->storage->references);
-    tensor->storage = base->storage;
-    tensor->data = tensor->numel ? base->data + offset * (int64_t)tc_dtype_size(base->dtype) : base->data;
-    tensor->version = atomic_load_explicit(&base->storage->version, memory_order_acquire);
-    if (base->storage->device.type == TC_CUDA) tensor->capture = tc_graph_number();
+    TC_TRY(header_new(&tensor, ndim, shape, dtype, err));
+    tc_add_reference(&storage->references);
+    tensor->storage = storage;
+    tensor->data = tensor->numel ? from + bytes : from;
+    tensor->version = atomic_load_explicit(&storage->version, memory_order_acquire);
+    if (storage->device.type == TC_CUDA) tensor->capture = tc_graph_number();
     for (int i = 0; i < ndim; i++) tensor->strides[i] = strides[i];
     tensor->contiguous = has_contiguous_strides(tensor);
     *out = tensor;
     return TC_OK;
+}
+
+tc_status tc_tensor_alias(tc_tensor **out, tc_tensor *base, int ndim, const int64_t *shape, const int64_t *strides, int64_t offset,
+                          tc_error *err)
+{
+    const int64_t bytes = offset * (int64_t)tc_dtype_size(base->dtype);
+    return over_storage(out, base->storage, base->dtype, ndim, shape, strides, base->data, bytes, err);
+}
+
+tc_status tc_tensor_memory(tc_tensor **out, const tc_tensor *tensor, tc_error *err)
+{
+    tc_storage *storage = tensor->storage;
+    const int64_t size = (int64_t)tc_dtype_size(tensor->dtype), bytes = (int64_t)storage->bytes, length = bytes / size, one = 1;
+    int64_t low = tensor->data - (char *)storage->data, high = low + size;
+    *out = NULL;
+    if (!tensor->numel) return TC_OK;
+    for (int i = 0; i < tensor->ndim; i++) *(tensor->strides[i] < 0 ? &low : &high) += (tensor->shape[i] - 1) * tensor->strides[i] * size;
+    if (low < 0 || high > bytes || bytes % size) return TC_OK;
+    return over_storage(out, storage, tensor->dtype, 1, &length, &one, storage->data, 0, err);
+}
+
+tc_status tc_tensor_in_copy(tc_tensor **out, const tc_tensor *tensor, tc_tensor *copy, tc_error *err)
+{
+    TC_ASSERT(copy->storage->bytes == tensor->storage->bytes);
+    return over_storage(out, copy->storage, tensor->dtype, tensor->ndim, tensor->shape, tensor->strides, copy->data,
+                        tensor->data - (char *)tensor->storage->data, err);
 }
 
 tc_status tc_tensor_detach(tc_tensor **out, tc_tensor *tensor, tc_error *err)

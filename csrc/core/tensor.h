@@ -37,7 +37,7 @@ typedef struct tc_storage {
     atomic_int references;
     tc_device device;
     void *data;
-    size_t bytes;
+    size_t bytes;        /* 0 of borrowed memory with gaps */
     atomic_uint version; /* raised by every in-place write */
     atomic_uint traced;  /* the version that the last recorded in-place write made, 0 before the first */
     atomic_uint changed; /* the version that the last write made after which histories from before are out of date, recorded or not */
@@ -163,6 +163,11 @@ void tc_tensor_give_grad(tc_tensor *leaf, tc_tensor **gradient);
 /* A view of the storage of `base`, not on the tape. `offset` in elements from base's first. */
 TC_CHECKED tc_status tc_tensor_alias(tc_tensor **out, tc_tensor *base, int ndim, const int64_t *shape, const int64_t *strides,
                                      int64_t offset, tc_error *err);
+
+/* All of the memory that the tensor is a view of, in one row; NULL where that is not known, or the tensor has no elements. */
+TC_CHECKED tc_status tc_tensor_memory(tc_tensor **out, const tc_tensor *tensor, tc_error *err);
+/* The tensor in a copy of that memory: of the same shape, strides and dtype, at the same place. */
+TC_CHECKED tc_status tc_tensor_in_copy(tc_tensor **out, const tc_tensor *tensor, tc_tensor *copy, tc_error *err);
 
 TC_CHECKED tc_status tc_tensor_like(tc_tensor **out, const tc_tensor *model, tc_error *err); /* empty, contiguous */
 TC_CHECKED tc_status tc_tensor_like_as(tc_tensor **out, const tc_tensor *model, tc_dtype dtype, tc_error *err);

@@ -103,6 +103,52 @@ static PyObject *run_nonzero(tcpy_call *call)
     return tcpy_result1(call, status, &err, out);
 }
 
+static tc_status copy_settled(tc_tensor **out, tc_tensor *x, tc_error *err)
+{
+    TC_TRY(tc_tensor_copy_of(out, x, err));
+    const tc_status status = tc_tensor_settle_bools(*out, err);
+    if (status != TC_OK) tc_tensor_release(*out);
+    return status;
+}
+
+/* The copy of the memory of x that an earlier call left in the dict, or a new one. NULL without an exception: x has none of its own. */
+static PyObject *copied_memory(tcpy_call *call, tc_tensor *x, PyObject *memo)
+{
+    tc_tensor *memory, *copy = NULL;
+    tc_error err;
+    tc_status status;
+    if (tc_tensor_memory(&memory, x, &err) != TC_OK) return tcpy_raise(&err);
+    if (!memory) return NULL;
+    PyObject *key = PyUnicode_FromFormat("memory at %p", (void *)x->storage), *found = NULL;
+    if (key) found = Py_XNewRef(PyDict_GetItemWithError(memo, key));
+    if (key && !found && !PyErr_Occurred()) {
+        TCPY_COMPUTE(call, status, copy_settled(&copy, memory, &err));
+        found = status == TC_OK ? tcpy_wrap(copy) : tcpy_raise(&err);
+        if (found && PyDict_SetItem(memo, key, found) < 0) Py_CLEAR(found);
+    }
+    Py_XDECREF(key);
+    tc_tensor_release(memory);
+    return found;
+}
+
+/* Tensors that share memory share that of their copies. */
+static PyObject *run_copied_with_memory(tcpy_call *call)
+{
+    tc_tensor *x = call->v[0].t, *out = NULL;
+    tc_error err;
+    tc_status status;
+    if (!PyDict_Check(call->v[1].o)) return PyErr_Format(PyExc_TypeError, "memo must be a dict, not %s", Py_TYPE(call->v[1].o)->tp_name);
+    if (tcpy_hold(call, &x) < 0) return NULL;
+    PyObject *memory = copied_memory(call, x, call->v[1].o);
+    if (!memory && PyErr_Occurred()) return NULL;
+    if (memory)
+        status = tc_tensor_in_copy(&out, x, ((tcpy_tensor *)memory)->tensor, &err);
+    else
+        TCPY_COMPUTE(call, status, copy_settled(&out, x, &err));
+    Py_XDECREF(memory);
+    return tcpy_result1(call, status, &err, out);
+}
+
 const tcpy_op tcpy_ops_create[] = {
     {"empty", "shape:I dtype:o=None device:o=None", run_empty, "A tensor of uninitialised memory.", 0},
     {"full", "shape:I value:t dtype:o=None device:o=None", run_full, "A tensor that has one value everywhere.", 0},
@@ -112,6 +158,8 @@ const tcpy_op tcpy_ops_create[] = {
     {"as_tensor", "data:t", run_as_tensor, "A Tensor over the memory of an ndarray, or over a copy where that must be.", 0},
     {"as_argument", "data:t beside:t=None", run_as_argument,
      "as_tensor for an array that its owner may change after the call; beside a Tensor on a GPU it goes there.", 0},
+    {"copied_with_memory", "input:t memo:o", run_copied_with_memory,
+     "A copy in a copy of all the memory, which the dict has for others that share the memory.", 0},
     {"nonzero", "input:t", run_nonzero, "The indices where the input is not zero, a row for each, on the CPU.", 0},
     {NULL, NULL, NULL, NULL, 0},
 };

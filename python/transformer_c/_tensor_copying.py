@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from . import _core
 from ._core import Tensor
 
 
@@ -29,7 +30,8 @@ def copy(x: Tensor) -> Tensor:
 
 
 def deepcopy(x: Tensor, memo: dict[int, Any], with_gradient: bool = True) -> Tensor:
-    """``copy.deepcopy(x)``: a leaf with its own memory; its gradient is copied as well, but for a Parameter's, as in PyTorch.
+    """``copy.deepcopy(x)``: a leaf with its own memory. In what is copied at once, Tensors that share memory do so afterwards, but for
+    Parameters; gradients are copied as well, but for a Parameter's: as in PyTorch.
 
     Raises
     ------
@@ -38,7 +40,8 @@ def deepcopy(x: Tensor, memo: dict[int, Any], with_gradient: bool = True) -> Ten
     """
     if not x.is_leaf:
         raise RuntimeError("only leaf Tensors can be deep-copied; this one is a result that was recorded: use detach() first")
-    result = type(x)._over(x.detach().clone(), x.requires_grad)
+    values = _core.copied_with_memory(x, memo) if with_gradient else x.detach().clone()
+    result = type(x)._over(values, x.requires_grad)
     memo[id(x)] = result
     if with_gradient and (grad := x.grad) is not None:
         result.grad = grad.detach().clone()

@@ -384,7 +384,7 @@ CASES |= {op: [lambda d, case=case: values(*case(d)) for case in cases] for op, 
 WITHOUT_GRADIENT = {
     "their values jump": "floor_divide eq ne lt le gt ge logical_and logical_or logical_xor any all argmax argmin argsort nonzero one_hot",
     "integers and bools": "bitwise_and bitwise_or bitwise_xor long int bool",
-    "they make tensors or read numbers": "arange spaced empty full as_tensor as_argument from_dlpack_capsule size dim numel nelement data_ptr stride is_contiguous",
+    "they make tensors or read numbers": "copied_with_memory arange spaced empty full as_tensor as_argument from_dlpack_capsule size dim numel nelement data_ptr stride is_contiguous",
     "it rounds to halves": "cast_parameter",
     "where nothing is recorded": "sum_of_squares",
     "they leave the tape": "detach numpy tolist",

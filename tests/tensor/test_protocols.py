@@ -179,6 +179,70 @@ def test_deepcopy_keeps_shared_objects_shared():
     assert a is b and a is not p and type(a) is Parameter
 
 
+VIEWS = {
+    "a row": lambda x: x[1],
+    "a column": lambda x: x[:, 2],
+    "transposed": lambda x: x.T,
+    "backwards": lambda x: x[::-2, ::-1],
+    "repeated": lambda x: x[:, :1].expand(-1, 5),
+    "detached": lambda x: x.detach(),
+}
+
+
+@pytest.mark.parametrize("view", VIEWS)
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "bool", "int64"])
+@pytest.mark.parametrize("leaf", [False, True])
+def test_deepcopy_keeps_shared_memory_shared(view, dtype, leaf):
+    x = tc.arange(12).reshape(3, 4).to(dtype)
+    if leaf and x.is_floating_point():
+        x.requires_grad_()
+    part = VIEWS[view](x.detach())
+    for first, second in ((0, 1), (1, 0)):
+        given = [x, part]
+        both = copy.deepcopy([given[first], given[second]])
+        whole, copied = both[first], both[second]
+        assert tc.equal(whole, x) and tc.equal(copied, part) and copied.stride() == part.stride() and whole.requires_grad == x.requires_grad
+        whole.data.zero_()
+        assert not copied.any() and x[1].any() and copied.data_ptr() - whole.data_ptr() == part.data_ptr() - x.data_ptr()
+    alone = copy.deepcopy(part)
+    assert tc.equal(alone, part)
+    if view != "repeated":
+        alone.fill_(0)
+        assert part.any()
+
+
+def test_deepcopy_of_borrowed_memory():
+    """No more of it is read than the array has."""
+    array = np.arange(12.0).reshape(3, 4)
+    whole, rows, columns, back = (tc.as_tensor(a) for a in (array, array[1:], array[:, ::2], array[::-1, ::-1]))
+    assert copy.deepcopy(whole[:0]).shape == (0, 4)
+    for x in (whole, rows, columns, back, columns[1:], back[:1], rows[:, 1]):
+        same = copy.deepcopy({"x": x, "y": x.T})
+        assert tc.equal(same["x"], x) and tc.equal(same["y"], x.T)
+        same["x"].fill_(-1.0)
+        assert array.min() == 0
+    both = copy.deepcopy([whole, whole[1]])
+    both[0].zero_()
+    assert not both[1].any()
+    with pytest.raises(TypeError, match="memo must be a dict"):
+        tc._core.copied_with_memory(whole, None)
+
+
+def test_deepcopy_of_modules_with_shared_parameters_and_buffers():
+    class Tied(tc.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.table, self.out = tc.nn.Embedding(5, 3), tc.nn.Linear(3, 5, bias=False)
+            self.out.weight = self.table.weight
+            self.register_buffer("mask", tc.ones(4, 4))
+            self.register_buffer("first", self.mask[0])
+
+    for made in (copy.deepcopy(Tied()), copy.deepcopy([Tied()])[0]):
+        assert made.out.weight is made.table.weight and len(list(made.parameters())) == 1
+        made.mask.zero_()
+        assert not made.first.any()
+
+
 def test_deepcopy_of_a_result_is_refused():
     with pytest.raises(RuntimeError, match="only leaf Tensors"):
         copy.deepcopy(tc.ones(2, requires_grad=True) * 2)
