@@ -54,7 +54,7 @@ class FunctionCtx(Explaining):
 
     def is_dirty(self, value: Any) -> bool:
         """Whether this is one of the arguments that ``mark_dirty`` named."""
-        return any(value is tensor for tensor in self._dirty)
+        return bool(self._dirty) and any(value is tensor for tensor in self._dirty)
 
     def set_materialize_grads(self, value: bool) -> None:
         """False: the backward gets None for results that no gradient reached; by default it gets zeros."""
@@ -122,7 +122,7 @@ class Function:
                 results = cls.forward(*arguments)
                 cls.setup_context(ctx, arguments, results)
         found = list(results) if isinstance(results, (tuple, list)) else [results]
-        if not all(any(tensor is result for result in found) for tensor in ctx._dirty):
+        if ctx._dirty and not all(any(tensor is result for result in found) for tensor in ctx._dirty):
             raise RuntimeError(f"{cls.__name__}.forward() has to return each Tensor that it named in ctx.mark_dirty()")
         if recorded:
             cls._record(ctx, arguments, found)
