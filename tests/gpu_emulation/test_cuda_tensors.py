@@ -70,6 +70,9 @@ def test_copies_and_pickle_keep_the_device(emulated_gpu):
     x = tc.tensor([1.0, 2.0], device=emulated_gpu, requires_grad=True)
     for y in (copy.deepcopy(x), copy.copy(x), pickle.loads(pickle.dumps(x)), x.clone()):
         assert y.device == emulated_gpu and host(y).tolist() == [1.0, 2.0]
+    whole, part = copy.deepcopy([x.detach(), x.detach()[1:]])
+    whole.zero_()
+    assert host(part).tolist() == [0.0] and host(x).tolist() == [1.0, 2.0]
 
 
 def test_the_host_is_not_read_by_mistake(emulated_gpu):
