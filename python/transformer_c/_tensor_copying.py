@@ -40,7 +40,8 @@ def deepcopy(x: Tensor, memo: dict[int, Any], with_gradient: bool = True) -> Ten
     """
     if not x.is_leaf:
         raise RuntimeError("only leaf Tensors can be deep-copied; this one is a result that was recorded: use detach() first")
-    values = _core.copied_with_memory(x, memo) if with_gradient else x.detach().clone()
+    is_apart = not with_gradient or _core.is_traced()
+    values = x.detach().clone() if is_apart else _core.copied_with_memory(x, memo)
     result = type(x)._over(values, x.requires_grad)
     memo[id(x)] = result
     if with_gradient and (grad := x.grad) is not None:

@@ -137,7 +137,7 @@ LAYERS |= {
     for name in ("ELU", "LeakyReLU", "Softplus", *tc.nn.activations.__all__)
 }
 LAYERS |= {name: (lambda make=make: make(E), lambda rng: [sequence(rng)], {}) for name, make in of_all_ops("LAYERS").items()}
-NOT_LAYERS = {"Module", "ModuleDict", "ModuleList", "Parameter", "ParameterList", "KeyValueCache"}
+NOT_LAYERS = {"Module", "ModuleDict", "ModuleList", "Parameter", "ParameterDict", "ParameterList", "KeyValueCache"}
 
 
 def test_no_layer_is_missing():

@@ -206,6 +206,31 @@ def test_a_refused_update_adds_nothing():
     assert [p.shape for p in scales] == [(2,)]
 
 
+def test_parameters_under_names():
+    scales = nn.ParameterDict({"a": tc.ones(2), "b": nn.Parameter(tc.zeros(3))})
+    scales["c"] = [1.0]
+    assert list(scales) == list(scales.state_dict()) == ["a", "b", "c"] and len(scales) == 3 and "b" in scales and "d" not in scales
+    assert all(isinstance(p, nn.Parameter) for p in scales.values()) and [n for n, _ in scales.items()] == list(scales.keys())
+    assert scales.get("d") is None and scales == scales and scales != nn.ParameterDict() and {scales: 1}[scales] == 1
+    model = nn.ModuleDict({"scales": scales})
+    (model["scales"]["a"] * 3).sum().backward()
+    assert scales["a"].grad.tolist() == [3.0, 3.0] and len(list(model.parameters())) == 3
+    assert scales.pop("c").tolist() == [1.0]
+    for given, match in (({"d": tc.ones(1), "e": "text"}, "data has dtype"), ({"d": tc.ones(1), 4: tc.ones(1)}, "is a str, not int")):
+        with pytest.raises(TypeError, match=match):
+            scales.update(given)
+    with pytest.raises(KeyError):
+        del scales["d"]
+    scales.update([("a", tc.zeros(1))], z=None)
+    assert list(scales) == ["a", "b", "z"] and scales["a"].shape == (1,) and scales["z"] is None
+    assert repr(scales) == "ParameterDict(\n  (a): float32 of shape (1,)\n  (b): float32 of shape (3,)\n)"
+    assert repr(nn.ParameterDict()) == "ParameterDict()"
+    other = copy.deepcopy(scales)
+    assert other["b"] is not scales["b"] and list(other) == list(scales)
+    scales.clear()
+    assert not scales.state_dict() and not nn.ParameterDict().state_dict()
+
+
 def test_a_module_of_a_dict_is_deleted():
     heads = nn.ModuleDict({"a": nn.Linear(2, 3), "b": nn.ReLU()})
     del heads["a"]

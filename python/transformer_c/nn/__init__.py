@@ -23,7 +23,7 @@ from .activations import *  # noqa: F403
 from .attention import MultiheadAttention
 from .batch_norm import BatchNorm1d, BatchNorm2d
 from .cache import KeyValueCache
-from .containers import ModuleDict, ModuleList, ParameterList, Sequential
+from .containers import ModuleDict, ModuleList, ParameterDict, ParameterList, Sequential
 from .convolution import Conv1d, Conv2d
 from .layers import *  # noqa: F403
 from .loss import (
@@ -69,6 +69,7 @@ __all__ = [
     "MultiheadAttention",
     "NLLLoss",
     "Parameter",
+    "ParameterDict",
     "ParameterList",
     "Sequential",
     "SmoothL1Loss",
@@ -113,7 +114,6 @@ else:
             f"Dropout{axes}d": f"x * functional.dropout(ones, p, self.training), of ones (N, C{', 1' * axes}): whole channels"
             for axes in (1, 2, 3)
         },
-        "ParameterDict": "an attribute for each nn.Parameter, or nn.ParameterList",
         "Buffer": "self.register_buffer(name, tensor)",
         **dict.fromkeys(("ZeroPad1d", "ZeroPad2d", "ConstantPad1d", "ConstantPad2d"), "functional.pad"),
         **dict.fromkeys(("ReflectionPad1d", "ReflectionPad2d"), "functional.pad(t, padding, mode='reflect')"),

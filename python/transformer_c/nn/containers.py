@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import operator
 from collections import OrderedDict
-from collections.abc import ItemsView, Iterable, Iterator, KeysView, Mapping, ValuesView
+from collections.abc import ItemsView, Iterable, Iterator, KeysView, Mapping, MutableMapping, ValuesView
 from typing import Any, TypeVar
 
 from .._arguments import listed
@@ -188,7 +188,7 @@ class ParameterList(Module):
 
     def __repr__(self) -> str:
         lines = [f"  ({name}): {p.dtype} of shape {tuple(p.shape)}" for name, p in self._seen("_parameters").items() if p is not None]
-        return "\n".join([f"{type(self).__name__}(", *lines, ")"]) if lines else super().__repr__()
+        return "\n".join([f"{type(self).__name__}(", *lines, ")"]) if lines else Module.__repr__(self)
 
     def __setitem__(self, index: int, value: Any) -> None:
         place = index + len(self) if index < 0 else index
@@ -199,6 +199,54 @@ class ParameterList(Module):
 
 def _parameter(value: Any) -> Parameter | None:
     return value if value is None or isinstance(value, Parameter) else Parameter(as_tensor(value))
+
+
+class ParameterDict(Module, MutableMapping[str, Any]):
+    """A dict of parameters that registers them: their state-dict keys are their names.
+
+    Parameters
+    ----------
+    parameters : mapping or iterable of (str, value), optional
+        Values as for ``ParameterList``.
+
+    Examples
+    --------
+    >>> import transformer_c as tc
+    >>> scales = tc.nn.ParameterDict({"text": tc.ones(2), "image": tc.zeros(3)})
+    >>> list(scales.state_dict()), scales["image"].requires_grad, "text" in scales
+    (['text', 'image'], True, True)
+    """
+
+    __eq__, __hash__ = Module.__eq__, Module.__hash__  # of the module itself, not of its contents
+    __repr__ = ParameterList.__repr__
+
+    def __init__(self, parameters: Any = None) -> None:
+        super().__init__()
+        if parameters is not None:
+            self.update(parameters)
+
+    def update(self, parameters: Any = (), /, **more: Any) -> None:
+        """Adds parameters; those of the same name are replaced."""
+        holder = Module()
+        for name, value in dict(parameters, **more).items():  # all, before the first is added
+            holder.register_parameter(name, _parameter(value))
+        for name, value in holder._parameters.items():
+            self.register_parameter(name, value)
+
+    def __getitem__(self, name: str) -> Any:
+        return self._seen("_parameters")[name]
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        self.register_parameter(name, _parameter(value))
+
+    def __delitem__(self, name: str) -> None:
+        del self._parameters[name]
+
+    def __len__(self) -> int:
+        return len(self._parameters)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(list(self._parameters))
 
 
 class ModuleDict(Module):
