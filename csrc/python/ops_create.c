@@ -121,7 +121,7 @@ static PyObject *copied_memory(tcpy_call *call, tc_tensor *x, PyObject *memo)
     if (!memory) return NULL;
     PyObject *key = PyUnicode_FromFormat("memory at %p", (void *)x->storage), *found = NULL;
     if (key) found = Py_XNewRef(PyDict_GetItemWithError(memo, key));
-    if (key && !found && !PyErr_Occurred()) {
+    if (key && !found && !PyErr_Occurred()) { /* x is of tcpy_hold */
         TCPY_COMPUTE(call, status, copy_settled(&copy, memory, &err));
         found = status == TC_OK ? tcpy_wrap(copy) : tcpy_raise(&err);
         if (found && PyDict_SetItem(memo, key, found) < 0) Py_CLEAR(found);
