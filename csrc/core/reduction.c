@@ -198,7 +198,7 @@ static tc_status reduce_integers(tc_tensor *out, const tc_tensor *x, const tc_ax
     return reduce_integers(out, partial, &last, step, false, err);
 }
 
-/* Each result is one element of x, on the CPU, but for those of floating sums, of which the one of -0 is 0. */
+/* Each result of an idempotent step is one element of x, on the CPU. */
 static tc_status copy_elements(tc_tensor *out, const tc_tensor *x, tc_error *err)
 {
     TC_OWNED tc_tensor *as_x = NULL;
