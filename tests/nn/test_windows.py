@@ -173,6 +173,13 @@ def test_padding_is_never_the_largest():
     assert x.grad.tolist() == [[[1.0, 0.0, 1.0]]]
 
 
+def test_no_places_of_padding_without_padding(monkeypatch):
+    monkeypatch.setattr(np, "pad", None)
+    assert F.max_pool1d(tc.tensor([[[1.0, 4.0, 2.0, 3.0]]]), 2).tolist() == [[[4.0, 3.0]]]
+    with pytest.raises(TypeError, match="not callable"):
+        F.max_pool1d(tc.tensor([[[1.0, 4.0, 2.0]]]), 2, ceil_mode=True)
+
+
 @pytest.mark.parametrize("size", [12, 40, (40, 9), (1, 12)], ids=str)
 def test_long_windows(size, rng):
     x = rng.standard_normal((2, 3, 40, 36))

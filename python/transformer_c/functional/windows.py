@@ -102,18 +102,21 @@ def _max_pool(axes: int, input: Tensor, kernel_size, stride, padding, dilation, 
     x = _padded(input, windows, -math.inf if is_floating(input) else float(np.iinfo(input.dtype).min))
     plane = input.shape[-axes:]
     places = _padded(_core.as_argument(np.arange(math.prod(plane)).reshape(plane), x), windows, 0) if return_indices else None
-    beside = np.pad(np.zeros(plane, bool), [(w.padding, w.after) for w in windows], constant_values=True)  # what is padding
+    sides, beside = [(w.padding, w.after) for w in windows], None
+    if any(map(any, sides)) and not _core.is_traced():  # another place, not another value, and so not for a graph of any length
+        beside = np.pad(np.zeros(plane, bool), sides, constant_values=True)  # what is padding
     for axis in range(-1, -axes - 1, -1):
         x, *others = windows[axis].elements(x, axis)
-        beside, *others_beside = windows[axis].elements(beside, axis)
+        if beside is not None:
+            beside, *others_beside = windows[axis].elements(beside, axis)
         if places is not None:
             places, *other_places = windows[axis].elements(places, axis)
         for k, other in enumerate(others):
             later = _core.logical_or(_core.gt(other, x), _core.ne(other, other))
-            # where an element is as small as padding: another place, not another value, and so not for a graph of any length
-            if (instead := beside & ~others_beside[k]).any() and not _core.is_traced():
-                later = _core.logical_or(later, _core.as_argument(instead, x))
-            beside = beside & others_beside[k]
+            if beside is not None:
+                if (instead := beside & ~others_beside[k]).any():  # an element may be as small as padding
+                    later = _core.logical_or(later, _core.as_argument(instead, x))
+                beside = beside & others_beside[k]
             x = _core.where(later, other, x)
             if places is not None:
                 places = _core.where(later, other_places[k], places)
