@@ -43,7 +43,7 @@ typedef struct sgd_block {
     real *parameter, *buffer;
     const real *gradient;
     real weight_decay;
-    bool nesterov, maximize, first;
+    bool nesterov, maximize, first, has_buffer;
 } sgd_block;
 
 TC_INLINE void sgd_vector(void *loop, int64_t i, int lanes)
@@ -51,7 +51,7 @@ TC_INLINE void sgd_vector(void *loop, int64_t i, int lanes)
     const sgd_block *b = loop;
     const vreal p = v_load_some(b->parameter + i, lanes);
     vreal g = rule_gradient(b->gradient + i, p, b->weight_decay, b->maximize, lanes);
-    if (b->buffer) {
+    if (b->has_buffer) {
         const vreal m = b->first ? g : v_fma(b->momentum, v_load_some(b->buffer + i, lanes), b->keep * g);
         v_store_some(b->buffer + i, m, lanes);
         g = b->nesterov ? v_fma(b->momentum, m, g) : m;
@@ -60,15 +60,23 @@ TC_INLINE void sgd_vector(void *loop, int64_t i, int lanes)
 }
 
 /* A loop for each kind of usual steps: conditions take as long as the arithmetic. */
-TC_INLINE void sgd_vectors(sgd_block of, const block *b, const bool plain, const bool decays)
+TC_INLINE void sgd_vectors(sgd_block of, const block *b, const bool plain, const bool decays, const bool has_buffer)
 {
     if (plain) of.maximize = of.first = false;
     if (!decays) of.weight_decay = R(0.0);
-    const vectors_ahead ahead = {sizeof(real), array_ahead(), {of.parameter, of.gradient, of.buffer}};
-    if (of.buffer) /* NOLINT(bugprone-branch-clone): each loop is compiled for what its branch knows */
-        each_vector(sgd_vector, &of, &ahead, b->first, b->last);
+    of.has_buffer = has_buffer;
+    const vectors_ahead ahead = {sizeof(real), array_ahead(), {of.parameter, of.gradient, has_buffer ? of.buffer : NULL}};
+    each_vector(sgd_vector, &of, &ahead, b->first, b->last);
+}
+
+TC_INLINE void sgd_of_block(const sgd_block *of, const block *b, const bool has_buffer)
+{
+    if (of->maximize || of->first)
+        sgd_vectors(*of, b, false, true, has_buffer);
+    else if (of->weight_decay != 0)
+        sgd_vectors(*of, b, true, true, has_buffer);
     else
-        each_vector(sgd_vector, &of, &ahead, b->first, b->last);
+        sgd_vectors(*of, b, true, false, has_buffer);
 }
 
 TC_DEFINE_KERNEL(sgd_step)(const void *args, int64_t begin, int64_t end, void *scratch)
@@ -85,12 +93,10 @@ TC_DEFINE_KERNEL(sgd_step)(const void *args, int64_t begin, int64_t end, void *s
     for (int64_t index = begin; index < end; index++) {
         const block b = block_at(a->chunks, a->chunk_count, index);
         of.parameter = b.chunk->parameter, of.gradient = b.chunk->gradient, of.buffer = b.chunk->state[0];
-        if (a->maximize || a->first)
-            sgd_vectors(of, &b, false, true);
-        else if (of.weight_decay != 0)
-            sgd_vectors(of, &b, true, true);
+        if (of.buffer)
+            sgd_of_block(&of, &b, true);
         else
-            sgd_vectors(of, &b, true, false);
+            sgd_of_block(&of, &b, false);
     }
 }
 
