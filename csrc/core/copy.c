@@ -49,15 +49,6 @@ static tc_status run_copy(tc_tensor *to, tc_copy_args *args, tc_error *err)
     return tc_run(to->storage->device, TC_FLOAT32, &tc_kernel_copy, args, items, in_order ? 0 : TC_COPY_BLOCK, 0, err);
 }
 
-/* memmove of glibc copies more than 2 KiB by one instruction. AMD's processors take twenty times as long for it where the target is not at
- * a multiple of 16 bytes and a little further into its page than what is read. The kernel never does; both are as fast elsewhere. */
-static bool is_worth_kernel(const tc_tensor *to, const tc_tensor *from, size_t bytes)
-{
-    const uintptr_t target = (uintptr_t)to->data, source = (uintptr_t)from->data;
-    const bool apart = target + bytes <= source || source + bytes <= target;
-    return to->storage->device.type == TC_CPU && target % 16 != 0 && bytes >= 2048 && apart;
-}
-
 /* Same device: one strided, casting kernel, or the bytes as they are, except bools: memory from outside may have any byte for true, and
  * what we write is 0 or 1. The shapes are equal up to broadcasting, which has been checked. */
 static tc_status copy_on_device(tc_tensor *to, const tc_tensor *from, tc_error *err)
@@ -65,10 +56,8 @@ static tc_status copy_on_device(tc_tensor *to, const tc_tensor *from, tc_error *
     if (to->contiguous && from->contiguous && to->dtype == from->dtype && to->numel == from->numel && to->dtype != TC_BOOL) {
         const tc_backend *backend;
         TC_TRY(tc_backend_for(&backend, to->storage->device, err));
-        const size_t bytes = (size_t)to->numel * tc_dtype_size(to->dtype);
-        if (!is_worth_kernel(to, from, bytes))
-            return backend->copy(to->storage->device.index, to->data, to->storage->device.type == TC_CPU, from->data,
-                                 from->storage->device.type == TC_CPU, bytes, err);
+        return backend->copy(to->storage->device.index, to->data, to->storage->device.type == TC_CPU, from->data,
+                             from->storage->device.type == TC_CPU, (size_t)to->numel * tc_dtype_size(to->dtype), err);
     }
     tc_copy_args args = {.from = from->data, .from_dtype = from->dtype};
     tc_broadcast_strides(args.from_strides, from, to->ndim, to->shape);

@@ -24,10 +24,26 @@ static void give_back(int index, void *block, size_t bytes)
     tc_free(block, bytes);
 }
 
+#define PAGE 4096
+#define CLOSE 64  /* bytes */
+#define PIECE 512 /* bytes, few enough for memmove to copy them by vectors, whose speed long copies keep */
+
+/* glibc's memmove copies more than 2 KiB, up to what a cache holds, by one instruction. Where the target is 1 to 15 bytes further into its
+ * page than what is read, AMD's processors (Zen 3, Zen 4) take up to 25 times as long for it, and up to twice as long at 16 to 63. */
+static bool is_slow_at_once(uintptr_t to, uintptr_t from, size_t bytes)
+{
+    const uintptr_t further = (to - from) % PAGE;
+    return bytes > PIECE && further > 0 && further < CLOSE && to - from >= bytes; /* no piece may write to what the next ones read */
+}
+
 static tc_status copy(int index, void *to, bool to_host, const void *from, bool from_host, size_t bytes, tc_error *err)
 {
     (void)index, (void)to_host, (void)from_host, (void)err;
-    memmove(to, from, bytes);
+    const size_t most = is_slow_at_once((uintptr_t)to, (uintptr_t)from, bytes) ? PIECE : bytes;
+    for (size_t at = 0, n; at < bytes; at += n) {
+        n = bytes - at < most ? bytes - at : most;
+        memmove((char *)to + at, (const char *)from + at, n);
+    }
     return TC_OK;
 }
 

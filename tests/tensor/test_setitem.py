@@ -80,6 +80,19 @@ def test_a_number_that_does_not_fit_is_not_written():
     assert x.tolist() == [44, 2]
 
 
+@pytest.mark.parametrize("further", [-5000, -64, -17, -1, 1, 15, 16, 63, 64, 513, 4099, 5000, 8195])
+def test_copies_to_addresses_near_those_in_their_pages(further):
+    """Contiguous ones, some in pieces; memory may overlap, and what is beside it stays as it was."""
+    whole = np.random.default_rng(0).integers(0, 256, 20000).astype(np.uint8)
+    for length in (1, 512, 513, 3000, 4099):
+        memory, expected = whole.copy(), whole.copy()
+        to, source = slice(6000 + further, 6000 + further + length), slice(6000, 6000 + length)
+        t = tc.from_numpy(memory)
+        t[to].copy_(t[source])
+        expected[to] = whole[source]
+        np.testing.assert_array_equal(memory, expected)
+
+
 def test_overlapping_memory_is_read_first():
     a = np.arange(6.0)
     x = tc.as_tensor(a)
