@@ -292,47 +292,16 @@ static bool load_additive_of_one(const query_block *x, int64_t k0, int nk)
     return any;
 }
 
-/* look_at_keys() for a query alone. */
-static bool look_at_keys_of_one(const query_block *x, int64_t k0, key_block *y)
-{
-    const tc_attention_problem *p = x->problem;
-    y->k0 = k0;
-    y->nk = (int)(x->last_key - k0 < KEYS ? x->last_key - k0 : KEYS);
-    y->bounded = x->low_last > k0 || x->high_first < k0 + y->nk;
-    y->masked = y->added = false;
-    y->guarded = y->bounded;
-    if (p->mask.data) {
-        bool any, all;
-        load_mask_of_one(x, k0, y->nk, &any, &all);
-        if (!any && p->mask_kind == TC_ATTENTION_MASK_BOOLEAN) return false;
-        y->masked = !all;
-        y->guarded |= y->masked && p->mask_kind == TC_ATTENTION_MASK_BOOLEAN;
-    }
-    if (p->additive[0].data || p->additive[1].data) {
-        if (!load_additive_of_one(x, k0, y->nk)) return false;
-        y->added = y->guarded = true;
-    }
-    take_keys(x, y);
-    return true;
-}
-
-/* Of a query alone the masks and the additive terms are one after the other, those of a key for each lane: modify_scores(). */
+/* modify_scores() of a query alone, whose masks and additive terms are one after the other, those of a key for each lane. */
 static void modify_single(const query_block *x, const key_block *y, real s[KEYS])
 {
-    const tc_attention_problem *p = x->problem;
-    const vreal cap = v_set1((real)p->softcap), fill = v_set1(p->mask_kind == TC_ATTENTION_MASK_FILL ? FILL : -INFINITE);
-    const vreal low = v_set1((real)(x->low_first - y->k0)), high = v_set1((real)(x->high_first - y->k0));
-    real number[TC_LANES];
+    const modification m = modification_of(x, y);
+    real number[TC_LANES], low[TC_LANES], high[TC_LANES];
+    v_store(low, v_set1((real)(x->low_first - y->k0)));
+    v_store(high, v_set1((real)(x->high_first - y->k0)));
     for (int i = 0; i < TC_LANES; i++) number[i] = (real)i;
-    for (int j = 0; j < y->nk; j += TC_LANES) {
-        const vreal key = v_load(number) + v_set1((real)j);
-        vreal score = v_load(s + j);
-        if (p->softcap > 0) score = cap * v_tanh(score / cap);
-        if (y->added) score = add_term(score, v_load(x->added + j));
-        if (y->masked) score = v_select(v_mask_bytes(x->mask + j, v_left(y->nk, j)), score, fill);
-        if (y->bounded) score = v_select(v_and(v_le(low, key), v_lt(key, high)), score, v_set1(-INFINITE));
-        v_store(s + j, score);
-    }
+    for (int j = 0; j < y->nk; j += TC_LANES)
+        v_store(s + j, modified(&m, v_load(s + j), j, v_left(y->nk, j), v_load(number) + v_set1((real)j), low, high));
 }
 
 /* s[key] = the score of the block's only query, with keys across the lanes, because the tile would use only one lane. The same sums in the
@@ -447,7 +416,7 @@ static void sum_values_single(const query_block *x, running_softmax *run, real *
     bool first = true;
     for (int64_t k0 = x->first_key; k0 < x->last_key; k0 += KEYS) {
         key_block y;
-        if (!look_at_keys_of_one(x, k0, &y)) continue;
+        if (!look_at_keys_by(load_mask_of_one, load_additive_of_one, x, k0, &y)) continue;
         single_scores(x, &y, s);
         const real factor = weigh_single(s, y.nk, run);
         if (!first) scale_rows(values, 0, 1, p->Dv, &factor);

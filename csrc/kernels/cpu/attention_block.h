@@ -293,8 +293,13 @@ static inline bool load_additive(const query_block *x, int64_t k0, int nk)
 
 /* ---- scores ---------------------------------------------------------------------------------------------------------------- */
 
-/* Reads the masks for keys [k0, k0 + nk), and finds the keys. False: no query of the block may attend to any of them. */
-static inline bool look_at_keys(const query_block *x, int64_t k0, key_block *y)
+/* How the masks and the additive terms are read: load_mask() and load_additive(), or as a query alone has them. */
+typedef void (*mask_reader)(const query_block *x, int64_t k0, int nk, bool *any, bool *all);
+typedef bool (*additive_reader)(const query_block *x, int64_t k0, int nk);
+
+/* Reads the masks for keys [k0, k0 + nk), and finds the keys. False: no query of the block may attend to any of them. The readers are
+ * constants of the caller, so they are inlined. */
+TC_INLINE bool look_at_keys_by(mask_reader read_mask, additive_reader read_additive, const query_block *x, int64_t k0, key_block *y)
 {
     const tc_attention_problem *p = x->problem;
     y->k0 = k0;
@@ -304,17 +309,21 @@ static inline bool look_at_keys(const query_block *x, int64_t k0, key_block *y)
     y->guarded = y->bounded;
     if (p->mask.data) {
         bool any, all;
-        load_mask(x, k0, y->nk, &any, &all);
+        read_mask(x, k0, y->nk, &any, &all);
         if (!any && p->mask_kind == TC_ATTENTION_MASK_BOOLEAN) return false;
         y->masked = !all;
         y->guarded |= y->masked && p->mask_kind == TC_ATTENTION_MASK_BOOLEAN;
     }
     if (p->additive[0].data || p->additive[1].data) {
-        if (!load_additive(x, k0, y->nk)) return false;
+        if (!read_additive(x, k0, y->nk)) return false;
         y->added = y->guarded = true;
     }
     take_keys(x, y);
     return true;
+}
+static inline bool look_at_keys(const query_block *x, int64_t k0, key_block *y)
+{
+    return look_at_keys_by(load_mask, load_additive, x, k0, y);
 }
 
 /* Query i sees keys low[i] <= j < high[i], counted from k0. */
@@ -326,29 +335,53 @@ static inline void relative_bounds(const query_block *x, const key_block *y, rea
     }
 }
 
-/* Soft cap, additive terms, mask and bounds, in this order. */
-static inline void modify_scores(const query_block *x, const key_block *y)
+/* What becomes of the scores of a block. A local variable, so that it stays in registers. */
+typedef struct modification {
+    bool capped, added, masked, bounded;
+    vreal cap, fill;
+    const real *terms;
+    const uint8_t *mask;
+    real *slope;
+} modification;
+
+TC_INLINE modification modification_of(const query_block *x, const key_block *y)
 {
     const tc_attention_problem *p = x->problem;
-    const vreal cap = v_set1((real)p->softcap), fill = v_set1(p->mask_kind == TC_ATTENTION_MASK_FILL ? FILL : -INFINITE);
+    return (modification){.capped = p->softcap > 0,
+                          .added = y->added,
+                          .masked = y->masked,
+                          .bounded = y->bounded,
+                          .cap = v_set1((real)p->softcap),
+                          .fill = v_set1(p->mask_kind == TC_ATTENTION_MASK_FILL ? FILL : -INFINITE),
+                          .terms = x->added,
+                          .mask = x->mask,
+                          .slope = x->slope};
+}
+
+/* Soft cap, additive terms, mask and bounds, in this order, of scores whose terms are at `at`. Those of keys low <= key < high are seen. */
+TC_INLINE vreal modified(const modification *m, vreal s, int64_t at, int lanes, vreal key, const real *low, const real *high)
+{
+    if (m->capped) {
+        const vreal t = v_tanh(s / m->cap);
+        s = m->cap * t;
+        if (m->slope) v_store(m->slope + at, v_fnma(t, t, v_set1(R(1.0))));
+    }
+    if (m->added) s = add_term(s, v_load(m->terms + at));
+    if (m->masked) s = v_select(v_mask_bytes(m->mask + at, lanes), s, m->fill);
+    if (m->bounded) s = v_select(v_and(v_le(v_load(low), key), v_lt(key, v_load(high))), s, v_set1(-INFINITE));
+    return s;
+}
+
+static inline void modify_scores(const query_block *x, const key_block *y)
+{
+    const modification m = modification_of(x, y);
     real low[QUERIES], high[QUERIES];
     relative_bounds(x, y, low, high);
-    for (int j = 0; j < y->nk; j++) {
-        const vreal key = v_set1((real)j);
+    for (int j = 0; j < y->nk; j++)
         for (int i = 0; i < x->groups * TC_LANES; i += TC_LANES) {
-            const int64_t at = j * QUERIES + i;
-            vreal s = v_load(x->scores + at);
-            if (p->softcap > 0) {
-                const vreal t = v_tanh(s / cap);
-                s = cap * t;
-                if (x->slope) v_store(x->slope + at, v_fnma(t, t, v_set1(R(1.0))));
-            }
-            if (y->added) s = add_term(s, v_load(x->added + at));
-            if (y->masked) s = v_select(v_mask_bytes(x->mask + at, TC_LANES), s, fill);
-            if (y->bounded) s = v_select(v_and(v_le(v_load(low + i), key), v_lt(key, v_load(high + i))), s, v_set1(-INFINITE));
-            v_store(x->scores + at, s);
+            real *const s = x->scores + j * QUERIES + i;
+            v_store(s, modified(&m, v_load(s), j * QUERIES + i, TC_LANES, v_set1((real)j), low + i, high + i));
         }
-    }
 }
 
 /* The products, out of line. For tiles, whose rows are whole vectors: tile[key][query] = sum over d of a[key][d] * b[d][query]. */
