@@ -70,7 +70,7 @@ static tc_status drop_and_add(tc_scope *s, tc_tensor *y, const tc_mask *mask, co
 tc_status tc_linear_compute(tc_scope *s, tc_tensor **y, tc_tensor **pre, tc_activation activation, tc_drawn_mask *mask,
                             const tc_sequences *sequences)
 {
-    tc_tensor *x = s->in[X].tensor, *weight = s->in[WEIGHT].tensor;
+    tc_tensor *x = s->in[X].tensor, *weight = s->in[WEIGHT].tensor, *bias = s->in[BIAS].tensor;
     tc_storage *storage = weight->storage;
     /* In training a weight changes with every step: keeping its prepared form is worthwhile only when this call does not train it. */
     const bool keep = weight == s->in[WEIGHT].given && !storage->shared && !tc_tape_wants(1, &weight);
@@ -86,9 +86,13 @@ tc_status tc_linear_compute(tc_scope *s, tc_tensor **y, tc_tensor **pre, tc_acti
     g.a = x->data, g.a_col = x->strides[x->ndim - 1];
     g.b = weight->data, g.b_row = weight->strides[1], g.b_col = weight->strides[0];
     g.c = (*y)->data, g.pre = pre ? (*pre)->data : NULL;
-    g.bias = s->in[BIAS].data;
+    if (bias && g.N == 1 && g.M > 1 && s->device.type == TC_CPU) { /* as tc_turn_column() needs it */
+        TC_TRY(tc_tensor_as(&bias, bias, s->compute, s->err));
+        TC_TRY(tc_own(s, bias));
+    }
+    g.bias = tc_data(bias);
     g.a_stored = tc_stored_as(s, x), g.b_stored = tc_stored_as(s, weight), g.c_stored = tc_stored_as(s, *y);
-    g.bias_stored = tc_stored_as(s, s->in[BIAS].tensor);
+    g.bias_stored = tc_stored_as(s, bias);
     if (residual && !drops_after) g.residual = residual->data, g.residual_stored = tc_stored_as(s, residual->tensor);
     g.c_row = g.pre_row = g.residual_row = g.N;
     if (mask) *mask = tc_mask_of(*y, (*y)->ndim, mask->kept.p, mask->kept.seed, mask->kept.call);
