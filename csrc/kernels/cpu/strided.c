@@ -198,14 +198,26 @@ TC_INLINE bool is_one_run(const position *at, int64_t n, int ndim, const int64_t
     return ndim == 0 || n <= shape[ndim - 1] - at->index[ndim - 1];
 }
 
+/* Runs that move_pieces() moves. */
+TC_INLINE bool has_pieces(strided from, int ndim, const int64_t *shape)
+{
+    return ndim > 1 && from.strides[ndim - 1] == 1 && from.dtype != TC_BOOL && shape[ndim - 1] * element_bytes[from.dtype] <= LONG_RUN;
+}
+
 void gather(void *to, int to_dtype, strided from, const position *at, int64_t n, int ndim, const int64_t *shape)
 {
     int64_t strides[TC_ELEMENT_DIMS] = {0};
+    const cast_run run = cast_runs[from.dtype][to_dtype];
     from = strided_from(from, at, ndim);
-    if (is_one_run(at, n, ndim, shape)) /* most are */
-        cast_runs[from.dtype][to_dtype](to, 1, from.data, ndim ? from.strides[ndim - 1] : 0, n);
-    else
+    if (is_one_run(at, n, ndim, shape)) { /* most are */
+        run(to, 1, from.data, ndim ? from.strides[ndim - 1] : 0, n);
+    } else if (from.dtype != to_dtype && n <= STRIDED_CHUNK && has_pieces(from, ndim, shape)) { /* all are cast at once */
+        word_8 values[STRIDED_CHUNK];
+        move_elements(dense(values, from.dtype, strides, ndim, shape), from, at, n, ndim, shape);
+        run(to, 1, values, 1, n);
+    } else {
         move_elements(dense(to, to_dtype, strides, ndim, shape), from, at, n, ndim, shape);
+    }
 }
 
 void scatter(strided to, void *from, int from_dtype, const position *at, int64_t n, int ndim, const int64_t *shape)
