@@ -90,7 +90,14 @@ static tc_status straighten(tc_elementwise_args *args, tc_tensor **dense, const 
     return TC_OK;
 }
 
-#define SHORT 256 /* elements of a run along memory below which many of them take longer than a copy of the result */
+/* Elements of a run along memory below which many of them take longer than a copy of the result: a few vectors where the kernel reads and
+ * writes them in place. Others are cast on the way, or are bytes, whose copy takes little. */
+#define SHORT 48
+#define SHORT_OF_OTHERS 512
+static int64_t short_run(const tc_tensor *out, const tc_tensor *x)
+{
+    return x->dtype == out->dtype && tc_dtype_size(x->dtype) >= 4 ? SHORT : SHORT_OF_OTHERS;
+}
 
 /* Have all inputs the result's elements in one order that has no gaps, but is not the result's? *like: the first of them. */
 static bool is_permuted(const tc_elementwise_args *args, const tc_tensor *out, int inputs, const tc_argument *in, const tc_tensor **like)
@@ -103,7 +110,7 @@ static bool is_permuted(const tc_elementwise_args *args, const tc_tensor *out, i
         if (!x) continue;
         if (!*like) *like = x;
         if (!tc_tensor_same_shape(x, out) || memcmp(x->strides, (*like)->strides, sizeof *x->strides * (size_t)x->ndim) != 0) return false;
-        if (args->in[k].strides[last] == 1 && args->shape[last] >= SHORT) return false;
+        if (args->in[k].strides[last] == 1 && args->shape[last] >= short_run(out, x)) return false;
     }
     if (!*like || !out->contiguous) return false;
     memcpy(shape, out->shape, sizeof *shape * (size_t)out->ndim);

@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import op_lists
 import pytest
+import transformer_c as tc
 from tolerance import assert_close
 from transformer_c import Tensor, _core, as_tensor
 from transformer_c import functional as F
@@ -467,6 +468,27 @@ def test_simple_powers(isa, dtype, exponent, rng):
     np.testing.assert_allclose(y.detach().double().numpy(), wide ** float(exponent), rtol=rtol)
     np.testing.assert_allclose(t.grad.double().numpy(), exponent * wide ** (exponent - 1.0), rtol=2 * rtol)
     assert (Tensor(-x) ** 0.5).isnan().all() and (Tensor(0 * x) ** -1).isinf().all()
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "bfloat16", "int64", "int32", "uint8", "bool"])
+@pytest.mark.parametrize("length", [1, 5, 16, 47, 48, 100, 512])
+def test_permuted_operands(isa, length, dtype, rng):
+    """The same bits as those of copies, whichever way runs of this length are read."""
+    values = rng.integers(0, 2 if dtype == "bool" else 9, (2, 5, 9000 // (10 * length) + 3, length))
+    x = tc.tensor(values).to(dtype).permute(0, 2, 1, 3)
+    y = tc.tensor(rng.integers(0, 9, x.shape)).to(dtype)
+    turned = y.mT.contiguous().mT
+    copy = x.contiguous()
+    np.testing.assert_array_equal(np.asarray(copy.long()), values.transpose(0, 2, 1, 3))
+    for function in (_core.mul, _core.logical_or, _core.eq, _core.maximum):
+        for found, expected in (
+            (function(x, y), function(copy, y)),
+            (function(x, x), function(copy, copy)),
+            (function(turned, x), function(y, copy)),
+            (function(x, y.double()), function(copy, y.double())),
+        ):
+            assert found.is_contiguous()
+            np.testing.assert_array_equal(np.asarray(found.float()), np.asarray(expected.float()))
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
