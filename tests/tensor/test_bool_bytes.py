@@ -308,3 +308,18 @@ def test_a_mask_that_changes_during_the_call():
     finally:
         stop.set()
         thread.join()
+
+
+@pytest.mark.parametrize("axes", [(0, 2, 1, 3), (0, 1, 3, 2), (3, 2, 1, 0), (1, 0, 2, 3)], ids=str)
+@pytest.mark.parametrize("shape", [(2, 3, 5, 16), (2, 17, 33, 47), (3, 2, 40, 100)], ids=str)
+def test_copies_of_permuted_bools(isa, shape, axes):
+    """By tiles, in short runs and one after another: each byte becomes 0 or 1, and those beside stay."""
+    values = np.random.default_rng(0).integers(0, 4, shape).astype(np.uint8) * 85
+    permuted = tc.from_numpy(values.view(bool)).permute(axes)
+    expected = (values != 0).transpose(axes).astype(np.uint8)
+    np.testing.assert_array_equal(np.asarray(permuted.contiguous()).view(np.uint8), expected)
+    around = np.full((*expected.shape[:3], expected.shape[3] + 2), 7, np.uint8)
+    tc.from_numpy(around.view(bool))[..., 1:-1].copy_(permuted)
+    np.testing.assert_array_equal(around[..., 1:-1], expected)
+    assert (around[..., 0] == 7).all() and (around[..., -1] == 7).all()
+    np.testing.assert_array_equal(np.asarray(permuted + tc.zeros(permuted.shape)), expected)

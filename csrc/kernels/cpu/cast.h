@@ -19,6 +19,10 @@ typedef uint64_t __attribute__((may_alias)) word_8;
 #define SAME(x) (x)
 #define NOT_ZERO(x) ((x) != 0)
 
+/* Of bools, 0 or 1 as well. */
+typedef uint8_t boolean_lanes __attribute__((vector_size(16)));
+static inline boolean_lanes truths(boolean_lanes x) { return (boolean_lanes)(x != 0) & 1; }
+
 /* to[i * to_step] = from[i * from_step] cast, i < n. */
 typedef void (*cast_run)(void *to, int64_t to_step, const void *from, int64_t from_step, int64_t n);
 

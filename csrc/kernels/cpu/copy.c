@@ -52,13 +52,16 @@ static void move_square(char *to, int64_t to_row, const char *from, int64_t from
 
 /* The same of elements of one or two bytes, moved as they are: in squares that are transposed in vectors of 16 bytes, as v_interleave()
  * does it, and what is left beside those. */
-#define SQUARES(TYPE, SIDE, LOW, HIGH)                                                                                                     \
+#define SQUARES(TYPE, SIDE, LOW, HIGH, VALUE)                                                                                              \
     typedef TYPE TYPE##_lanes __attribute__((vector_size(16)));                                                                            \
     static void TYPE##_square(TYPE *to, int64_t to_row, const TYPE *from, int64_t from_step)                                               \
     {                                                                                                                                      \
         TYPE##_lanes r[SIDE], t[SIDE];                                                                                                     \
         TC_UNROLL                                                                                                                          \
-        for (int i = 0; i < SIDE; i++) memcpy(&r[i], from + i * from_step, sizeof r[i]);                                                   \
+        for (int i = 0; i < SIDE; i++) {                                                                                                   \
+            memcpy(&r[i], from + i * from_step, sizeof r[i]);                                                                              \
+            r[i] = VALUE(r[i]);                                                                                                            \
+        }                                                                                                                                  \
         TC_UNROLL                                                                                                                          \
         for (int round = 1; round < SIDE; round *= 2) {                                                                                    \
             TC_UNROLL                                                                                                                      \
@@ -90,14 +93,15 @@ static void move_square(char *to, int64_t to_row, const char *from, int64_t from
 #define EIGHT_HIGH 4, 12, 5, 13, 6, 14, 7, 15
 #define SIXTEEN_LOW 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23
 #define SIXTEEN_HIGH 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31
-SQUARES(uint16_t, 8, EIGHT_LOW, EIGHT_HIGH)
-SQUARES(uint8_t, 16, SIXTEEN_LOW, SIXTEEN_HIGH)
+SQUARES(uint16_t, 8, EIGHT_LOW, EIGHT_HIGH, SAME)
+SQUARES(uint8_t, 16, SIXTEEN_LOW, SIXTEEN_HIGH, SAME)
+SQUARES(boolean, 16, SIXTEEN_LOW, SIXTEEN_HIGH, truths)
 
 static void copy_tiles(const tc_copy_args *a, int64_t begin, int64_t end)
 {
     const int row_axis = a->ndim - 2, column_axis = a->ndim - 1;
     const int to_bytes = element_bytes[a->to_dtype], from_bytes = element_bytes[a->from_dtype];
-    const bool moves = a->from_dtype == a->to_dtype && a->to_dtype != TC_BOOL;
+    const bool moves = a->from_dtype == a->to_dtype;
     const int64_t to_row = a->to_strides[row_axis], from_step = a->from_strides[column_axis];
     const cast_run run = cast_runs[a->from_dtype][a->to_dtype];
     int64_t down, across;
@@ -128,6 +132,8 @@ static void copy_tiles(const tc_copy_args *a, int64_t begin, int64_t end)
             const int width = columns - c < TC_COPY_ROWS ? columns - c : TC_COPY_ROWS;
             if (moves && to_bytes == 2)
                 uint16_t_squares(to, to_row, from, from_step, rows, width, run);
+            else if (moves && a->to_dtype == TC_BOOL)
+                boolean_squares(to, to_row, from, from_step, rows, width, run);
             else if (moves)
                 uint8_t_squares(to, to_row, from, from_step, rows, width, run);
             else

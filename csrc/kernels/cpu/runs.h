@@ -71,6 +71,18 @@ TC_INLINE void move_bytes(char *to, const char *from, int64_t n)
     for (; n > 0; n--) *to++ = *from++;
 }
 
+/* The same of bools, which become 0 or 1. */
+TC_INLINE void move_bools(char *to, const char *from, int64_t n)
+{
+    for (; n >= 16; n -= 16, to += 16, from += 16) {
+        boolean_lanes x;
+        memcpy(&x, from, 16);
+        x = truths(x);
+        memcpy(to, &x, 16);
+    }
+    for (; n > 0; n--) *to++ = *from++ != 0;
+}
+
 /* n bytes, all elements of which are the one of so many bytes at `value`. */
 TC_INLINE void fill_run(char *to, const char *value, const int bytes, int64_t n)
 {

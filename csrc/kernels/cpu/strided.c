@@ -80,7 +80,10 @@ TC_INLINE void move_pieces(move *m, int64_t runs)
     const int64_t to_step = m->to.strides[m->inner - 1] * bytes, from_step = m->from.strides[m->inner - 1] * bytes;
     char *const to = target(m);
     const char *const from = source(m);
-    for (int64_t k = 0; k < runs; k++) move_bytes(to + k * to_step, from + k * from_step, m->length * bytes);
+    if (m->to.dtype == TC_BOOL)
+        for (int64_t k = 0; k < runs; k++) move_bools(to + k * to_step, from + k * from_step, m->length);
+    else
+        for (int64_t k = 0; k < runs; k++) move_bytes(to + k * to_step, from + k * from_step, m->length * bytes);
     advance(m, m->inner - 1, runs, runs * m->length);
 }
 
@@ -165,7 +168,7 @@ void move_elements(strided to, strided from, const position *at, int64_t n, int 
     const bool is_short = inner > 0 && to_step == 1 && length * element_bytes[to.dtype] <= LONG_RUN;
     const bool alike = is_short && from.strides[inner - 1] == 0 && (to.strides[inner - 1] >= length || to.strides[inner - 1] <= -length);
     const bool repeats = inner > 0 && to_step == 1 && from_step == 0 && length >= WORTH_FILLING;
-    const bool in_pieces = is_short && plain && from_step == 1 && to.dtype != TC_BOOL;
+    const bool in_pieces = is_short && plain && from_step == 1;
     move m = {to, from, shape, inner, length, to_step, from_step, *at, 0, 0, n};
     while (m.left > 0) {
         int64_t runs;
@@ -201,7 +204,7 @@ TC_INLINE bool is_one_run(const position *at, int64_t n, int ndim, const int64_t
 /* Runs that move_pieces() moves. */
 TC_INLINE bool has_pieces(strided from, int ndim, const int64_t *shape)
 {
-    return ndim > 1 && from.strides[ndim - 1] == 1 && from.dtype != TC_BOOL && shape[ndim - 1] * element_bytes[from.dtype] <= LONG_RUN;
+    return ndim > 1 && from.strides[ndim - 1] == 1 && shape[ndim - 1] * element_bytes[from.dtype] <= LONG_RUN;
 }
 
 void gather(void *to, int to_dtype, strided from, const position *at, int64_t n, int ndim, const int64_t *shape)
