@@ -95,6 +95,22 @@ TC_INLINE void fill_run(char *to, const char *value, const int bytes, int64_t n)
     for (; n > 0; n -= bytes, to += bytes) memcpy(to, &word, (size_t)bytes);
 }
 
+/* `runs` runs of `length` elements that are strided where they are read, one element after another. */
+#define SINGLY(word, VALUE)                                                                                                                \
+    static void singly_##word(void *to_, int64_t to_row, const void *from_, int64_t from_row, int64_t from_step, int64_t length,           \
+                              int64_t runs)                                                                                                \
+    {                                                                                                                                      \
+        word *to = to_;                                                                                                                    \
+        const word *from = from_;                                                                                                          \
+        for (int64_t k = 0; k < runs; k++, to += to_row, from += from_row)                                                                 \
+            for (int64_t i = 0; i < length; i++) to[i] = (word)VALUE(from[i * from_step]);                                                 \
+    }
+SINGLY(uint8_t, SAME)
+SINGLY(word_2, SAME)
+SINGLY(word_4, SAME)
+SINGLY(word_8, SAME)
+SINGLY(boolean, NOT_ZERO)
+
 /* n elements: `left` times the first value, then each of the next ones `length` times. */
 #define SPREAD(word)                                                                                                                       \
     static void spread_##word(word *to, const word *value, int64_t left, int64_t n, int64_t length)                                        \

@@ -98,6 +98,26 @@ TC_INLINE void move_across(move *m, cast_run run, int64_t runs)
     advance(m, outer, runs, runs * m->length);
 }
 
+/* Short runs, one element after another. */
+TC_INLINE void move_singly(move *m, int64_t runs)
+{
+    const int outer = m->inner - 1, dtype = m->to.dtype;
+    const int64_t to_row = m->to.strides[outer], from_row = m->from.strides[outer], step = m->from_step, length = m->length;
+    char *const to = target(m);
+    const char *const from = source(m);
+    if (dtype == TC_BOOL)
+        singly_boolean(to, to_row, from, from_row, step, length, runs);
+    else if (element_bytes[dtype] == 1)
+        singly_uint8_t(to, to_row, from, from_row, step, length, runs);
+    else if (element_bytes[dtype] == 2)
+        singly_word_2(to, to_row, from, from_row, step, length, runs);
+    else if (element_bytes[dtype] == 4)
+        singly_word_4(to, to_row, from, from_row, step, length, runs);
+    else
+        singly_word_8(to, to_row, from, from_row, step, length, runs);
+    advance(m, outer, runs, runs * length);
+}
+
 /* Along the innermost axis, to its end. */
 TC_INLINE void move_along(move *m, cast_run run, bool plain)
 {
@@ -169,6 +189,7 @@ void move_elements(strided to, strided from, const position *at, int64_t n, int 
     const bool alike = is_short && from.strides[inner - 1] == 0 && (to.strides[inner - 1] >= length || to.strides[inner - 1] <= -length);
     const bool repeats = inner > 0 && to_step == 1 && from_step == 0 && length >= WORTH_FILLING;
     const bool in_pieces = is_short && plain && from_step == 1;
+    const bool singly = inner > 0 && plain && length <= (from_step == -1 ? STRIDED_SHORT : STRIDED_LONG); /* backwards in vectors */
     move m = {to, from, shape, inner, length, to_step, from_step, *at, 0, 0, n};
     while (m.left > 0) {
         int64_t runs;
@@ -180,6 +201,8 @@ void move_elements(strided to, strided from, const position *at, int64_t n, int 
             move_pieces(&m, runs);
         else if (across && (runs = whole_runs(&m, STRIDED_CHUNK)) > length) /* no more than fit a cache */
             move_across(&m, run, runs);
+        else if (singly && (runs = whole_runs(&m, m.left)) > 0)
+            move_singly(&m, runs);
         else
             move_along(&m, run, plain);
     }
