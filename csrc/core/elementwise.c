@@ -59,37 +59,6 @@ static void describe(tc_elementwise_args *args, const tc_tensor *out, int inputs
     args->ndim = tc_layout_merge(out->ndim, args->shape, inputs + 1, strides, true);
 }
 
-/* Is an operand read across its memory, a line of the cache for each element, where the result is written along its own? */
-static bool is_across(const tc_elementwise_args *args, const tc_operand *operand)
-{
-    const int last = args->ndim - 1;
-    bool along = false;
-    if (!operand->data || args->out.strides[last] != 1 || args->shape[last] < TC_COPY_LEAST) return false;
-    if (operand->strides[last] == 0 || operand->strides[last] == 1) return false;
-    for (int axis = 0; axis < last; axis++) {
-        if (operand->strides[axis] == 0) return false; /* repeated: less memory than its copy */
-        along |= operand->strides[axis] == 1 && args->shape[axis] >= TC_COPY_LEAST;
-    }
-    return along;
-}
-
-/* Gives the kernel copies of the operands that are read across their memory: dense[k], references, or NULL. */
-static tc_status straighten(tc_elementwise_args *args, tc_tensor **dense, const tc_tensor *out, int inputs, const tc_argument *in,
-                            tc_error *err)
-{
-    tc_argument along[TC_ELEMENT_INPUTS];
-    bool any = false;
-    for (int k = 0; k < inputs; k++) {
-        along[k] = in[k];
-        if (!in[k].tensor || !is_across(args, &args->in[k])) continue;
-        TC_TRY(tc_tensor_contiguous(&dense[k], in[k].tensor, err));
-        along[k].tensor = dense[k];
-        any = true;
-    }
-    if (any) describe(args, out, inputs, along);
-    return TC_OK;
-}
-
 /* Elements of a run along memory below which many of them take longer than a copy of the result: a few vectors where the kernel reads and
  * writes them in place. Others are cast on the way, or are bytes, whose copy takes little. */
 #define SHORT 48
@@ -97,6 +66,39 @@ static tc_status straighten(tc_elementwise_args *args, tc_tensor **dense, const 
 static int64_t short_run(const tc_tensor *out, const tc_tensor *x)
 {
     return x->dtype == out->dtype && tc_dtype_size(x->dtype) >= 4 ? SHORT : SHORT_OF_OTHERS;
+}
+
+/* Where the result is written along its memory: is an operand read across its own, a line of the cache for each element, or are halves
+ * read in short runs, which are cast sooner from end to end of a copy? */
+static bool wants_copy(const tc_elementwise_args *args, const tc_operand *operand)
+{
+    const int last = args->ndim - 1;
+    const int64_t step = operand->strides[last];
+    bool wanted = step == 1 && tc_dtype_size((tc_dtype)operand->dtype) == 2 && args->shape[last] < SHORT_OF_OTHERS;
+    if (!operand->data || args->out.strides[last] != 1 || args->shape[last] < TC_COPY_LEAST) return false;
+    if (step == 0 || (step == 1 && !wanted)) return false;
+    for (int axis = 0; axis < last; axis++) {
+        if (operand->strides[axis] == 0) return false; /* repeated: less memory than its copy */
+        wanted |= operand->strides[axis] == 1 && args->shape[axis] >= TC_COPY_LEAST;
+    }
+    return wanted;
+}
+
+/* Gives the kernel copies of the operands that want one: dense[k], references, or NULL. */
+static tc_status straighten(tc_elementwise_args *args, tc_tensor **dense, const tc_tensor *out, int inputs, const tc_argument *in,
+                            tc_error *err)
+{
+    tc_argument along[TC_ELEMENT_INPUTS];
+    bool any = false;
+    for (int k = 0; k < inputs; k++) {
+        along[k] = in[k];
+        if (!in[k].tensor || in[k].tensor->contiguous || !wants_copy(args, &args->in[k])) continue;
+        TC_TRY(tc_tensor_contiguous(&dense[k], in[k].tensor, err));
+        along[k].tensor = dense[k];
+        any = true;
+    }
+    if (any) describe(args, out, inputs, along);
+    return TC_OK;
 }
 
 /* Have all inputs the result's elements in one order that has no gaps, but is not the result's? *like: the first of them. */
