@@ -83,6 +83,16 @@ TC_INLINE void move_bools(char *to, const char *from, int64_t n)
     for (; n > 0; n--) *to++ = *from++ != 0;
 }
 
+/* `runs` runs of n bytes: loops of their own, so that the compiler keeps them in registers. */
+#define PIECES(name, move)                                                                                                                 \
+    static __attribute__((noinline)) void pieces_of_##name(char *to, int64_t to_step, const char *from, int64_t from_step, int64_t n,      \
+                                                           int64_t runs)                                                                   \
+    {                                                                                                                                      \
+        for (int64_t k = 0; k < runs; k++, to += to_step, from += from_step) move(to, from, n);                                            \
+    }
+PIECES(bytes, move_bytes)
+PIECES(bools, move_bools)
+
 /* n bytes, all elements of which are the one of so many bytes at `value`. */
 TC_INLINE void fill_run(char *to, const char *value, const int bytes, int64_t n)
 {

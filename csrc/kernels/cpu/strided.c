@@ -78,12 +78,7 @@ TC_INLINE void move_pieces(move *m, int64_t runs)
 {
     const int64_t bytes = element_bytes[m->to.dtype];
     const int64_t to_step = m->to.strides[m->inner - 1] * bytes, from_step = m->from.strides[m->inner - 1] * bytes;
-    char *const to = target(m);
-    const char *const from = source(m);
-    if (m->to.dtype == TC_BOOL)
-        for (int64_t k = 0; k < runs; k++) move_bools(to + k * to_step, from + k * from_step, m->length);
-    else
-        for (int64_t k = 0; k < runs; k++) move_bytes(to + k * to_step, from + k * from_step, m->length * bytes);
+    (m->to.dtype == TC_BOOL ? pieces_of_bools : pieces_of_bytes)(target(m), to_step, source(m), from_step, m->length * bytes, runs);
     advance(m, m->inner - 1, runs, runs * m->length);
 }
 
