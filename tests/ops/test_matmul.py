@@ -210,6 +210,27 @@ def test_a_batch_of_rows_by_columns_has_the_bits_of_each_alone(isa, threads, dty
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64", "bfloat16", "float16"])
+def test_a_batch_of_small_products_has_the_bits_of_each_alone(isa, threads, dtype, rng):
+    """Few rows by few columns, of as many elements of the batch as a vector has lanes."""
+    for B, H, M, N, K in (
+        (20, 1, 2, 2, 33),
+        (7, 5, 1, 3, 16),
+        (19, 2, 4, 1, 770),
+        (33, 1, 4, 4, 64),
+        (3, 2, 2, 2, 5),
+        (40, 1, 3, 5, 256),
+        (1, 18, 2, 3, 1),
+    ):
+        a, b = (tc.tensor(rng.standard_normal(s).astype(np.float32)).to(dtype) for s in ((B, M, H, K), (B, N, H, K)))
+        q, k = a.transpose(1, 2), b.transpose(1, 2)  # (B, H, M, K) and (B, H, N, K)
+        alone = [[q[i, j].contiguous() @ k[i, j].contiguous().T for j in range(H)] for i in range(B)]
+        alone = tc.stack([tc.stack(heads) for heads in alone])
+        for x, y in ((q, k), (q.contiguous(), k.contiguous()), (q, k.contiguous()), (q.contiguous(), k)):
+            assert tc.all(x @ y.transpose(2, 3) == alone)
+        assert tc.all((q @ k[:1].transpose(2, 3))[0] == alone[0])
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "bfloat16", "float16"])
 def test_a_row_by_columns_along_memory_has_the_bits_of_many_rows(isa, threads, dtype, rng):
     """Its sums are computed side by side: of columns, and of blocks of k. Also where columns begin a power of two apart."""
     for K in (1, 2, 5, 33, 256, 384, 385, 1024, 2050, 300000):
@@ -218,10 +239,12 @@ def test_a_row_by_columns_along_memory_has_the_bits_of_many_rows(isa, threads, d
             whole = x @ w[:N].T
             bias = whole[0].detach() * 0 + 0.5
             biased = tc.functional.linear(x, w[:N], bias)
+            apart = tc.stack([w, w + 1], 2)[:, :, 0]
             w.requires_grad = True  # so that no panels are kept
             for row in (x[1], x[1].expand(2, K).T.contiguous().T[0]):
                 assert tc.all(row @ w[:N].T == whole[1])
                 assert tc.all(w[:N] @ row == whole[1])
+                assert tc.all(apart[:N] @ row == whole[1])
                 assert tc.all(tc.functional.linear(row, w[:N], bias) == biased[1])
                 assert tc.all(row @ w[0] == whole[1, 0])
                 assert tc.all(row @ w[:1].expand(N, K).T == whole[1, 0])

@@ -356,11 +356,18 @@ static bool waits_less_in_tiles(const gemm_item *it)
     return it->args->b_stored != TC_STORED_AS_COMPUTED || it->K <= it->k_block;
 }
 
-/* Has C a single row, of columns of B that lie along memory, and nothing else than a bias? */
+/* Do the columns of B lie along memory, or apart but near the core? */
+static bool are_columns_of_dots(const gemm_item *it)
+{
+    const tc_gemm_args *g = it->args;
+    return g->b_row == 1 || (g->b_col != 1 && it->cols * it->K * stored_size(g->b_stored) <= FAR_BYTES);
+}
+
+/* Has C a single row, of such columns of B, and nothing else than a bias? */
 static bool is_row_of_dots(const gemm_item *it)
 {
     const tc_gemm_args *g = it->args;
-    return g->M == 1 && g->by_columns && g->b_row == 1 && g->b_form == TC_GEMM_B_STRIDED && !g->b_rows && it->K > 0 &&
+    return g->M == 1 && g->by_columns && are_columns_of_dots(it) && g->b_form == TC_GEMM_B_STRIDED && !g->b_rows && it->K > 0 &&
            g->activation == TC_ACTIVATION_NONE && !it->pre && !it->residual && !waits_less_in_tiles(it);
 }
 
@@ -370,7 +377,8 @@ static void by_dots(const gemm_item *it)
     copy_a(it, 0, it->K);
     const real *const a = g->a_form == TC_GEMM_A_IN_PLACE ? it->a : it->a_scratch;
     const real *const bias = it->row_bias ? it->row_bias : it->bias;
-    row_by_columns(&(row_of_dots){a, bias, !it->row_bias, it->b, g->b_stored, g->c_stored, g->b_col, it->cols, it->K, it->k_block, it->c});
+    row_by_columns(
+        &(row_of_dots){a, bias, !it->row_bias, it->b, g->b_stored, g->c_stored, g->b_row, g->b_col, it->cols, it->K, it->k_block, it->c});
 }
 
 /* out (rows, bias_row) <- bias (rows), for the first vectors of a tile. */

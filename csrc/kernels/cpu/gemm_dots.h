@@ -1,5 +1,5 @@
-/* gemm_dots.h: rows by columns that lie along memory, several sums at a time, one per lane: batches of one row by one column, blocks of k
- * of one such product, and one row by many columns. Squares are transposed in registers, and each sum is over k in order in blocks, as
+/* gemm_dots.h: rows by columns that lie along memory, several sums at a time, one per lane: batches of few rows by few columns, blocks of k
+ * of one row by one column, and one row by many columns. Squares are transposed in registers, and each sum is over k in order in blocks, as
  * tiles add it up. Included by gemm.c only. */
 #ifndef TC_KERNELS_CPU_GEMM_DOTS_H
 #define TC_KERNELS_CPU_GEMM_DOTS_H
@@ -7,14 +7,20 @@
 #include "../gemm.h"
 #include "gemm_pack.h"
 
-/* Both operands lie along memory, and nothing else is asked for than the products, which lie next to one another. */
+/* Rows and columns of the products of a batch that are computed side by side. */
+#define MOST_DOTS 4
+
+/* Are the products of the batch small, do they lie next to one another, and both operands along memory, and is nothing else asked for? */
 static bool is_dots(const tc_gemm_args *g)
 {
-    const int last = g->batch_dims - 1;
-    return last >= 0 && g->M == 1 && g->N == 1 && g->K > 0 && g->a_col == 1 && g->b_row == 1 && g->b_form != TC_GEMM_B_PANELS &&
-           !g->b_rows && g->k_chunks == 1 && g->c_batch[last] == 1 && g->a_stored == TC_STORED_AS_COMPUTED &&
-           g->b_stored == TC_STORED_AS_COMPUTED && g->c_stored == TC_STORED_AS_COMPUTED && g->activation == TC_ACTIVATION_NONE &&
-           !g->bias && !g->residual && !g->pre && !g->a_sum;
+    int64_t step = g->M * g->N;
+    for (int d = g->batch_dims - 1; d >= 0; step *= g->batch_shape[d--])
+        if (g->c_batch[d] != step && g->batch_shape[d] != 1) return false;
+    const bool one = g->M == 1 && g->N == 1, few = g->M <= MOST_DOTS && g->N <= MOST_DOTS && g->batch >= TC_LANES;
+    const bool plain = g->a_stored == TC_STORED_AS_COMPUTED && g->c_stored == TC_STORED_AS_COMPUTED;
+    return g->batch_dims > 0 && ((one && plain) || few) && g->K > 0 && g->a_col == 1 && g->b_row == 1 && g->c_row == g->N &&
+           g->b_form != TC_GEMM_B_PANELS && !g->b_rows && g->k_chunks == 1 && g->a_stored == g->b_stored &&
+           g->activation == TC_ACTIVATION_NONE && !g->bias && !g->residual && !g->pre && !g->a_sum;
 }
 
 /* Rows that begin a multiple of so many bytes apart have the same few places in the first cache: more of them than there are places are
@@ -114,6 +120,59 @@ static void dots(real *c, const real *a, int64_t a_step, const real *b, int64_t 
     v_store_some(c, total, lanes);
 }
 
+/* r[i] lane j = p[j * row + i] for j < lanes and i < width, as v_load_transposed(). */
+TC_INLINE void load_transposed_stored(const tc_stored stored, vreal r[TC_LANES], const void *p, int64_t row, int lanes, int width)
+{
+    if (stored == TC_STORED_AS_COMPUTED) {
+        v_load_transposed(r, p, row, lanes, width);
+        return;
+    }
+    TC_UNROLL
+    for (int i = 0; i < TC_LANES; i++) r[i] = i < lanes ? v_load_stored(stored_at(p, stored, i * row), stored, width) : v_zero();
+    v_transpose(r);
+}
+
+/* Lane i of sums[m * N + n] += the products of row m of a and column n of b, of element i of the batch. */
+TC_INLINE void add_small_products(const tc_stored stored, vreal *sums, const tc_gemm_args *g, const void *a, int64_t a_step, const void *b,
+                                  int64_t b_step, int64_t K, int lanes)
+{
+    for (int64_t k = 0; k < K; k += TC_LANES) {
+        const int width = v_left(K, k);
+        vreal x[MOST_DOTS][TC_LANES], y[TC_LANES];
+        for (int m = 0; m < g->M; m++) load_transposed_stored(stored, x[m], stored_at(a, stored, m * g->a_row + k), a_step, lanes, width);
+        for (int n = 0; n < g->N; n++) {
+            load_transposed_stored(stored, y, stored_at(b, stored, n * g->b_col + k), b_step, lanes, width);
+            for (int m = 0; m < g->M; m++) {
+                vreal sum = sums[m * g->N + n];
+                TC_UNROLL
+                for (int i = 0; i < TC_LANES; i++)
+                    if (i < width) sum = v_fma(x[m][i], y[i], sum);
+                sums[m * g->N + n] = sum;
+            }
+        }
+    }
+}
+
+/* c (lanes, M, N) */
+static __attribute__((noinline)) void small_products(void *c, const tc_gemm_args *g, const void *a, int64_t a_step, const void *b,
+                                                     int64_t b_step, int64_t k_block, int lanes)
+{
+    vreal totals[MOST_DOTS * MOST_DOTS], sums[MOST_DOTS * MOST_DOTS];
+    real lane[TC_LANES], products[TC_LANES * MOST_DOTS * MOST_DOTS];
+    const int count = (int)(g->M * g->N);
+    for (int64_t k = 0; k < g->K; k += k_block) {
+        const void *of_a = stored_at(a, g->a_stored, k), *of_b = stored_at(b, g->b_stored, k);
+        for (int i = 0; i < count; i++) sums[i] = v_zero();
+        WITH_STORED(g->a_stored, add_small_products, sums, g, of_a, a_step, of_b, b_step, g->K - k < k_block ? g->K - k : k_block, lanes);
+        for (int i = 0; i < count; i++) totals[i] = k == 0 ? sums[i] : totals[i] + sums[i];
+    }
+    for (int i = 0; i < count; i++) {
+        v_store(lane, totals[i]);
+        for (int l = 0; l < lanes; l++) products[l * count + i] = lane[l];
+    }
+    write_stored(c, products, g->c_stored, (int64_t)lanes * count);
+}
+
 /* Items [begin, end) of the batch. */
 static void batch_of_dots(const tc_gemm_args *g, int64_t begin, int64_t end)
 {
@@ -125,14 +184,18 @@ static void batch_of_dots(const tc_gemm_args *g, int64_t begin, int64_t end)
         width *= g->batch_shape[--outer];
     for (int64_t item = begin, lanes; item < end; item += lanes) {
         const int64_t first = item % width, left = width - first < end - item ? width - first : end - item;
-        const real *a = (const real *)g->a + first * a_step, *b = (const real *)g->b + first * b_step;
-        int64_t batch = item / width;
+        int64_t batch = item / width, of_a = first * a_step, of_b = first * b_step;
         for (int d = outer - 1; d >= 0; batch /= g->batch_shape[d--]) {
             const int64_t index = batch % g->batch_shape[d];
-            a += index * g->a_batch[d], b += index * g->b_batch[d];
+            of_a += index * g->a_batch[d], of_b += index * g->b_batch[d];
         }
+        const void *a = stored_at(g->a, g->a_stored, of_a), *b = stored_at(g->b, g->b_stored, of_b);
+        void *c = stored_to(g->c, g->c_stored, item * g->M * g->N);
         lanes = left < TC_LANES ? left : TC_LANES;
-        dots((real *)g->c + item, a, a_step, b, b_step, g->K, k_block, (int)lanes);
+        if (g->M * g->N == 1 && g->a_stored == TC_STORED_AS_COMPUTED && g->c_stored == TC_STORED_AS_COMPUTED)
+            dots(c, a, a_step, b, b_step, g->K, k_block, (int)lanes);
+        else
+            small_products(c, g, a, a_step, b, b_step, k_block, (int)lanes);
     }
 }
 
@@ -166,12 +229,16 @@ static void chunks_of_dot(const tc_gemm_args *g, int64_t begin, int64_t end)
     }
 }
 
-static real dot(real first, const real *a, const real *b, int64_t K, int64_t block)
+/* b is copied, some blocks at a time, where it is halves or its elements lie apart. */
+static real dot(real first, const real *a, const void *b, tc_stored stored, int64_t b_row, int64_t K, int64_t block)
 {
-    real total = R(0.0), sum[TC_LANES];
+    real total = R(0.0), sum[TC_LANES], copy[TC_LANES * TC_GEMM_K_BLOCK];
+    const bool copies = stored != TC_STORED_AS_COMPUTED || b_row != 1;
     for (int64_t k = 0; k < K; k += TC_LANES * block) {
         const int64_t left = K - k < TC_LANES * block ? K - k : TC_LANES * block, lanes = tc_divide_up(left, block);
-        block_sums(sum, k == 0 ? first : R(0.0), a + k, b + k, left, block, (int)lanes);
+        const void *from = stored_at(b, stored, k * b_row);
+        if (copies) WITH_STORED(stored, copy_row, copy, left, from, b_row);
+        block_sums(sum, k == 0 ? first : R(0.0), a + k, copies ? copy : from, left, block, (int)lanes);
         for (int i = 0; i < lanes; i++) total = k == 0 && i == 0 ? sum[0] : sum[i] + total;
     }
     return total;
@@ -184,7 +251,7 @@ typedef struct row_of_dots {
     bool biases; /* one for each column; otherwise `bias`, unless NULL, is that of all */
     const void *b;
     tc_stored b_stored, c_stored;
-    int64_t b_col, N, K, k_block;
+    int64_t b_row, b_col, N, K, k_block;
     void *c;
 } row_of_dots;
 
@@ -305,39 +372,70 @@ static void add_far_units(const tc_stored stored, int count, vreal *sum, const d
     }
 }
 
-/* Sets u to `block` of k of a group of columns; what its sum begins with. */
-static vreal begin_unit(dot_unit *u, const row_of_dots *w, int64_t N, int64_t group, int64_t block)
+/* The k of all units that are copied together; from one copied column to the next, which is not a power of two. */
+#define COPIED_K 64
+#define COPIED_COLUMN (COPIED_K + TC_IN_PIECE)
+
+static __attribute__((noinline)) void copy_unit(real *to, const row_of_dots *w, const dot_unit *u, int64_t k, int64_t count)
 {
-    const int64_t k = block * w->k_block;
+    for (int i = 0; i < TC_LANES; i++, to += COPIED_COLUMN) {
+        const void *from = stored_at(u->columns[i / TC_IN_PIECE], w->b_stored, i % TC_IN_PIECE * w->b_col + k * w->b_row);
+        WITH_STORED(w->b_stored, copy_row, to, count, from, w->b_row);
+    }
+}
+
+/* The same for columns whose elements lie apart. */
+static void add_copied_units(const row_of_dots *w, int count, vreal *sum, const dot_unit *units, int64_t first, int64_t last)
+{
+    real copy[DOT_UNITS][TC_LANES * COPIED_COLUMN];
+    dot_unit of_copy[DOT_UNITS];
+    for (int64_t k = first; k < last; k += COPIED_K) {
+        const int64_t left = last - k < COPIED_K ? last - k : COPIED_K;
+        for (int u = 0; u < count; u++) {
+            copy_unit(copy[u], w, &units[u], k, left);
+            of_copy[u].a = units[u].a + k;
+            for (int j = 0; j < TC_PIECES; j++) of_copy[u].columns[j] = copy[u] + j * TC_IN_PIECE * COPIED_COLUMN;
+        }
+        if (count == DOT_UNITS)
+            add_units_of_real(DOT_UNITS, sum, of_copy, COPIED_COLUMN, 0, left);
+        else
+            for (int u = 0; u < count; u++) add_units_of_real(1, sum + u, of_copy + u, COPIED_COLUMN, 0, left);
+    }
+}
+
+/* Sets u to `block` of k of a group of columns; what its sum begins with. */
+static vreal begin_unit(dot_unit *u, const row_of_dots *w, int64_t group, int64_t block)
+{
+    const int64_t k = block * w->k_block, N = w->N;
     real lane[TC_LANES];
-    for (int j = 0; j < TC_PIECES; j++) u->columns[j] = stored_at(w->b, w->b_stored, first_of_piece(N, group * TC_LANES, j) * w->b_col + k);
+    for (int j = 0; j < TC_PIECES; j++)
+        u->columns[j] = stored_at(w->b, w->b_stored, first_of_piece(N, group * TC_LANES, j) * w->b_col + k * w->b_row);
     u->a = w->a + k;
     u->K = w->K - k < w->k_block ? w->K - k : w->k_block;
     if (block || !w->bias) return v_zero();
     for (int i = 0; i < TC_LANES; i++)
-        lane[i] = w->bias[w->N > 1 && w->biases ? first_of_piece(N, group * TC_LANES, i / TC_IN_PIECE) + i % TC_IN_PIECE : 0];
+        lane[i] = w->bias[w->biases ? first_of_piece(N, group * TC_LANES, i / TC_IN_PIECE) + i % TC_IN_PIECE : 0];
     return v_load(lane);
 }
 
-static void end_group(const row_of_dots *w, int64_t N, int64_t group, vreal total)
+static void end_group(const row_of_dots *w, int64_t group, vreal total)
 {
     real lane[TC_LANES];
-    if (w->N > 1 && N >= (group + 1) * TC_LANES) {
+    if (w->N >= (group + 1) * TC_LANES) {
         v_store_stored(stored_to(w->c, w->c_stored, group * TC_LANES), w->c_stored, total, TC_LANES);
         return;
     }
     v_store(lane, total);
-    for (int j = 0; j < TC_PIECES && w->N > 1; j++)
-        write_stored(stored_to(w->c, w->c_stored, first_of_piece(N, group * TC_LANES, j)), lane + j * TC_IN_PIECE, w->c_stored,
+    for (int j = 0; j < TC_PIECES; j++)
+        write_stored(stored_to(w->c, w->c_stored, first_of_piece(w->N, group * TC_LANES, j)), lane + j * TC_IN_PIECE, w->c_stored,
                      TC_IN_PIECE);
-    if (w->N == 1) write_stored(w->c, lane, w->c_stored, 1);
 }
 
-/* N is at least TC_IN_PIECE, or N is 1 and b_col 0. */
+/* N is at least TC_IN_PIECE. */
 static void columns_of_dots(const row_of_dots *w)
 {
-    const int64_t blocks = w->K > w->k_block ? tc_divide_up(w->K, w->k_block) : 1, N = w->N > 1 ? w->N : TC_LANES;
-    const int64_t units = tc_divide_up(N, TC_LANES) * blocks;
+    const int64_t blocks = w->K > w->k_block ? tc_divide_up(w->K, w->k_block) : 1;
+    const int64_t units = tc_divide_up(w->N, TC_LANES) * blocks;
     /* Where columns begin pages apart, those of the next group have the places of this one's. */
     const bool apart = w->b_col * stored_size(w->b_stored) % 4096 == 0;
     const bool far = w->N * w->K * stored_size(w->b_stored) > FAR_BYTES;
@@ -346,24 +444,31 @@ static void columns_of_dots(const row_of_dots *w)
     for (int64_t unit = 0; unit < units;) {
         dot_unit u[DOT_UNITS];
         vreal sum[DOT_UNITS];
-        const int64_t left = apart && N > TC_LANES ? blocks - block : units - unit;
+        const int64_t left = apart ? blocks - block : units - unit;
         const int count = (int)(left < DOT_UNITS ? left : DOT_UNITS);
         int64_t common = w->k_block;
         for (int i = 0; i < count; i++) {
-            sum[i] = begin_unit(&u[i], w, N, group, block);
+            sum[i] = begin_unit(&u[i], w, group, block);
             common = u[i].K < common ? u[i].K : common;
             if (++block == blocks) block = 0, group++;
         }
-        if (far)
+        if (w->b_row != 1)
+            add_copied_units(w, count, sum, u, 0, common);
+        else if (far)
             add_far_units(w->b_stored, count, sum, u, w->b_col, 0, common);
         else
             WITH_STORED(w->b_stored, add_dot_units, count, sum, u, w->b_col, 0, common);
         unit += count;
         for (int i = 0; i < count; i++) {
-            if (u[i].K > common) WITH_STORED(w->b_stored, add_dot_units, 1, sum + i, u + i, w->b_col, common, u[i].K);
+            if (u[i].K > common) {
+                if (w->b_row != 1)
+                    add_copied_units(w, 1, sum + i, u + i, common, u[i].K);
+                else
+                    WITH_STORED(w->b_stored, add_dot_units, 1, sum + i, u + i, w->b_col, common, u[i].K);
+            }
             total = blocks_finished == 0 ? sum[i] : sum[i] + total;
             if (++blocks_finished < blocks) continue;
-            end_group(w, N, finished++, total);
+            end_group(w, finished++, total);
             blocks_finished = 0;
         }
     }
@@ -376,16 +481,9 @@ static void row_by_columns(const row_of_dots *w)
         return;
     }
     for (int64_t n = 0; n < w->N; n++) {
-        row_of_dots one = *w;
-        one.b = stored_at(w->b, w->b_stored, n * w->b_col), one.c = stored_to(w->c, w->c_stored, n);
-        one.N = 1, one.b_col = 0;
-        if (w->bias && w->biases) one.bias = w->bias + n;
-        if (w->b_stored != TC_STORED_AS_COMPUTED) {
-            columns_of_dots(&one);
-        } else {
-            const real sum = dot(w->bias ? one.bias[0] : R(0.0), w->a, one.b, w->K, w->k_block);
-            write_stored(one.c, &sum, w->c_stored, 1);
-        }
+        const real first = w->bias ? w->bias[w->biases ? n : 0] : R(0.0);
+        const real sum = dot(first, w->a, stored_at(w->b, w->b_stored, n * w->b_col), w->b_stored, w->b_row, w->K, w->k_block);
+        write_stored(stored_to(w->c, w->c_stored, n), &sum, w->c_stored, 1);
     }
 }
 
