@@ -87,6 +87,14 @@ TC_INLINE void activate_rows(vreal (*function)(vreal), real *out, int64_t out_ro
         for (int64_t j = 0; j < cols; j += TC_LANES) v_store(out + i * out_row + j, function(v_load(sums.first + i * sums.row + j)));
 }
 
+/* The same, stored as halves. */
+TC_INLINE void round_rows(const tc_stored stored, void *out, int64_t out_row, sums_place sums, int rows, int64_t cols)
+{
+    for (int i = 0; i < rows; i++)
+        for (int64_t j = 0; j < cols; j += TC_LANES)
+            v_store_stored(stored_to(out, stored, i * out_row + j), stored, v_load(sums.first + i * sums.row + j), TC_LANES);
+}
+
 static void finish_tile(const gemm_item *it, int rows, int64_t row, int64_t col, int64_t cols)
 {
     const tc_gemm_args *g = it->args;
@@ -97,6 +105,11 @@ static void finish_tile(const gemm_item *it, int rows, int64_t row, int64_t col,
         if (g->activation == TC_ACTIVATION_GELU_TANH) return activate_rows(v_gelu_tanh, out, g->c_row, sums, rows, cols);
     }
     const bool plain = g->activation == TC_ACTIVATION_NONE && !it->residual;
+    if (plain && cols % TC_LANES == 0) {
+        void *out = stored_to(it->c, g->c_stored, row * g->c_row + col);
+        WITH_STORED(g->c_stored, round_rows, out, g->c_row, sums, rows, cols);
+        return;
+    }
     for (int i = 0; i < rows; i++) {
         void *out = stored_to(it->c, g->c_stored, (row + i) * g->c_row + col);
         if (plain) {
