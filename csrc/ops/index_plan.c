@@ -23,6 +23,9 @@ static tc_status integer_pointer(tc_scope *s, tc_tensor **out, const tc_tensor *
     TC_TRY(tc_tensor_copy(*out, given, s->err));
     int64_t *index = (int64_t *)(void *)(*out)->data;
     const int64_t n = (*out)->numel;
+    uint64_t odd = 0; /* its top bit is set where an index is negative or too large */
+    for (int64_t i = 0; i < n; i++) odd |= (uint64_t)index[i] | ((uint64_t)length - 1 - (uint64_t)index[i]);
+    if ((int64_t)odd >= 0) return TC_OK;
     bool outside = false;
     for (int64_t i = 0; i < n; i++) {
         index[i] += index[i] < 0 ? length : 0;

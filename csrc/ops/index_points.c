@@ -58,9 +58,20 @@ static tc_status find_points(const tc_index_plan *plan, tc_dtype compute, const 
     return tc_index_alarm_end(&alarm, tc_run(device, compute, kernel, args, items, TC_INDEX_BLOCK, 0, err), err);
 }
 
+/* Are the places along the only axis with an index, a copy of the op's own, the offsets of the points? */
+static bool are_offsets(const tc_index_plan *plan, const tc_tensor *base)
+{
+    return !plan->stays && plan->pointers == 1 && base->strides[plan->pointer_axis[0]] == 1;
+}
+
 tc_status tc_index_offsets(tc_scope *s, tc_tensor **offsets, tc_tensor **plain, const tc_index_plan *plan, const tc_tensor *base)
 {
     tc_index_points_args args;
+    if (are_offsets(plan, base) && (!plain || base->contiguous)) {
+        *offsets = plan->pointer[0];
+        if (plain) *plain = *offsets;
+        return TC_OK;
+    }
     TC_TRY(points_args(s, &args, plan, base->strides));
     TC_TRY(tc_tensor_empty(offsets, 1, &plan->points, TC_INT64, device_of(plan), s->err));
     TC_TRY(tc_own(s, *offsets));

@@ -83,19 +83,22 @@ TC_INLINE void move(void *to, int64_t to_step, const void *from, int64_t from_st
     }
 }
 
-/* One element at each of n points: to[i] = base[offsets[i]]. */
+/* One element at each of n points, again and again `step` further on: to[k * n + i] = base[k * step + offsets[i]]. */
 #define GATHER_ELEMENTS(TYPE)                                                                                                              \
     do {                                                                                                                                   \
         TYPE *t = to;                                                                                                                      \
         const TYPE *f = base;                                                                                                              \
-        if (joint >= 0) {                                                                                                                  \
-            TC_UNROLL_BY(4)                                                                                                                \
-            for (int64_t i = 0; i < n; i++) t[i] = f[offsets[i]];                                                                          \
-        } else {                                                                                                                           \
-            for (int64_t i = 0; i < n; i++) t[i] = offsets[i] == TC_INDEX_NOWHERE ? 0 : f[offsets[i]];                                     \
+        for (int64_t k = 0; k < times; k++, t += n, f += step) {                                                                           \
+            if (joint >= 0) {                                                                                                              \
+                TC_UNROLL_BY(4)                                                                                                            \
+                for (int64_t i = 0; i < n; i++) t[i] = f[offsets[i]];                                                                      \
+            } else {                                                                                                                       \
+                for (int64_t i = 0; i < n; i++) t[i] = offsets[i] == TC_INDEX_NOWHERE ? 0 : f[offsets[i]];                                 \
+            }                                                                                                                              \
         }                                                                                                                                  \
     } while (0)
-static __attribute__((noinline)) void gather_elements(void *to, const void *base, const int64_t *offsets, int64_t n, int bytes)
+static __attribute__((noinline)) void gather_elements(void *to, const void *base, const int64_t *offsets, int64_t n, int bytes,
+                                                      int64_t times, int64_t step)
 {
     int64_t joint = 0; /* negative where one of them is */
     for (int64_t i = 0; i < n; i++) joint |= offsets[i];
@@ -119,9 +122,11 @@ static __attribute__((noinline)) void gather_rows(char *to, const char *base, co
 {
     switch (width * bytes) {
     case 4: GATHER_ROWS(4) break;
+    case 6: GATHER_ROWS(6) break;
     case 8: GATHER_ROWS(8) break;
     case 12: GATHER_ROWS(12) break;
     case 16: GATHER_ROWS(16) break;
+    case 24: GATHER_ROWS(24) break;
     case 32: GATHER_ROWS(32) break;
     case 64: GATHER_ROWS(64) break;
     default: GATHER_ROWS(width * bytes)
@@ -166,7 +171,9 @@ TC_DEFINE_KERNEL(index_gather)(const void *args, int64_t begin, int64_t end, voi
         char *const to = (char *)a->selection + i * bytes;
         int64_t n = rows * width;
         if (width == 1) {
-            gather_elements(to, base, a->offsets + p, rows, bytes);
+            const int64_t times = alone && p == 0 && rows == a->points ? (last - i) / rows : 1;
+            gather_elements(to, base, a->offsets + p, rows, bytes, times, alone ? a->base_strides[0] : 0);
+            n *= times;
         } else if (is_row && rows > 0) {
             gather_rows(to, base, a->offsets + p, rows, width, bytes);
         } else {
@@ -177,6 +184,18 @@ TC_DEFINE_KERNEL(index_gather)(const void *args, int64_t begin, int64_t end, voi
     }
 }
 
+TC_INLINE void add_steps(const tc_index_points_args *a, int64_t *to, int64_t first, int64_t last, const bool plain)
+{
+    if (a->pointers == 0) memset(to + first, 0, (size_t)(last - first) * sizeof *to);
+    for (int n = 0; n < a->pointers; n++) {
+        const int64_t *const indices = a->pointer[n].indices, step = plain ? a->pointer[n].plain_step : a->pointer[n].step;
+        if (n == 0)
+            for (int64_t p = first; p < last; p++) to[p] = indices[p] * step;
+        else
+            for (int64_t p = first; p < last; p++) to[p] += indices[p] * step;
+    }
+}
+
 /* The pointers are copies of the op's own, contiguous int64, checked and not negative. */
 TC_DEFINE_KERNEL(index_points)(const void *args, int64_t begin, int64_t end, void *scratch)
 {
@@ -184,14 +203,8 @@ TC_DEFINE_KERNEL(index_points)(const void *args, int64_t begin, int64_t end, voi
     (void)scratch;
     const int64_t last = end * TC_INDEX_BLOCK < a->points ? end * TC_INDEX_BLOCK : a->points;
     const int64_t first = begin * TC_INDEX_BLOCK;
-    memset(a->offsets + first, 0, (size_t)(last - first) * sizeof *a->offsets);
-    if (a->plain) memset(a->plain + first, 0, (size_t)(last - first) * sizeof *a->plain);
-    for (int n = 0; n < a->pointers; n++) {
-        const tc_index_pointer *const pointer = &a->pointer[n];
-        const int64_t *const indices = pointer->indices;
-        for (int64_t p = first; p < last; p++) a->offsets[p] += indices[p] * pointer->step;
-        for (int64_t p = first; p < last && a->plain; p++) a->plain[p] += indices[p] * pointer->plain_step;
-    }
+    add_steps(a, a->offsets, first, last, false);
+    if (a->plain) add_steps(a, a->plain, first, last, true);
 }
 
 /* One element at each of n points, in their order: base[offsets[i]] = from[i * step]. */
