@@ -5,6 +5,7 @@ The generator is MT19937, used as PyTorch's CPU generator uses it, so that a see
 
 from __future__ import annotations
 
+import functools
 import math
 import os
 from _thread import get_ident
@@ -197,8 +198,14 @@ def _uniform(shape, low: float, high: float, dtype=None, rng=None) -> Tensor:
     if math.prod(shape) > 2 * _PIECE:
         return _fill(empty(shape, dtype=dtype), generator, lambda piece, source: _uniform(piece, low, high, dtype, source))
     drawn = generator.uniform(shape, low, high, "float32").to(dtype)
-    rounded = _core.as_argument([low, high]).to(dtype)
-    return _core.where(_core.eq(drawn, rounded[1]), rounded[0], drawn)
+    first, last = _rounded(float(low), dtype), _rounded(float(high), dtype)
+    return _core.masked_fill(drawn, _core.eq(drawn, last), first)
+
+
+@functools.lru_cache(256)
+def _rounded(value: float, dtype: Any) -> float:
+    """The number that `dtype` has for it."""
+    return _core.as_argument([value]).to(dtype).tolist()[0]
 
 
 _BLOCK = 16  # from this many numbers on, PyTorch draws normal numbers in blocks
@@ -236,9 +243,11 @@ def _check_written(tensor: Tensor) -> None:
 def _fill(tensor: Tensor, generator: Generator, draw: Callable[[Sequence[int], Generator], Tensor], words: int = 0) -> Tensor:
     """Writes draw(shape, generator) into `tensor`; into much memory in pieces, which are the same numbers and need no memory as large again.
     `words`: those that are drawn, unless one for each element, or two of float64."""
-    n = tensor.numel()
+    n, contiguous = tensor.numel(), tensor.is_contiguous()
     _check_written(tensor)
-    if n < 2 * _PIECE or not tensor.is_contiguous() or (tensor.requires_grad and is_grad_enabled()):
+    if n < 2 * _PIECE and contiguous:
+        return tensor.copy_(draw(tensor.shape, generator))
+    if not contiguous or (tensor.requires_grad and is_grad_enabled()):
         return tensor.copy_(_filling(tensor, lambda shape: draw(shape, generator)))
     starts = range(0, n - _PIECE, _PIECE)
     flat = tensor.view(-1)
@@ -418,8 +427,13 @@ def _probabilities(p: Tensor) -> Tensor:
 
 
 def _bernoulli(p: Tensor, source: Generator) -> Tensor:
-    drawn = source.uniform(p.shape, 0.0, 1.0, "float64" if p._dtype_name == "float64" else None)
-    return _core.lt(drawn.to(p.device), p.float() if _is_half(p._dtype_name) else p).to(p._dtype_name)
+    return _draw_below(p, p.shape, source).to(p._dtype_name)
+
+
+def _draw_below(p: Tensor, shape: tuple[int, ...], source: Generator) -> Tensor:
+    """Whether a uniform number is below its probability, as bools."""
+    drawn = source.uniform(shape, 0.0, 1.0, "float64" if p._dtype_name == "float64" else None)
+    return _core.lt(drawn.to(p.device) if p.is_cuda else drawn, p.float() if _is_half(p._dtype_name) else p)
 
 
 def _check_drawn(dtype: Any, least: int, most: int) -> None:

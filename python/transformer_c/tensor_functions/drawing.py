@@ -12,7 +12,7 @@ from .._arguments import all_of, count, not_negative, real
 from .._core import Tensor
 from .._promotion import is_floating
 from .._pytorch_names import finfo
-from ..random import _bernoulli, _check_written, _fill_normal, _fill_uniform, _probabilities, as_generator, bernoulli, one_source
+from ..random import _check_written, _draw_below, _fill_normal, _fill_uniform, _probabilities, as_generator, bernoulli, one_source
 from ._calls import METHODS, takes_arrays
 from .ordering import topk
 
@@ -75,14 +75,16 @@ def _refuse_ints(name: str, self: Tensor) -> None:
 def normal_(self: Tensor, mean: float = 0.0, std: float = 1.0, *, generator: Any = None) -> Tensor:
     """Fills with numbers of N(mean, std**2): PyTorch's, given the same seed."""
     _refuse_ints("normal_", self)
-    all_of((real, "mean", mean), (not_negative, "std", std))
+    if type(mean) is not float or type(std) is not float or not std >= 0:
+        all_of((real, "mean", mean), (not_negative, "std", std))
     return _fill_normal(self, mean, std, generator)
 
 
 def uniform_(self: Tensor, low: float = 0.0, to: float = 1.0, *, generator: Any = None) -> Tensor:
     """Fills with numbers of U(low, to): PyTorch's, given the same seed."""
     _refuse_ints("uniform_", self)
-    all_of((real, "low", low), (real, "to", to))
+    if type(low) is not float or type(to) is not float:
+        all_of((real, "low", low), (real, "to", to))
     if not -math.inf < low <= to < math.inf:
         raise ValueError(f"uniform_() needs finite bounds, low at most to, got low={low}, to={to}")
     return _fill_uniform(self, low, to, generator)
@@ -91,11 +93,14 @@ def uniform_(self: Tensor, low: float = 0.0, to: float = 1.0, *, generator: Any 
 def bernoulli_(self: Tensor, p: Any = 0.5, *, generator: Any = None) -> Tensor:
     """Fills with 1 with the probability `p`, a number or an array that broadcasts to the tensor, and with 0 otherwise. The draws are those of
     ``tc.bernoulli``; for a number PyTorch takes others, of a library of Intel's."""
+    number = isinstance(p, (bool, int, float))
+    sure = number and 0 <= p <= 1
     if not isinstance(p, Tensor):
-        p = _core.as_argument(np.asarray(p, np.float32) if isinstance(p, (bool, int, float)) else p, self)
-    p, source = _probabilities(p).expand(self.shape), as_generator(generator)
+        p = _core.as_argument(np.asarray(p, np.float32) if number else p, self)
+    p = p if sure else _probabilities(p).expand(self.shape)
+    source = as_generator(generator)
     _check_written(self)
-    return self.copy_(_bernoulli(p, source).to(self.dtype))
+    return self.copy_(_draw_below(p, self.shape, source))
 
 
 def exponential_(self: Tensor, lambd: float = 1.0, *, generator: Any = None) -> Tensor:
