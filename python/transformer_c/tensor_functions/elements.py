@@ -440,11 +440,13 @@ def plus_scaled(into: Tensor | None, function: Any, x: Any, a: Any, b: Any, valu
     operands = (x, a, b)
     if not all(isinstance(t, Tensor) for t in operands) or x.is_cuda or _core.is_traced():
         return None
-    if x._dtype_name not in ("float32", "float64") or not x._dtype_name == a._dtype_name == b._dtype_name:
+    name = x._dtype_name
+    if not is_floating(x) or not name == a._dtype_name == b._dtype_name or (is_grad_enabled() and any(t.requires_grad for t in operands)):
         return None
-    if is_grad_enabled() and any(t.requires_grad for t in operands):
-        return None
-    return _core.compute_into(into, "add_product", x, function(a, b), value)
+    if name in ("float32", "float64"):
+        return _core.compute_into(into, "add_product", x, function(a, b), value)
+    sum = _core.compute_into(None, "add_product", x.float(), function(a.float(), b.float()), value)  # of halves rounded once
+    return sum if sum is None else sum.to(name) if into is None else into.copy_(sum)
 
 
 @takes_arrays("input", "end", "weight")
