@@ -337,11 +337,11 @@ static inline void relative_bounds(const query_block *x, const key_block *y, rea
 
 /* What becomes of the scores of a block. A local variable, so that it stays in registers. */
 typedef struct modification {
-    bool capped, added, masked, bounded;
     vreal cap, fill;
     const real *terms;
     const uint8_t *mask;
     real *slope;
+    bool capped, added, masked, bounded;
 } modification;
 
 TC_INLINE modification modification_of(const query_block *x, const key_block *y)
