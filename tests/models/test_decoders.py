@@ -48,9 +48,13 @@ def create(task="text-generation", dtype="float32", **values):
     return tc.models.create({**DECODER, **values}, task=task).to(dtype=dtype)
 
 
+LEFT_OUT = object()
+
+
 def of_kind(kind, **options):
     values = sizes(width=32, heads=2, hidden=48, layers=2, words=60, positions=40)
-    return create(model_type=kind, **{**values, **KINDS[kind], **options})
+    values = {**values, **KINDS[kind], **options}
+    return create(model_type=kind, **{name: value for name, value in values.items() if value is not LEFT_OUT})
 
 
 def test_every_decoder_is_tested():
@@ -319,7 +323,7 @@ def test_a_text_without_tokens_begins_with_that_which_begins_texts():
         ),
         (ValueError, "text number 3 has no tokens", {"texts": ["a", "abc", "a", ""], "max_new_tokens": 5, "batch_size": 2}),
         (ValueError, "max_new_tokens must be at least 1, got 0", {"max_new_tokens": 0}),
-        (ValueError, "text number 0 has 3 tokens, and max_new_tokens is 10{30}; the model takes", {"max_new_tokens": 10**30}),
+        (ValueError, "text number 0 has 3 tokens, and max_new_tokens is 10{15}; the model takes", {"max_new_tokens": 10**15}),
         (ValueError, "temperature is for drawing tokens, and changes nothing without do_sample=True", {"temperature": 0.5}),
         (ValueError, "top_p must be above 0 and at most 1, got 1.5", {"do_sample": True, "top_p": 1.5}),
         (ValueError, "temperature must be above 0, and finite, got 0.0; .* do_sample=False", {"do_sample": True, "temperature": 0.0}),
@@ -446,6 +450,23 @@ def test_what_is_not_computed_is_refused(name, value):
         ("gemma3_text", "rope_scaling = 'linear'", {"rope_scaling": "linear"}),
         ("gpt_neox", "rotary_pct = 0.2; expected a share .* an even number of 16 features", {"rotary_pct": 0.2}),
         ("gpt_neox", "rotary_pct", {"rotary_pct": 1.5}),
+        (
+            "gpt_neox",
+            "lacks rotary_pct, and 0.25 is taken; expected",
+            {"num_attention_heads": 8, "rotary_pct": LEFT_OUT, "rope_scaling": None},
+        ),
+        *((kind, "is_causal", {"is_causal": value}) for kind in ("gpt2", "llama", "gemma3_text", "gpt_neox") for value in (False, None)),
+        (
+            "gemma3_text",
+            "truncate true or nothing",
+            {
+                "rope_scaling": None,
+                "rope_parameters": {
+                    key: {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 8, "truncate": False}
+                    for key in ("full_attention", "sliding_attention")
+                },
+            },
+        ),
         ("gpt_neox", "rope_parameters", {"rope_scaling": None, "rope_parameters": {"partial_rotary_factor": "all"}}),
         ("gpt_neox", "use_parallel_residual", {"use_parallel_residual": None}),
         ("olmo2", "clip_qkv", {"clip_qkv": 8.0}),
@@ -456,6 +477,18 @@ def test_what_is_not_computed_is_refused(name, value):
 def test_what_llama_and_its_kin_do_not_compute(kind, message, values):
     with pytest.raises(tc.CheckpointError, match=message):
         of_kind(kind, **values)
+
+
+@pytest.mark.parametrize("kind", ["llama", "gemma", "olmo2"])
+def test_a_window_that_no_layer_uses_is_not_read(kind):
+    assert np.array_equal(of_kind(kind, sliding_window=0)(IDS), of_kind(kind)(IDS))
+
+
+def test_a_buffer_that_no_model_needs_has_no_say_in_the_dtype():
+    model = of_kind("llama", task=None)
+    state = {name: array.half() for name, array in tc.convert.to_hf(model).items()}
+    state["layers.0.self_attn.rotary_emb.inv_freq"] = tc.ones(8)
+    assert {p.dtype.name for p in tc.convert.from_hf(state, model.config).parameters()} == {"float16"}
 
 
 def test_heads_that_the_weights_have_not():

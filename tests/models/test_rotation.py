@@ -123,6 +123,7 @@ REFUSED = [
     ({**LONGROPE, "long_factor": [1.0] * 5}, "4 numbers as long_factor"),
     ({**LONGROPE, "long_factor": None}, "a list of numbers above 0 as long_factor"),
     ({**LONGROPE, "short_factor": [1.0, 2.0, 3.0, 0]}, "a list of numbers above 0 as short_factor"),
+    ({**LONGROPE, "factor": 2.0, "original_max_position_embeddings": 1}, "an original_max_position_embeddings above 1"),
     ({**LONGROPE, "attention_factor": 0}, "a number above 0 as attention_factor"),
     ({"rope_type": ["linear"], "factor": 2.0}, ACCEPTED),
     ({"rope_type": "linear", "type": "yarn", "factor": 2.0}, ACCEPTED),

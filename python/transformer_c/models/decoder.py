@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import numpy as np
 
 from .._core import Tensor
 from .._recording import is_grad_enabled
 from .._tensor import as_tensor
 from .cache import Cache, CacheOfLayer
-from .config import Config
-from .layers import TextEncoder, named_as_in_transformers, tokens_among, which_are_tokens
+from .config import Config, Widths
+from .layers import Layer, TextEncoder, named_as_in_transformers, tokens_among, which_are_tokens
 
 
 class TextDecoder(TextEncoder):
     """The base of decoders; ``embed`` and ``finish`` are the architecture's own."""
 
     causal = True
+
+    def __init__(self, config: Config, widths: Widths, pooler: bool, layers: Iterable[Layer] | None = None) -> None:
+        config.only("is_causal", True)  # which transformers' masks read, in every decoder
+        super().__init__(config, widths, pooler, layers)
 
     @named_as_in_transformers
     def forward(

@@ -87,7 +87,7 @@ class LlamaLayer(RotaryLayer):
         del self.qkv
         self.grouped, self.softcap = heads.keys != widths.heads, heads.softcap
         if heads.scale is not None:
-            self.scale = heads.scale * rotation.factor**2
+            self.scale = heads.scale * rotation.squared
         self.query = nn.Linear(widths.model, widths.heads * heads.size, bias=widths.qkv_bias)
         self.key = nn.Linear(widths.model, heads.keys * heads.size, bias=widths.qkv_bias)
         self.value = nn.Linear(widths.model, heads.keys * heads.size, bias=widths.qkv_bias)
@@ -121,7 +121,8 @@ class Llama(TextDecoder):
         config.only("pretraining_tp", 1, None)
         widths, heads = self.widths(config)
         turned = self.rotations(config, heads.size, self.size(config, "max_position_embeddings"))
-        kinds, window = self.kinds(config, widths.layers), self.window(config)
+        kinds = self.kinds(config, widths.layers)
+        window = self.window(config) if SLIDING in kinds else None
         layers = (self.layer(widths, turned[kind], heads, window if kind == SLIDING else None) for kind in kinds)
         super().__init__(config, widths, pooler=False, layers=layers)
         self.longest = turned[FULL].longest
@@ -230,7 +231,7 @@ class Mistral(Llama):
     @classmethod
     def kinds(cls, config: Config, layers: int) -> list[str]:
         config.only("layer_types", None, [FULL] * layers, [SLIDING] * layers)
-        return [SLIDING] * layers
+        return [SLIDING] * layers  # whatever it says, as in transformers
 
 
 class Qwen2(Llama):

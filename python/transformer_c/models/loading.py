@@ -131,7 +131,8 @@ def assemble(values: Any, state: Mapping[str, Any], task: str | None, dtype: Any
     pooler = kind.table.names.get("pooler")
     with nn.init.skip():
         model = _make(config, kind, task, pooler=pooler is not None and f"{pooler}.weight" in files)
-    wanted = _dtype(state) if dtype is None else _floating(dtype)
+    needed = {short: state[name] for short, name in files.items() if not kind.table.is_buffer(short)}
+    wanted = _dtype(needed) if dtype is None else _floating(dtype)
 
     taken: list[np.ndarray] = []  # as they are, by parameters
 

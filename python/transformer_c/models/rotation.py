@@ -13,6 +13,7 @@ from .. import functional as F
 from .._core import Tensor
 from .._joining import cat
 from .._tensor import arange, as_tensor
+from ..checkpoint import CheckpointError
 from .config import Config
 
 _LENGTH = "original_max_position_embeddings"
@@ -47,14 +48,17 @@ class Rotation:
     _moved: dict[str, Tensor] = field(default_factory=dict, repr=False, compare=False)  # frequencies on GPUs, copied there once
 
     @property
+    def squared(self) -> float:
+        """What scores are multiplied by: the factor twice where all features are rotated; otherwise ``__call__`` applies it."""
+        return 1.0 if self.frequencies is None or self.size is not None else self.factor**2
+
+    @property
     def scale(self) -> float | None:
-        """Of the scores of attention, which have the factor twice where all features are rotated; None: the usual one."""
-        if self.frequencies is None or self.factor == 1 or self.size is not None:
-            return None
-        return self.factor**2 / (2 * len(self.frequencies)) ** 0.5
+        """Of the scores of attention; None: the usual one."""
+        return None if self.squared == 1 or self.frequencies is None else self.squared / (2 * len(self.frequencies)) ** 0.5
 
     def __call__(self, x: Tensor, places: Tensor | None) -> Tensor:
-        """x (B, H, T, D), rotated, without the factor where ``scale`` has it; `places`: positions that broadcast to (B, H, T), None: 0, 1, ..."""
+        """x (B, H, T, D), rotated, without the factor where ``squared`` has it; `places`: positions that broadcast to (B, H, T), None: 0, 1, ..."""
         if self.size is None:
             return self._rotated(x, places)
         rotated = self._rotated(x[..., : self.size], places)
@@ -126,6 +130,8 @@ def _longrope(frequencies: np.ndarray, base: float, values: Mapping[str, Any]) -
 def _longrope_factor(values: Mapping[str, Any]) -> float:
     if values["attention_factor"] is not None:
         return values["attention_factor"]
+    if values[_LENGTH] == 1:
+        raise ValueError(f"an {_LENGTH} above 1")
     return 1.0 if values["factor"] <= 1 else sqrt(1 + log(values["factor"]) / log(values[_LENGTH]))
 
 
@@ -230,9 +236,11 @@ def read_rotation(
             values["factor"] = longest / values[_LENGTH]
         longest = row.longest(values, longest)
         frequencies = row.scaled(base ** (-2.0 * np.arange(rotated // 2) / rotated), base, values)
+        factor = row.factor(values)
+        if kind and values.get("truncate") is False:
+            raise ValueError("truncate true or nothing, as transformers ignores it where each kind of layers has its own,")
     except ValueError as error:
         raise config.refuse(name, f"{error} for rope_type {said[0]!r}") from None
-    factor = row.factor(values)
     if not _is_number(factor * factor):  # by which scores are multiplied
         raise config.refuse(name, f"a factor of queries and keys between 1e-4 and 1e15 for rope_type {said[0]!r}, not {factor:g}")
     return Rotation(float(base), longest, frequencies, factor, None if rotated == size else rotated)
@@ -242,7 +250,10 @@ def _share(config: Config, size: int, name: str, own: Mapping[str, Any], older: 
     """How many features of a head are rotated."""
     value = own.get(_SHARE, config.values.get(older, usual))
     if not (_is_number(value) and value <= 1) or int(size * value) % 2:
-        raise config.refuse(name if _SHARE in own else older, f"a share above 0 and at most 1 that is an even number of {size} features")
+        expected = f"a share above 0 and at most 1 that is an even number of {size} features"
+        if _SHARE in own or older in config.values:
+            raise config.refuse(name if _SHARE in own else older, expected)
+        raise CheckpointError(f"config.json lacks {older}, and {usual} is taken; expected {expected}")
     return int(size * value)
 
 

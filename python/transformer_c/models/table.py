@@ -102,7 +102,11 @@ class Table:
     def is_beside(self, name: str) -> bool:
         """Whether an array may be in a file without being needed: of another task's head, the pooler's, a second copy, a buffer."""
         beside = (*(part for head in self.heads.values() for part in head.values()), *several(self.names.get("pooler", ())))
-        return _first(name) in set(map(_first, beside)) or name in self.tied or not {name, numbered(name)[0]}.isdisjoint(self.buffers)
+        return _first(name) in set(map(_first, beside)) or name in self.tied or self.is_buffer(name)
+
+    def is_buffer(self, name: str) -> bool:
+        """Whether no model needs it."""
+        return not {name, numbered(name)[0]}.isdisjoint(self.buffers)
 
 
 def numbered(name: str) -> tuple[str, str | None]:
