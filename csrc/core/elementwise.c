@@ -59,8 +59,8 @@ static void describe(tc_elementwise_args *args, const tc_tensor *out, int inputs
     args->ndim = tc_layout_merge(out->ndim, args->shape, inputs + 1, strides, true);
 }
 
-/* Elements of a run along memory below which many of them take longer than a copy of the result: a few vectors where the kernel reads and
- * writes them in place. Others are cast on the way, or are bytes, whose copy takes little. */
+/* With shorter runs than so many elements, what is permuted alike is computed in the order of its memory, and the result is copied: for
+ * operands that the kernel reads in place, and for those that it casts, and bytes, whose copy takes little. */
 #define SHORT 48
 #define SHORT_OF_OTHERS 512
 static int64_t short_run(const tc_tensor *out, const tc_tensor *x)
@@ -74,9 +74,10 @@ static bool wants_copy(const tc_elementwise_args *args, const tc_operand *operan
 {
     const int last = args->ndim - 1;
     const int64_t step = operand->strides[last];
-    bool wanted = step == 1 && tc_dtype_size((tc_dtype)operand->dtype) == 2 && args->shape[last] < SHORT_OF_OTHERS;
-    if (!operand->data || args->out.strides[last] != 1 || args->shape[last] < TC_COPY_LEAST) return false;
-    if (step == 0 || (step == 1 && !wanted)) return false;
+    const bool short_halves = step == 1 && tc_dtype_size((tc_dtype)operand->dtype) == 2 && args->shape[last] < SHORT_OF_OTHERS;
+    if (args->out.strides[last] != 1 || args->shape[last] < TC_COPY_LEAST) return false;
+    if (step == 0 || (step == 1 && !short_halves)) return false;
+    bool wanted = short_halves;
     for (int axis = 0; axis < last; axis++) {
         if (operand->strides[axis] == 0) return false; /* repeated: less memory than its copy */
         wanted |= operand->strides[axis] == 1 && args->shape[axis] >= TC_COPY_LEAST;

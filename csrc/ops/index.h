@@ -50,7 +50,7 @@ TC_CHECKED tc_status tc_index_truth(tc_scope *s, tc_tensor **mask, int64_t *coun
 TC_CHECKED tc_status tc_index_place_at(tc_index_place *place, const tc_index_plan *plan, const int64_t *strides, tc_error *err);
 /* The offsets of the points: as many int64, in elements of the base, on the CPU, or on the base's GPU if an array stays there. An index
  * that is out of range is then told later, and its point is TC_INDEX_NOWHERE. plain, or NULL, gets those on a contiguous tensor of the
- * base's shape: `offsets` itself where the base is contiguous. */
+ * base's shape: `offsets` itself where the base is contiguous. They may be the plan's own pointers, and so are not written to. */
 TC_CHECKED tc_status tc_index_offsets(tc_scope *s, tc_tensor **offsets, tc_tensor **plain, const tc_index_plan *plan,
                                       const tc_tensor *base);
 /* The same, of a tensor of numel elements, with TC_INDEX_NOWHERE for points that a later one coincides with; *out is `offsets` itself when

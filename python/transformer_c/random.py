@@ -198,14 +198,14 @@ def _uniform(shape, low: float, high: float, dtype=None, rng=None) -> Tensor:
     if math.prod(shape) > 2 * _PIECE:
         return _fill(empty(shape, dtype=dtype), generator, lambda piece, source: _uniform(piece, low, high, dtype, source))
     drawn = generator.uniform(shape, low, high, "float32").to(dtype)
-    first, last = _rounded(float(low), dtype), _rounded(float(high), dtype)
+    first, last = _rounded(float(low).hex(), dtype), _rounded(float(high).hex(), dtype)
     return _core.masked_fill(drawn, _core.eq(drawn, last), first)
 
 
 @functools.lru_cache(256)
-def _rounded(value: float, dtype: Any) -> float:
-    """The number that `dtype` has for it."""
-    return _core.as_argument([value]).to(dtype).tolist()[0]
+def _rounded(value: str, dtype: Any) -> float:
+    """The number that `dtype` has for one in hexadecimal digits, of which 0.0 and -0.0 have others."""
+    return _core.as_argument([float.fromhex(value)]).to(dtype).tolist()[0]
 
 
 _BLOCK = 16  # from this many numbers on, PyTorch draws normal numbers in blocks

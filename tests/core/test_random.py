@@ -523,6 +523,15 @@ def test_uniform_halves_are_below_the_upper_end(low, high, dtype):
     )
 
 
+@pytest.mark.parametrize("ends", [(0.0, -0.0), (-0.0, 0.0)])
+def test_the_sign_of_a_zero_is_that_of_the_lower_end(ends):
+    """Numbers that are rounded up to the upper end become the lower one, whichever was asked for before."""
+    for low in ends:
+        tc.manual_seed(0)
+        drawn = tc.empty(5000, dtype="bfloat16").uniform_(low, 1.0).float().numpy()
+        assert np.signbit(drawn).any() == (np.signbit(low)) and (drawn[np.signbit(drawn)] == 0).all()
+
+
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 def test_halves_end_with_a_whole_block(dtype):
     """Without PyTorch: 20 numbers are the first four of one block of 16 and all of the next."""

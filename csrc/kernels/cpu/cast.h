@@ -19,7 +19,7 @@ typedef uint64_t __attribute__((may_alias)) word_8;
 #define SAME(x) (x)
 #define NOT_ZERO(x) ((x) != 0)
 
-/* Of bools, 0 or 1 as well. */
+/* NOT_ZERO of 16 bools. */
 typedef uint8_t boolean_lanes __attribute__((vector_size(16)));
 static inline boolean_lanes truths(boolean_lanes x) { return (boolean_lanes)(x != 0) & 1; }
 

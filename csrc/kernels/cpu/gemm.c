@@ -87,7 +87,7 @@ TC_INLINE void activate_rows(vreal (*function)(vreal), real *out, int64_t out_ro
         for (int64_t j = 0; j < cols; j += TC_LANES) v_store(out + i * out_row + j, function(v_load(sums.first + i * sums.row + j)));
 }
 
-/* The same, stored as halves. */
+/* The same without a function, stored as c is. */
 TC_INLINE void round_rows(const tc_stored stored, void *out, int64_t out_row, sums_place sums, int rows, int64_t cols)
 {
     for (int i = 0; i < rows; i++)

@@ -10,17 +10,37 @@
 /* Rows and columns of the products of a batch that are computed side by side. */
 #define MOST_DOTS 4
 
+/* The elements of the batch that lie at even steps: those along the last axis, and along the ones before it that are walked with it as one
+ * axis; `outer` gets the first of these. */
+static int64_t width_of_batch(const tc_gemm_args *g, int *outer)
+{
+    int axis = g->batch_dims - 1;
+    int64_t width = g->batch_shape[axis];
+    const int64_t a_step = g->a_batch[axis], b_step = g->b_batch[axis];
+    while (axis > 0 && g->a_batch[axis - 1] == width * a_step && g->b_batch[axis - 1] == width * b_step) width *= g->batch_shape[--axis];
+    *outer = axis;
+    return width;
+}
+
+/* Would a third of the lanes have an element of the batch? With fewer, tiles take less, but for two products or one. */
+static bool are_lanes_used(const tc_gemm_args *g)
+{
+    int outer;
+    return g->batch >= TC_LANES && (g->M * g->N <= 2 || 3 * width_of_batch(g, &outer) > TC_LANES);
+}
+
 /* Are the products of the batch small, do they lie next to one another, and both operands along memory, and is nothing else asked for? */
 static bool is_dots(const tc_gemm_args *g)
 {
     int64_t step = g->M * g->N;
     for (int d = g->batch_dims - 1; d >= 0; step *= g->batch_shape[d--])
         if (g->c_batch[d] != step && g->batch_shape[d] != 1) return false;
-    const bool one = g->M == 1 && g->N == 1, few = g->M <= MOST_DOTS && g->N <= MOST_DOTS && g->batch >= TC_LANES;
+    if (g->batch_dims == 0) return false;
+    const bool one = g->M == 1 && g->N == 1, few = g->M <= MOST_DOTS && g->N <= MOST_DOTS && are_lanes_used(g);
     const bool plain = g->a_stored == TC_STORED_AS_COMPUTED && g->c_stored == TC_STORED_AS_COMPUTED;
-    return g->batch_dims > 0 && ((one && plain) || few) && g->K > 0 && g->a_col == 1 && g->b_row == 1 && g->c_row == g->N &&
-           g->b_form != TC_GEMM_B_PANELS && !g->b_rows && g->k_chunks == 1 && g->a_stored == g->b_stored &&
-           g->activation == TC_ACTIVATION_NONE && !g->bias && !g->residual && !g->pre && !g->a_sum;
+    return ((one && plain) || few) && g->K > 0 && g->a_col == 1 && g->b_row == 1 && g->c_row == g->N && g->b_form != TC_GEMM_B_PANELS &&
+           !g->b_rows && g->k_chunks == 1 && g->a_stored == g->b_stored && g->activation == TC_ACTIVATION_NONE && !g->bias &&
+           !g->residual && !g->pre && !g->a_sum;
 }
 
 /* Rows that begin a multiple of so many bytes apart have the same few places in the first cache: more of them than there are places are
@@ -177,11 +197,9 @@ static __attribute__((noinline)) void small_products(void *c, const tc_gemm_args
 static void batch_of_dots(const tc_gemm_args *g, int64_t begin, int64_t end)
 {
     const int64_t k_block = tc_gemm_item_k_block(g);
-    int outer = g->batch_dims - 1;
-    int64_t width = g->batch_shape[outer];
-    const int64_t a_step = g->a_batch[outer], b_step = g->b_batch[outer];
-    while (outer > 0 && g->a_batch[outer - 1] == width * a_step && g->b_batch[outer - 1] == width * b_step) /* is walked as one axis */
-        width *= g->batch_shape[--outer];
+    const int64_t a_step = g->a_batch[g->batch_dims - 1], b_step = g->b_batch[g->batch_dims - 1];
+    int outer;
+    const int64_t width = width_of_batch(g, &outer);
     for (int64_t item = begin, lanes; item < end; item += lanes) {
         const int64_t first = item % width, left = width - first < end - item ? width - first : end - item;
         int64_t batch = item / width, of_a = first * a_step, of_b = first * b_step;

@@ -83,7 +83,7 @@ TC_INLINE void move_bools(char *to, const char *from, int64_t n)
     for (; n > 0; n--) *to++ = *from++ != 0;
 }
 
-/* `runs` runs of n bytes: loops of their own, so that the compiler keeps them in registers. */
+/* `runs` runs of n bytes. Not inlined: beside one another in one function, the compiler spills what these loops use. */
 #define PIECES(name, move)                                                                                                                 \
     static __attribute__((noinline)) void pieces_of_##name(char *to, int64_t to_step, const char *from, int64_t from_step, int64_t n,      \
                                                            int64_t runs)                                                                   \

@@ -169,6 +169,12 @@ TC_INLINE void move_alike(move *m, cast_run run, int64_t runs)
     advance(m, m->inner - 1, runs, runs * m->length);
 }
 
+/* Runs that move_pieces() moves. */
+TC_INLINE bool has_pieces(strided from, int ndim, const int64_t *shape)
+{
+    return ndim > 1 && from.strides[ndim - 1] == 1 && shape[ndim - 1] * element_bytes[from.dtype] <= LONG_RUN;
+}
+
 void move_elements(strided to, strided from, const position *at, int64_t n, int ndim, const int64_t *shape)
 {
     const cast_run run = cast_runs[from.dtype][to.dtype];
@@ -183,7 +189,7 @@ void move_elements(strided to, strided from, const position *at, int64_t n, int 
     const bool is_short = inner > 0 && to_step == 1 && length * element_bytes[to.dtype] <= LONG_RUN;
     const bool alike = is_short && from.strides[inner - 1] == 0 && (to.strides[inner - 1] >= length || to.strides[inner - 1] <= -length);
     const bool repeats = inner > 0 && to_step == 1 && from_step == 0 && length >= WORTH_FILLING;
-    const bool in_pieces = is_short && plain && from_step == 1;
+    const bool in_pieces = plain && has_pieces(from, ndim, shape);
     const bool singly = inner > 0 && plain && length <= (from_step == -1 ? STRIDED_SHORT : STRIDED_LONG); /* backwards in vectors */
     move m = {to, from, shape, inner, length, to_step, from_step, *at, 0, 0, n};
     while (m.left > 0) {
@@ -217,12 +223,6 @@ TC_INLINE strided dense(void *data, int dtype, int64_t *strides, int ndim, const
 TC_INLINE bool is_one_run(const position *at, int64_t n, int ndim, const int64_t *shape)
 {
     return ndim == 0 || n <= shape[ndim - 1] - at->index[ndim - 1];
-}
-
-/* Runs that move_pieces() moves. */
-TC_INLINE bool has_pieces(strided from, int ndim, const int64_t *shape)
-{
-    return ndim > 1 && from.strides[ndim - 1] == 1 && shape[ndim - 1] * element_bytes[from.dtype] <= LONG_RUN;
 }
 
 void gather(void *to, int to_dtype, strided from, const position *at, int64_t n, int ndim, const int64_t *shape)
