@@ -273,7 +273,9 @@ tc_status tc_tensor_memory(tc_tensor **out, const tc_tensor *tensor, tc_error *e
 
 tc_status tc_tensor_in_copy(tc_tensor **out, const tc_tensor *tensor, tc_tensor *copy, tc_error *err)
 {
-    TC_ASSERT(copy->storage->bytes == tensor->storage->bytes);
+    if (copy->storage->bytes != tensor->storage->bytes)
+        return tc_fail(err, TC_ERROR_STATE, "a copy of a Tensor's memory has %zu bytes, not %zu", copy->storage->bytes,
+                       tensor->storage->bytes);
     return over_storage(out, copy->storage, tensor->dtype, tensor->ndim, tensor->shape, tensor->strides, copy->data,
                         tensor->data - (char *)tensor->storage->data, err);
 }

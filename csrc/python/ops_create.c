@@ -111,7 +111,17 @@ static tc_status copy_settled(tc_tensor **out, tc_tensor *x, tc_error *err)
     return status;
 }
 
-/* The copy of the memory of x that an earlier call left in the dict, or a new one. NULL without an exception: x has none of its own. */
+/* The copy in a pair (copy, memory of x), which an earlier call left in the dict; borrowed, NULL for anything else. */
+static PyObject *copy_in_pair(PyObject *pair, const tc_tensor *x)
+{
+    if (!pair || !PyTuple_CheckExact(pair) || PyTuple_GET_SIZE(pair) != 2) return NULL;
+    PyObject *copy = PyTuple_GET_ITEM(pair, 0), *memory = PyTuple_GET_ITEM(pair, 1);
+    if (!tcpy_is_tensor(copy) || !tcpy_is_tensor(memory)) return NULL;
+    return ((tcpy_tensor *)memory)->tensor->storage == x->storage ? copy : NULL;
+}
+
+/* The copy of the memory of x that an earlier call left in the dict, or a new one. NULL without an exception: x has none of its own. The
+ * dict has the memory as well, so that no other gets its address, which is the key. */
 static PyObject *copied_memory(tcpy_call *call, tc_tensor *x, PyObject *memo)
 {
     tc_tensor *memory, *copy = NULL;
@@ -120,11 +130,14 @@ static PyObject *copied_memory(tcpy_call *call, tc_tensor *x, PyObject *memo)
     if (tc_tensor_memory(&memory, x, &err) != TC_OK) return tcpy_raise(&err);
     if (!memory) return NULL;
     PyObject *key = PyUnicode_FromFormat("memory at %p", (void *)x->storage), *found = NULL;
-    if (key) found = Py_XNewRef(PyDict_GetItemWithError(memo, key));
+    if (key) found = Py_XNewRef(copy_in_pair(PyDict_GetItemWithError(memo, key), x));
     if (key && !found && !PyErr_Occurred()) { /* x is of tcpy_hold */
         TCPY_COMPUTE(call, status, copy_settled(&copy, memory, &err));
         found = status == TC_OK ? tcpy_wrap(copy) : tcpy_raise(&err);
-        if (found && PyDict_SetItem(memo, key, found) < 0) Py_CLEAR(found);
+        PyObject *held = found ? tcpy_wrap(tc_tensor_retain(memory)) : NULL, *pair = held ? PyTuple_Pack(2, found, held) : NULL;
+        if (!pair || PyDict_SetItem(memo, key, pair) < 0) Py_CLEAR(found);
+        Py_XDECREF(pair);
+        Py_XDECREF(held);
     }
     Py_XDECREF(key);
     tc_tensor_release(memory);

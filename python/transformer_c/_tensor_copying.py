@@ -31,7 +31,7 @@ def copy(x: Tensor) -> Tensor:
 
 def deepcopy(x: Tensor, memo: dict[int, Any], with_gradient: bool = True) -> Tensor:
     """``copy.deepcopy(x)``: a leaf with its own memory. In what is copied at once, Tensors that share memory do so afterwards, but for
-    Parameters; gradients are copied as well, but for a Parameter's: as in PyTorch.
+    Parameters, and for those of arrays that leave gaps in their memory; gradients are copied as well, but for a Parameter's: as in PyTorch.
 
     Raises
     ------

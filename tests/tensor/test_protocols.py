@@ -228,6 +228,35 @@ def test_deepcopy_of_borrowed_memory():
         tc._core.copied_with_memory(whole, None)
 
 
+def test_deepcopy_of_tensors_that_live_only_while_they_are_copied():
+    """Another Tensor may get the address of one that was copied before."""
+
+    class Made:
+        def __init__(self, length, value):
+            self.values = tc.full((length,), value)
+
+        def __deepcopy__(self, memo):
+            made = Made(0, 0.0)
+            made.values = (self.values * 1).__deepcopy__(memo)
+            return made
+
+    for lengths in ((10, 1000, 100_000, 50), (64,) * 20):
+        found = copy.deepcopy([Made(n, float(i)) for i, n in enumerate(lengths)])
+        for i, (made, n) in enumerate(zip(found, lengths, strict=True)):
+            assert made.values.shape == (n,) and (made.values == i).all()
+
+
+def test_deepcopy_with_a_memo_of_others():
+    """What is no copy of this memory under the key is not taken for one."""
+    x = tc.arange(4.0)
+    memo = {}
+    x[1:].__deepcopy__(memo)
+    (key,) = [name for name in memo if isinstance(name, str)]
+    for other in (tc.zeros(2), None, (tc.zeros(2), tc.zeros(2)), (1, 2), (tc.zeros(4),), ()):
+        memo = {key: other}
+        assert tc.equal(x.__deepcopy__(memo), x) and tc.equal(memo[key][0], x)
+
+
 def test_deepcopy_of_modules_with_shared_parameters_and_buffers():
     class Tied(tc.nn.Module):
         def __init__(self):
