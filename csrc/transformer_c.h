@@ -226,6 +226,10 @@ TC_CHECKED tc_status tc_backward(tc_tensor *root, tc_tensor *gradient, bool reta
 TC_CHECKED tc_status tc_gradients(tc_tensor **out, int64_t count, tc_tensor *const *inputs, int64_t root_count, tc_tensor *const *roots,
                                   tc_tensor *const *gradients, bool retain_graph, tc_error *err);
 
+/* Adds those gradients to the grads of the inputs that are leaves. */
+TC_CHECKED tc_status tc_backward_to(int64_t count, tc_tensor *const *inputs, int64_t root_count, tc_tensor *const *roots,
+                                    tc_tensor *const *gradients, bool retain_graph, tc_error *err);
+
 /* The same as tc_backward, and tells of leaves while it goes on. */
 typedef struct tc_watch {
     int64_t count;

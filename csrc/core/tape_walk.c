@@ -427,25 +427,40 @@ static tc_status take_gradients(walk *w, const tc_path *path, tc_tensor **out, t
     return TC_OK;
 }
 
-tc_status tc_gradients(tc_tensor **out, int64_t count, tc_tensor *const *inputs, int64_t root_count, tc_tensor *const *roots,
-                       tc_tensor *const *gradients, bool retain_graph, tc_error *err)
+/* Where `out` is NULL, those of leaves are added to their grads. */
+static tc_status walk_to(tc_tensor **out, int64_t count, tc_tensor *const *inputs, int64_t root_count, tc_tensor *const *roots,
+                         tc_tensor *const *gradients, bool retain_graph, tc_error *err)
 {
+    const char *name = out ? "grad" : "backward";
     tc_path path = {0};
     walk w = {.retain_graph = retain_graph, .path = &path};
     tc_status status = TC_OK;
     walks++;
-    for (int64_t i = 0; i < count; i++) out[i] = NULL;
     for (int64_t i = 0; i < root_count; i++) TC_TRY(check_recorded(roots[i], err));
     tc_suspend_recording();
-    for (int64_t i = 0; i < root_count && status == TC_OK; i++) status = tc_check_history(roots[i], "grad", err);
-    for (int64_t i = 0; i < count && status == TC_OK; i++) status = tc_check_history(inputs[i], "grad", err);
+    for (int64_t i = 0; i < root_count && status == TC_OK; i++) status = tc_check_history(roots[i], name, err);
+    for (int64_t i = 0; i < count && status == TC_OK; i++) status = tc_check_history(inputs[i], name, err);
     if (status == TC_OK) status = tc_path_find(&path, count, inputs, root_count, roots, err);
     for (int64_t i = 0; i < root_count && status == TC_OK; i++) status = start(&w, roots[i], gradients[i], err);
     if (status == TC_OK) status = visit_all(&w, err);
-    if (status == TC_OK) status = take_gradients(&w, &path, out, err);
-    for (int64_t i = 0; i < count && status != TC_OK; i++) tc_tensor_release(tc_take(&out[i]));
+    if (status == TC_OK) status = out ? take_gradients(&w, &path, out, err) : commit(&w, err);
     end_walk(&w);
     tc_path_free(&path);
     tc_resume_recording();
     return status;
+}
+
+tc_status tc_gradients(tc_tensor **out, int64_t count, tc_tensor *const *inputs, int64_t root_count, tc_tensor *const *roots,
+                       tc_tensor *const *gradients, bool retain_graph, tc_error *err)
+{
+    for (int64_t i = 0; i < count; i++) out[i] = NULL;
+    const tc_status status = walk_to(out, count, inputs, root_count, roots, gradients, retain_graph, err);
+    for (int64_t i = 0; i < count && status != TC_OK; i++) tc_tensor_release(tc_take(&out[i]));
+    return status;
+}
+
+tc_status tc_backward_to(int64_t count, tc_tensor *const *inputs, int64_t root_count, tc_tensor *const *roots, tc_tensor *const *gradients,
+                         bool retain_graph, tc_error *err)
+{
+    return walk_to(NULL, count, inputs, root_count, roots, gradients, retain_graph, err);
 }

@@ -287,15 +287,38 @@ static PyObject *tuple_of(int64_t count, tc_tensor **gradients)
     return tuple;
 }
 
+static int hold_all(tcpy_call *call)
+{
+    const tcpy_value *roots = &call->v[0], *inputs = &call->v[1], *seeds = &call->v[2];
+    call->keep_gil = false;
+    if (roots->list.count != seeds->list.count) {
+        PyErr_SetString(PyExc_ValueError, "outputs and grad_outputs are not equally many");
+        return -1;
+    }
+    return hold_list(call, roots) < 0 || hold_list(call, inputs) < 0 || hold_list(call, seeds) < 0 ? -1 : 0;
+}
+
+static PyObject *run_backward_to(tcpy_call *call)
+{
+    const tcpy_value *roots = &call->v[0], *inputs = &call->v[1], *seeds = &call->v[2];
+    tc_error err;
+    tc_status status;
+    if (hold_all(call) < 0) return NULL;
+    TCPY_COMPUTE(call, status,
+                 tc_backward_to(inputs->list.count, inputs->list.items, roots->list.count, roots->list.items, seeds->list.items,
+                                call->v[3].b, &err));
+    tcpy_drain_releases();
+    if (status != TC_OK) return tcpy_raise(&err);
+    Py_RETURN_NONE;
+}
+
 static PyObject *run_gradients(tcpy_call *call)
 {
     const tcpy_value *roots = &call->v[0], *inputs = &call->v[1], *seeds = &call->v[2];
     const int64_t count = inputs->list.count;
     tc_error err;
     tc_status status;
-    call->keep_gil = false;
-    if (roots->list.count != seeds->list.count) return PyErr_Format(PyExc_ValueError, "outputs and grad_outputs are not equally many");
-    if (hold_list(call, roots) < 0 || hold_list(call, inputs) < 0 || hold_list(call, seeds) < 0) return NULL;
+    if (hold_all(call) < 0) return NULL;
     tc_tensor **out = PyMem_Calloc((size_t)count + 1, sizeof(tc_tensor *));
     if (!out) return PyErr_NoMemory();
     TCPY_COMPUTE(call, status,
@@ -397,6 +420,8 @@ const tcpy_op tcpy_ops_custom[] = {
      0},
     {"gradients", "outputs:T inputs:T grad_outputs:T retain_graph:b=False", run_gradients,
      "The gradients of the sum of outputs[i] times grad_outputs[i] with respect to each of `inputs`; None: no output depends on it.", 0},
+    {"backward_to", "outputs:T inputs:T grad_outputs:T retain_graph:b=False", run_backward_to,
+     "Adds those gradients to the grads of the `inputs` that are leaves.", 0},
     {"set_data", "tensor:t source:t alone:b=False", run_set_data,
      "Makes a leaf Tensor take on other memory; `alone`: which nobody else has, so that what is derived from it may be kept.", 0},
     {"set_all_data", "targets:T sources:T", run_set_all_data, "Makes leaf Tensors take on other memory: all of them or, on failure, none.",

@@ -275,7 +275,8 @@ static PyObject *run_backward(tcpy_call *call)
         return NULL;
     }
     if (tcpy_bring_array(call, &call->v[1].t, call->v[0].t) < 0) return NULL;
-    if (call->v[4].o && call->v[4].o != Py_None) return backward_to(call, call->v[4].o);
+    const bool can_start = call->v[1].t || call->v[0].t->numel == 1; /* otherwise tc_backward says so */
+    if (can_start && call->v[4].o && call->v[4].o != Py_None) return backward_to(call, call->v[4].o);
     if (tcpy_hold(call, &call->v[0].t) < 0 || tcpy_hold(call, &call->v[1].t) < 0) return NULL;
     TCPY_COMPUTE(call, status, tc_backward(call->v[0].t, call->v[1].t, call->v[2].b, &err));
     tcpy_drain_releases();

@@ -388,7 +388,7 @@ WITHOUT_GRADIENT = {
     "it rounds to halves": "cast_parameter",
     "where nothing is recorded": "sum_of_squares",
     "they leave the tape": "detach numpy tolist",
-    "they are the tape's own": "backward backward_watched gradients requires_grad_ set_data set_grad_slot gradient_hook take_array assign_all set_all_data",
+    "they are the tape's own": "backward backward_to backward_watched gradients requires_grad_ set_data set_grad_slot gradient_hook take_array assign_all set_all_data",
     "optimizers, after the backward": "sgd_step adam_step rmsprop_step gradient_norm gradient_clip gradient_scale",
     "another device; the copy back is the same op": "cuda",
     "on GPUs alone, against the reference in tests/gpu_emulation": "encoder_block",

@@ -1,5 +1,6 @@
 """tc.autograd: gradients with respect to some Tensors alone, which go into no .grad; of several at once; functions with a backward."""
 
+import sys
 import threading
 
 import numpy as np
@@ -700,8 +701,49 @@ def test_backward_to_what_cannot_be_an_input():
             y.backward(inputs=inputs)
     with pytest.raises(ValueError, match="create_graph must be False"):
         y.backward(create_graph=True, inputs=x)
+    with pytest.raises(RuntimeError, match="this one has shape .2,.: reduce it .* or pass gradient="):
+        (x * w).backward(inputs=x)
     y.backward(np.float32(2), inputs=(x,))
     assert x.grad.tolist() == [6.0, 8.0] and w.grad is None
     with pytest.raises(RuntimeError, match="a second time"):
         y.backward(inputs=x)
     assert x.grad.tolist() == [6.0, 8.0]
+
+
+def test_backward_to_leaves_of_several_threads():
+    """No gradient is lost between reading .grad and writing it."""
+    leaves, turns = [tc.zeros(100_000, requires_grad=True) for _ in range(4)], 300
+    start, interval = threading.Barrier(3), sys.getswitchinterval()
+
+    def work():
+        start.wait(60)
+        for _ in range(turns):
+            sum(x.sum() for x in leaves).backward(inputs=leaves)
+
+    threads = [threading.Thread(target=work) for _ in range(3)]
+    sys.setswitchinterval(1e-6)
+    try:
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    finally:
+        sys.setswitchinterval(interval)
+    assert all((x.grad == 3 * turns).all() for x in leaves)
+
+
+def test_a_failed_backward_to_inputs_changes_no_gradient():
+    a, b = leaf(2.0), leaf(3.0)
+    a.grad = tc.tensor([5.0])
+    for n in range(1, 200):
+        y, one = (a * b + a).sum(), tc.tensor(1.0)
+        _core.memory_fail_after(n)
+        try:
+            _core.backward_to([y], [a, b, a], [one])
+        except MemoryError:
+            assert a.grad.tolist() == [5.0] and b.grad is None
+            continue
+        finally:
+            _core.memory_fail_after(0)
+        break
+    assert n > 5 and a.grad.tolist() == [9.0] and b.grad.tolist() == [2.0]

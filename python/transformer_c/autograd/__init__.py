@@ -143,15 +143,9 @@ def backward(
 
 def _add_gradients(roots: list[Tensor], factors: list[Tensor], inputs: list[Tensor], retain_graph: bool) -> None:
     """Adds the gradients of `inputs` to their ``.grad``, each once."""
-    leaves = list({id(tensor): tensor for tensor in inputs if tensor.is_leaf}.values())
-    results = [tensor for tensor in inputs if not tensor.is_leaf]
-    for tensor in results:
-        tensor.retain_grad()  # which adds it
-    found = _core.gradients(roots, [*leaves, *results], factors, retain_graph)
-    with no_grad():
-        for leaf, gradient in zip(leaves, found, strict=False):
-            if gradient is not None:
-                leaf.grad = gradient if leaf.grad is None else leaf.grad.add_(gradient)
+    for tensor in inputs:
+        tensor.retain_grad()  # adds that of a result
+    _core.backward_to(roots, inputs, factors, retain_graph)
 
 
 def _requiring(inputs: Any) -> list[Tensor]:
