@@ -1,7 +1,9 @@
 """tc.autograd: gradients with respect to some Tensors alone, which go into no .grad; of several at once; functions with a backward."""
 
+import gc
 import sys
 import threading
+import weakref
 
 import numpy as np
 import pytest
@@ -747,3 +749,98 @@ def test_a_failed_backward_to_inputs_changes_no_gradient():
             _core.memory_fail_after(0)
         break
     assert n > 5 and a.grad.tolist() == [9.0] and b.grad.tolist() == [2.0]
+
+
+def saving_what_it_writes(library, named=()):
+    """e to the power of the arguments, in their memory."""
+
+    class Exp(library.autograd.Function):
+        @staticmethod
+        def forward(ctx, *given):
+            for x in given:
+                x.exp_()
+            ctx.mark_dirty(*given)
+            ctx.mark_non_differentiable(*(given[i] for i in named))
+            ctx.save_for_backward(*given, None)
+            return given if len(given) > 1 else given[0]
+
+        @staticmethod
+        def backward(ctx, *gradients):
+            return tuple(dy * y for dy, y in zip(gradients, ctx.saved_tensors[:-1], strict=True))
+
+    return Exp
+
+
+def use_what_is_written_and_saved(library):
+    x = library.tensor([1.0, 2.0], requires_grad=True)
+    y, z = x * 1, x * 2
+    exp = saving_what_it_writes(library)
+    (exp.apply(y, z)[0] * 3 + z).sum().backward()
+    yield x.grad
+    x.grad = None
+    y, z = x * 1, x * 2
+    constant, result = saving_what_it_writes(library, named=[0]).apply(y, z)
+    assert not constant.requires_grad and result.requires_grad
+    (constant * 5 + result).sum().backward()
+    yield x.grad
+    p = exp.apply(x * 1)
+    p.mul_(2)
+    with pytest.raises(RuntimeError, match="in.?place"):
+        p.sum().backward()
+
+
+def test_functions_save_what_they_write_as_in_pytorch():
+    torch = pytest.importorskip("torch")
+    for ours, theirs in zip(use_what_is_written_and_saved(tc), use_what_is_written_and_saved(torch), strict=True):
+        np.testing.assert_allclose(ours.numpy(), theirs.numpy(), rtol=1e-5)
+
+
+class Doubled(tc.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x * 2
+
+    @staticmethod
+    def backward(ctx, dy):
+        return dy * 2
+
+
+def test_arguments_of_a_function_are_freed_where_it_saves_none():
+    y = tc.ones(2, requires_grad=True) * 1
+    seen = weakref.ref(y)
+    z = Doubled.apply(y)
+    del y
+    assert seen() is None and z.requires_grad
+
+
+@pytest.mark.parametrize("goes_back", [False, True])
+def test_functions_that_write_to_their_arguments_are_freed(goes_back):
+    before = tc._core.memory_stats()["in_use"]
+    gc.disable()  # no cycles
+    try:
+        for function in (saving_what_it_writes(tc), saving_what_it_writes(tc, named=[1])):
+            x = tc.ones(1000, requires_grad=True)
+            y, z = function.apply(x * 1, x * 2)
+            if goes_back:
+                y.sum().backward()
+            del x, y, z
+        after = tc._core.memory_stats()["in_use"]
+    finally:
+        gc.enable()
+    assert after == before
+
+
+def test_any_name_is_free_for_what_a_function_leaves():
+    class Named(tc.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.is_dirty = ctx.is_recorded = ctx.give_history = False
+            return x * 3
+
+        @staticmethod
+        def backward(ctx, dy):
+            return dy * (3 if ctx.is_dirty is False else 0)
+
+    x = leaf(1.0)
+    Named.apply(x).backward()
+    assert x.grad.tolist() == [3.0]

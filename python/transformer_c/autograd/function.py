@@ -52,15 +52,23 @@ class FunctionCtx(Explaining):
         """Names arguments that the forward wrote to in place, each of which is a result as well."""
         self._dirty = tensors
 
-    def is_dirty(self, value: Any) -> bool:
+    def _is_dirty(self, value: Any) -> bool:
         """Whether this is one of the arguments that ``mark_dirty`` named."""
         return bool(self._dirty) and any(value is tensor for tensor in self._dirty)
+
+    def _give_history(self, dirty: Tensor, result: Tensor) -> None:
+        """Makes an argument that was written to the recorded `result`, of the same values: what was saved stays as valid as it was."""
+        valid = [t is not None and t._version == version for t, version in zip(self._saved, self._versions, strict=True)]
+        self._saved = tuple(t.detach() if t is dirty else t for t in self._saved)  # its history has this object
+        dirty.copy_(result)
+        now = [t._version if t is not None and is_valid else None for t, is_valid in zip(self._saved, valid, strict=True)]
+        self._versions = tuple(old if new is None else new for old, new in zip(self._versions, now, strict=True))
 
     def set_materialize_grads(self, value: bool) -> None:
         """False: the backward gets None for results that no gradient reached; by default it gets zeros."""
         self._fills_in = bool(value)
 
-    def is_recorded(self, result: Any) -> bool:
+    def _is_recorded(self, result: Any) -> bool:
         """Whether gradients go back through a result."""
         return isinstance(result, Tensor) and is_floating(result) and not any(result is tensor for tensor in self._constant)
 
@@ -127,18 +135,20 @@ class Function:
         if recorded:
             cls._record(ctx, arguments, found)
         else:
-            found = [result if ctx.is_dirty(result) else _plain(result) for result in found]
+            found = [result if ctx._is_dirty(result) else _plain(result) for result in found]
         return tuple(found) if isinstance(results, (tuple, list)) else found[0]
 
     @classmethod
     def _record(cls, ctx: FunctionCtx, arguments: tuple, found: list[Any]) -> None:
         """Gives the results a history, in their list."""
-        places = [i for i, result in enumerate(found) if ctx.is_recorded(result)]
-        found[:] = [result if i in places or ctx.is_dirty(result) else _plain(result) for i, result in enumerate(found)]
+        places = [i for i, result in enumerate(found) if ctx._is_recorded(result)]
+        found[:] = [result if i in places else _plain(result) for i, result in enumerate(found)]
         if not places:
             return
         inputs = [i for i, a in enumerate(arguments) if isinstance(a, Tensor)]
         likes = [(r.shape, r.dtype) if isinstance(r, Tensor) else None for r in found]
+
+        count = len(arguments)  # which `gradients` must not keep
 
         def gradients(*given: Any) -> tuple:
             arrays = dict(zip(places, given, strict=True))
@@ -150,15 +160,19 @@ class Function:
                     every[i] = zeros(like[0], dtype=like[1])
             of_arguments = cls.backward(ctx, *every)
             of_arguments = of_arguments if isinstance(of_arguments, (tuple, list)) else (of_arguments,)
-            if len(of_arguments) < len(arguments) or any(g is not None for g in of_arguments[len(arguments) :]):
+            if len(of_arguments) < count or any(g is not None for g in of_arguments[count:]):
                 raise ValueError(
-                    f"{cls.__name__}.backward() returned {len(of_arguments)} gradients for {len(arguments)} arguments; expected one for each, or None"
+                    f"{cls.__name__}.backward() returned {len(of_arguments)} gradients for {count} arguments; expected one for each, or None"
                 )
             return tuple(of_arguments[i] for i in inputs)
 
         made = _core.record_custom([arguments[i] for i in inputs], tuple(found[i].detach() for i in places), gradients, False)
         for place, tensor in zip(places, made if isinstance(made, (tuple, list)) else (made,), strict=True):
-            found[place] = found[place].copy_(tensor) if ctx.is_dirty(found[place]) else tensor
+            if ctx._is_dirty(found[place]):
+                ctx._give_history(found[place], tensor)
+            else:
+                found[place] = tensor
+        ctx._dirty = ctx._constant = ()  # whose history has `ctx`
 
 
 def once_differentiable(function: Any) -> Any:
