@@ -17,7 +17,9 @@ typedef struct callback {
 
 static callback callback_begin(void)
 {
-    return (callback){.gil = PyGILState_Ensure(), .suspended = tc_exchange_suspended(0), .was_enabled = tc_set_grad_enabled(false)};
+    const callback self = {.gil = PyGILState_Ensure(), .suspended = tc_exchange_suspended(0), .was_enabled = tc_set_grad_enabled(false)};
+    tcpy_drain_releases(); /* what the walk has let go of so far, which may be large */
+    return self;
 }
 
 static void callback_end(callback self)

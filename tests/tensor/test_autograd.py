@@ -830,6 +830,29 @@ def test_functions_that_write_to_their_arguments_are_freed(goes_back):
     assert after == before
 
 
+def test_what_functions_saved_is_freed_on_the_way():
+    held = []
+
+    class Saved(tc.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.save_for_backward(x * 1)
+            return x * 1
+
+        @staticmethod
+        def backward(ctx, dy):
+            held.append(tc._core.memory_stats()["in_use"])
+            return dy * 1
+
+    y = tc.ones(10_000, requires_grad=True)
+    for _ in range(8):
+        y = Saved.apply(y)
+    total = y.sum()
+    del y
+    total.backward()
+    assert len(held) == 8 and held[2] - held[-1] >= 4 * 40_000, held
+
+
 def test_any_name_is_free_for_what_a_function_leaves():
     class Named(tc.autograd.Function):
         @staticmethod
