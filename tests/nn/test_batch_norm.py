@@ -227,6 +227,15 @@ def test_group_norm(shape, groups, dtype, rng):
         np.testing.assert_array_equal(F.group_norm(x, groups), tc.nn.GroupNorm(groups, shape[1], affine=False)(tc.tensor(x)).numpy())
 
 
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_group_norm_of_no_samples_has_a_history(dtype):
+    layer, x = tc.nn.GroupNorm(2, 4, dtype=dtype), tc.zeros(0, 4, dtype=dtype, requires_grad=True)
+    layer(x).sum().backward()
+    assert x.grad.shape == (0, 4) and layer.weight.grad.tolist() == layer.bias.grad.tolist() == [0.0] * 4
+    x = x.detach()
+    assert F.group_norm(x, 2) is not x and layer(x).dtype == x.dtype
+
+
 def test_group_norm_refuses():
     for error, match, call in (
         (ValueError, "num_groups is 3, which does not divide the 4 channels", lambda: F.group_norm(np.ones((2, 4)), 3)),

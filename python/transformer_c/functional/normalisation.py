@@ -214,10 +214,10 @@ def group_norm(input: Any, num_groups: int, weight: Any = None, bias: Any = None
     x = widened(input)
     scale, shift = (_of_channels(name, values, x) for name, values in (("weight", weight), ("bias", bias)))
     if not x.numel():
-        return input * 1.0
-    rows = x.unflatten(1, (groups, -1))
-    y = _core.layer_norm(rows.flatten(2), math.prod(rows.shape[2:]), None, None, eps)
-    y = y.reshape(x.shape)
+        y = x * 1.0  # which has a history with the weights as well
+    else:
+        rows = x.unflatten(1, (groups, -1))
+        y = _core.layer_norm(rows.flatten(2), math.prod(rows.shape[2:]), None, None, eps).reshape(x.shape)
     if scale is not None:
         y = _core.mul(y, scale) if shift is None else addcmul(shift, y, scale)
     elif shift is not None:
