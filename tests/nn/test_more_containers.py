@@ -231,6 +231,31 @@ def test_parameters_under_names():
     assert not scales.state_dict() and not nn.ParameterDict().state_dict()
 
 
+def use_parameter_dict(library):
+    scales = library.nn.ParameterDict({"a": library.ones(1), "b": library.ones(2)})
+    more = scales | {"c": library.ones(3), "a": library.ones(4)}
+    yield [(name, tuple(p.shape)) for name, p in more.items()]
+    yield [name for name in reversed(more)]
+    yield [(name, tuple(p.shape)) for name, p in ({"c": library.ones(3), "a": library.ones(4)} | scales).items()]
+    other = more.copy()
+    yield type(other).__name__, list(other), other["b"] is more["b"] is scales["b"]
+    same = other
+    other |= library.nn.ParameterDict({"d": library.ones(5)})
+    yield same is other, list(other), list(more)
+    name, value = other.popitem()
+    yield name, tuple(value.shape), list(other)
+    yield type(other).__name__, list(scales.fromkeys(["x", "y"])), scales.fromkeys(["x"])["x"]
+    for wrong in (lambda: library.nn.ParameterDict().popitem(), lambda: scales | 3):
+        with pytest.raises((KeyError, TypeError)):
+            wrong()
+
+
+def test_parameter_dicts_are_pytorchs():
+    torch = pytest.importorskip("torch")
+    for ours, theirs in zip(use_parameter_dict(tc), use_parameter_dict(torch), strict=True):
+        assert ours == theirs
+
+
 def test_a_module_of_a_dict_is_deleted():
     heads = nn.ModuleDict({"a": nn.Linear(2, 3), "b": nn.ReLU()})
     del heads["a"]

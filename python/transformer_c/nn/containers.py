@@ -248,6 +248,33 @@ class ParameterDict(Module, MutableMapping[str, Any]):
     def __iter__(self) -> Iterator[str]:
         return iter(list(self._parameters))
 
+    def __reversed__(self) -> Iterator[str]:
+        return reversed(list(self._parameters))
+
+    def popitem(self) -> tuple[str, Any]:
+        """Removes the last parameter, and returns it with its name."""
+        for name in reversed(self):
+            return name, self.pop(name)
+        raise KeyError("popitem() of a ParameterDict that is empty")
+
+    def copy(self) -> ParameterDict:
+        """Another of the same parameters."""
+        return ParameterDict(self)
+
+    def fromkeys(self, keys: Iterable[str], default: Any = None) -> ParameterDict:
+        """Another with one value under all of the names."""
+        return ParameterDict((name, default) for name in keys)
+
+    def __or__(self, other: Mapping[str, Any]) -> ParameterDict:
+        return ParameterDict({**self, **other}) if isinstance(other, Mapping) else NotImplemented
+
+    def __ror__(self, other: Mapping[str, Any]) -> ParameterDict:
+        return ParameterDict({**other, **self}) if isinstance(other, Mapping) else NotImplemented
+
+    def __ior__(self, other: Mapping[str, Any]) -> ParameterDict:
+        self.update(other)
+        return self
+
 
 class ModuleDict(Module):
     """A dict of modules that registers them: their state-dict keys begin with their names.
