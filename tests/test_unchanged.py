@@ -205,3 +205,12 @@ def test_every_noted_test_is_there():
     files = sorted({key.partition("::")[0] for key in noted})
     done = subprocess.run([sys.executable, "-c", KEYS, *files], cwd=root, capture_output=True, text=True, check=True)
     assert noted == sorted({line.removeprefix("key ").strip() for line in done.stdout.splitlines() if line.startswith("key ")})
+
+
+def test_cases_that_failed_last_are_not_all(folder):
+    (folder / "code" / "a.c").write_text("bug")
+    cache = ["-p", "cacheprovider"]
+    assert run(folder, *cache)[0].startswith("1 failed, 3 passed")
+    (folder / "code" / "a.c").write_text("fine")
+    assert "needs all cases of a test; --lf" in run(folder, *cache, "--lf", "--note-unchanged")[1] and not noted(folder)
+    assert run(folder, *cache, "--lf")[0].startswith("1 passed")

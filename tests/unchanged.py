@@ -38,6 +38,8 @@ def pytest_configure(config):
     if config.getoption("--note-unchanged") and not hasattr(config, "workerinput"):
         if one := [argument for argument in config.args if "[" in argument]:
             raise pytest.UsageError(f"--note-unchanged needs all cases of a test; {one[0]} is one of them")
+        if config.getoption("lf", False):
+            raise pytest.UsageError("--note-unchanged needs all cases of a test; --lf runs those that failed")
         config.pluginmanager.register(Notes(config.rootpath / WHERE))
 
 
