@@ -1,6 +1,8 @@
 """Functions under PyTorch's names that are made of others: against NumPy in float64, with gradients; PyTorch's own samples are run by
 test_torch_samples.py."""
 
+import math
+
 import numpy as np
 import pytest
 import transformer_c as tc
@@ -433,6 +435,8 @@ def test_exponential_numbers(dtype):
     found = np.sort(x.double().numpy().ravel())
     places = (np.arange(found.size) + 0.5) / found.size
     assert abs(-np.expm1(-4 * found) - places).max() < 0.015  # the distribution
+    assert (tc.empty(5000, dtype=dtype).exponential_(1e38, generator=1) > 0).all()
+    assert (tc.empty(5000, dtype="float16").exponential_(1e3, generator=1) > 0).all()
     with pytest.raises(TypeError, match="exponential_.. needs a floating tensor"):
         tc.ones(2, dtype="int64").exponential_()
     for rate in (0.0, -1.0, np.inf, np.nan):
@@ -455,6 +459,8 @@ def test_draws_of_classes_that_have_gradients():
     assert isinstance(found, np.ndarray) and found.sum() == 4 and tc.functional.gumbel_softmax(tc.zeros(2, 3).half()).dtype == tc.float16
     with pytest.raises(ValueError, match="tau must be positive"):
         tc.functional.gumbel_softmax(X, 0.0)
+    with pytest.raises(TypeError, match="hard must be a bool, got 'no'"):
+        tc.functional.gumbel_softmax(X, hard="no")
 
 
 @pytest.mark.parametrize("count", [0, 1, 3, 100])
@@ -468,6 +474,28 @@ def test_elements_among_others(count):
             found = tc.isin(tc.tensor(x), tc.tensor(others), invert=invert)
             assert found.dtype == tc.bool and np.array_equal(found.numpy(), expected)
     assert tc.isin(tc.tensor([1, 2]), 2).tolist() == [False, True] and bool(tc.isin(2, tc.tensor([1, 2])))
+
+
+def use_isin(library, count):
+    """Of two dtypes; the first is an int that float32 rounds to the second."""
+    tests = [2.0**24, 0.1, math.nan, math.inf, *range(100, 96 + count)][:count]
+    for dtype, other in (
+        ("int64", "float32"),
+        ("float32", "float64"),
+        ("bfloat16", "float32"),
+        ("float16", "bfloat16"),
+        ("int64", "float16"),
+    ):
+        elements = library.tensor([2**24 + 1, 5, 100] if dtype == "int64" else [0.1, 2.0**24, math.nan, math.inf, 100.0])
+        elements, others = elements.to(getattr(library, dtype)), library.tensor(tests).to(getattr(library, other))
+        yield library.isin(elements, others).tolist(), library.isin(elements, others, invert=True).tolist()
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 5, 32, 33, 100])
+def test_elements_among_others_of_another_dtype(count):
+    torch = pytest.importorskip("torch")
+    assert list(use_isin(tc, count)) == list(use_isin(torch, count))
+    assert tc.isin(tc.tensor([2**53 + 1]), tc.tensor([2**53, *range(count)])).tolist() == [False]
 
 
 def test_refused_draws_leave_tensor_and_generator():

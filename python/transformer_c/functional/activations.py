@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from .. import _core
-from .._arguments import one_of, real
+from .._arguments import one_of, real, switch
 from .._promotion import as_given, cast, needed, promote, rounds_once
 from .._tensor import empty_like, zeros_like
 from ..tensor_functions._calls import axis_of, takes_arrays
@@ -340,6 +340,7 @@ def gumbel_softmax(logits: Any, tau: float = 1.0, hard: bool = False, eps: float
     """
     if not real("tau", tau) > 0:
         raise ValueError(f"tau must be positive, got {tau}")
+    hard = switch("hard", hard)
     noise = empty_like(logits.detach()).exponential_(generator=rng).log()
     soft = softmax(_core.div(_core.sub(logits, noise), float(tau)), dim)
     if not hard:

@@ -112,7 +112,11 @@ def exponential_(self: Tensor, lambd: float = 1.0, *, generator: Any = None) -> 
     _check_written(self)
     drawn = source.uniform(self.shape, 0.0, 1.0, "float64" if self._dtype_name == "float64" else None)
     times = _core.clamp_min(_core.neg(_core.log1p(_core.neg(drawn))), finfo(drawn.dtype).eps / 2)  # never 0, whose logarithm is infinite
-    return self.copy_(_core.div(times, float(lambd)).to(self.device))
+    result = _core.div(times, float(lambd)).to(self._dtype_name)
+    own = finfo(self._dtype_name)
+    if finfo(drawn.dtype).eps / 2 / lambd < own.tiny * own.eps:
+        result = _core.clamp_min(result, own.tiny * own.eps)  # the smallest number: some were rounded to 0
+    return self.copy_(result.to(self.device))
 
 
 METHODS.update(bernoulli=bernoulli, bernoulli_=bernoulli_, exponential_=exponential_, normal_=normal_, uniform_=uniform_)

@@ -11,7 +11,8 @@ import numpy as np
 from .. import _core
 from .._arguments import joint_shape, tensor_of
 from .._core import Tensor
-from .._promotion import is_floating
+from .._promotion import is_floating, is_half
+from .._tensor import empty
 from ._calls import METHODS, axis_of, takes_arrays
 
 # ---- an index per element ---------------------------------------------------------------------------------------------------------
@@ -447,6 +448,11 @@ def masked_select(input: Any, mask: Any) -> Any:
     return input.expand(shape)[mask.expand(shape)]
 
 
+def _array(x: Tensor) -> np.ndarray:
+    values = x.detach().cpu()
+    return (values.float() if is_half(x) else values).numpy()
+
+
 @takes_arrays("elements", "test_elements", method=False)
 def isin(elements: Any, test_elements: Any, *, assume_unique: bool = False, invert: bool = False) -> Any:
     """Which elements are among others.
@@ -473,8 +479,11 @@ def isin(elements: Any, test_elements: Any, *, assume_unique: bool = False, inve
     array([False,  True,  True,  True])
     """
     tests = tensor_of("test_elements", test_elements, elements).reshape(-1)
-    if tests.shape[0] > 32 and not _core.is_traced():
-        found = tensor_of("elements", np.isin(elements.detach().cpu().numpy(), tests.detach().cpu().numpy()), elements)
+    if elements._dtype_name != tests._dtype_name and not _core.is_traced():  # as PyTorch compares: an int64 may be rounded
+        joint = _core.add(*(empty(0, dtype=x._dtype_name) for x in (elements, tests)))._dtype_name
+        elements, tests = elements.to(joint), tests.to(joint)
+    if tests.shape[0] > (2 if elements.device == "cpu" else 32) and not _core.is_traced():
+        found = tensor_of("elements", np.isin(_array(elements), _array(tests)), elements)
     else:
         found = _core.eq(elements.unsqueeze(-1), tests).any(-1)
     return _core.logical_xor(found, True) if invert else found
