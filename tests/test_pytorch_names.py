@@ -508,6 +508,20 @@ def test_distributions_are_pytorchs(name):
         np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=2e-6)
 
 
+@pytest.mark.parametrize("dtype", ["float64", "bfloat16"])
+def test_numbers_beside_parameters_have_their_dtype(dtype):
+    d, tensor = tc.distributions, tc.tensor([0.25], dtype=dtype)
+    for made, names in (
+        (d.Normal(0.1, tensor), ("loc", "scale")),
+        (d.Normal(tensor, 0.1), ("loc", "scale")),
+        (d.Uniform(0.1, tensor), ("low", "high")),
+    ):
+        assert all(getattr(made, name).dtype == tensor.dtype for name in names) and made.sample().dtype == tensor.dtype
+        assert made.log_prob(0.2).dtype == tensor.dtype and made.log_prob(0.2) == made.log_prob(tc.tensor([0.2], dtype=dtype))
+    assert d.Normal(tensor, 0.1).scale == tc.tensor(0.1, dtype=dtype)
+    assert d.Bernoulli(tensor).log_prob(1).dtype == tensor.dtype and d.Normal(0.1, 1).loc.dtype == tc.float32
+
+
 def test_what_distributions_refuse():
     d = tc.distributions
     for error, match, call in (
@@ -518,6 +532,7 @@ def test_what_distributions_refuse():
         (ValueError, "logits must not be NaN", lambda: d.Bernoulli(logits=math.nan)),
         (ValueError, "floating numbers, got int64", lambda: d.Bernoulli(tc.tensor([1, 0]))),
         (ValueError, "value must be 0 or 1", lambda: d.Bernoulli(0.5).log_prob(0.5)),
+        (ValueError, r"loc \(2,\) and scale \(3,\) do not broadcast", lambda: d.Normal(tc.ones(2), tc.ones(3))),
         (NotImplementedError, "what Categorical draws has no gradient", lambda: d.Categorical(tc.ones(2)).rsample()),
         (NotImplementedError, "the divergence of Normal and Uniform", lambda: d.kl_divergence(d.Normal(0.0, 1.0), d.Uniform(0.0, 1.0))),
         (AttributeError, "has no attribute 'crf'", lambda: d.Normal(0.0, 1.0).crf),
@@ -549,6 +564,11 @@ def test_matrices():
     np.testing.assert_allclose((x @ linalg.solve(x, x * 2)).numpy(), 2 * square, atol=1e-4)
     values, vectors = linalg.eigh(x + x.mT)
     np.testing.assert_allclose((vectors * values.unsqueeze(-2) @ vectors.mT).numpy(), (x + x.mT).numpy(), atol=1e-4)
+    for name in "UuLl":
+        triangle = (np.tril if name in "Ll" else np.triu)(square)
+        both = triangle + triangle.swapaxes(-1, -2) - triangle * np.eye(3)
+        np.testing.assert_allclose(linalg.eigh(x, name).eigenvalues.numpy(), np.linalg.eigvalsh(both), atol=1e-5)
+    assert tc.equal(linalg.norm(x, dim=np.int64(1)), linalg.norm(x, dim=1))
     x.requires_grad_()
     (
         linalg.norm(x) + linalg.vector_norm(x, 1, dim=(0, 1)).sum() + linalg.norm(x, "fro", dim=(1, 2)).sum() + linalg.norm(x[0, 0], 1)
@@ -561,9 +581,22 @@ def test_matrices():
         (ValueError, "no matrix norm 'nuc'", lambda: linalg.norm(x, "nuc", dim=(0, 1))),
         (ValueError, "no matrix norm 1", lambda: linalg.norm(x.detach(), 1)),
         (linalg.LinAlgError, "Singular", lambda: linalg.inv(tc.zeros(2, 2))),
+        (ValueError, "UPLO must be 'L' or 'U', got 'X'", lambda: linalg.eigh(x.detach(), "X")),
+        (TypeError, "got int64; give an ndarray of float64", lambda: linalg.inv([[1, 2], [3, 4]])),
+        (TypeError, "dim must be an int, not float", lambda: linalg.norm(x, dim=0.5)),
     ):
         with pytest.raises(error, match=match):
             call()
+
+
+def test_solutions_are_pytorchs():
+    torch = pytest.importorskip("torch")
+    rng = np.random.default_rng(0)
+    for a, b in (((3, 3), (3,)), ((3, 3), (3, 2)), ((2, 3, 3), (2, 3)), ((3, 3, 3), (3, 3)), ((2, 3, 3), (3, 2)), ((2, 3, 3), (3,)), ((2, 3, 3), (2, 3, 1)), ((3, 3), (2, 3, 2))):  # fmt: skip
+        a, b = rng.standard_normal(a) + 4 * np.eye(3), rng.standard_normal(b)
+        ours, theirs = tc.linalg.solve(tc.tensor(a), tc.tensor(b)), torch.linalg.solve(torch.tensor(a), torch.tensor(b))
+        assert ours.shape == theirs.shape
+        np.testing.assert_allclose(ours.numpy(), theirs.numpy(), rtol=1e-9)
 
 
 def test_norms_are_pytorchs():

@@ -46,7 +46,8 @@ def _by_numpy(name: str, function: Callable[..., Any], *given: Any) -> Any:
     arrays = [x.detach().cpu().numpy() if isinstance(x, Tensor) else np.asarray(x) for x in given]
     for array in arrays:
         if array.dtype.kind != "f" or array.itemsize < 4:
-            raise TypeError(f"linalg.{name}() takes float32 and float64, got {array.dtype}; convert it with .float()")
+            advice = "convert it with .float()" if tensors else "give an ndarray of float64"
+            raise TypeError(f"linalg.{name}() takes float32 and float64, got {array.dtype}; {advice}")
     found = function(*arrays)
     if not tensors:
         return found
@@ -99,7 +100,9 @@ def eigh(A: Any, UPLO: str = "L") -> Eigh:
     >>> tc.linalg.eigh(tc.tensor([[2.0, 0.0], [0.0, 1.0]])).eigenvalues
     tensor([1., 2.])
     """
-    return Eigh(*_by_numpy("eigh", lambda a: tuple(np.linalg.eigh(a, "U" if UPLO == "U" else "L")), A))
+    if UPLO not in ("L", "U", "l", "u"):
+        raise ValueError(f"UPLO must be 'L' or 'U', got {UPLO!r}")
+    return Eigh(*_by_numpy("eigh", lambda a: tuple(np.linalg.eigh(a, UPLO.upper())), A))
 
 
 def inv(A: Any) -> Any:
@@ -116,7 +119,7 @@ def inv(A: Any) -> Any:
 
 
 def solve(A: Any, B: Any) -> Any:
-    """X of A X = B.
+    """X of A X = B, of matrices; B has vectors where it is one, or has the shape of A without the last axis.
 
     Examples
     --------
@@ -125,7 +128,13 @@ def solve(A: Any, B: Any) -> Any:
     tensor([[0.5000],
             [0.5000]])
     """
-    return _by_numpy("solve", np.linalg.solve, A, B)
+    return _by_numpy("solve", _solve, A, B)
+
+
+def _solve(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    if b.ndim == 1 or b.shape == a.shape[:-1]:
+        return np.linalg.solve(a, b[..., np.newaxis])[..., 0]
+    return np.linalg.solve(a, b.reshape((1,) * (a.ndim - b.ndim) + b.shape))  # NumPy goes by the number of axes
 
 
 def vector_norm(x: Any, ord: float = 2, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Any:
@@ -150,7 +159,7 @@ def norm(A: Any, ord: Any = None, dim: Any = None, keepdim: bool = False, *, dty
     tensor([[ 5.],
             [10.]])
     """
-    axes = 1 if isinstance(dim, int) else np.ndim(A) if dim is None else len(dim)
+    axes = len(dim) if isinstance(dim, (tuple, list)) else np.ndim(A) if dim is None else 1
     if ord is not None and (axes != 1 or ord == "fro") and (ord != "fro" or axes != 2):
         raise ValueError(f"norm() computes no matrix norm {ord!r}, besides 'fro'; for that of all elements use vector_norm()")
     return _norm(A, 2.0 if ord is None else ord, dim, keepdim, dtype)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, ClassVar, TypeVar
 
-import numpy as np
-
+from .._arguments import joint_shape
 from .._core import Tensor
 from .._names import Explaining
+from .._promotion import is_floating
 from .._recording import no_grad
 from .._tensor import as_tensor, full_like
 
@@ -97,11 +97,19 @@ class Distribution(Explaining):
         return f"{type(self).__name__}({', '.join(texts)})"
 
 
-def together(*given: Any) -> tuple[Tensor, ...]:
-    """Parameters as Tensors of one shape; numbers are float32."""
-    found = [x if isinstance(x, Tensor) else as_tensor(x, dtype="float32" if isinstance(x, (int, float)) else None) for x in given]
-    shape = np.broadcast_shapes(*(tuple(x.shape) for x in found))
-    return tuple(x.expand(shape) for x in found)
+def beside(x: Any, like: Tensor | None) -> Tensor:
+    """`x` as a Tensor: a number of the dtype and on the device of `like`, or of float32."""
+    if isinstance(x, Tensor) or not isinstance(x, (int, float)):
+        return as_tensor(x)
+    return as_tensor(x, "float32") if like is None else as_tensor(x, like._dtype_name, like.device)
+
+
+def together(**given: Any) -> tuple[Tensor, ...]:
+    """Parameters as Tensors of one shape; numbers have the dtype of the first Tensor."""
+    like = next((x for x in given.values() if isinstance(x, Tensor) and is_floating(x)), None)
+    found = {name: beside(x, like) for name, x in given.items()}
+    shape = joint_shape(**found)
+    return tuple(x.expand(shape) for x in found.values())
 
 
 _DIVERGENCES: dict[type, Callable[[Any, Any], Tensor]] = {}

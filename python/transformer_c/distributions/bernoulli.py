@@ -12,7 +12,7 @@ from .._pytorch_names import finfo
 from ..functional import binary_cross_entropy_with_logits, softplus
 from ..random import bernoulli
 from ..tensor_functions import clamp
-from .base import Distribution, divergence_of, together
+from .base import Distribution, beside, divergence_of, together
 
 
 class Bernoulli(Distribution):
@@ -46,7 +46,7 @@ class Bernoulli(Distribution):
     def __init__(self, probs: Any = None, logits: Any = None, validate_args: bool | None = None) -> None:
         if (probs is None) == (logits is None):
             raise ValueError("Bernoulli takes either probs or logits")
-        name, (given,) = ("probs", together(probs)) if logits is None else ("logits", together(logits))
+        name, (given,) = ("probs", together(probs=probs)) if logits is None else ("logits", together(logits=logits))
         if not is_floating(given):
             raise ValueError(f"{name} must be floating numbers, got {given._dtype_name}")
         values = given.detach()
@@ -88,7 +88,7 @@ class Bernoulli(Distribution):
 
     def log_prob(self, value: Any) -> Tensor:
         """The logarithms of the probabilities of some values, 0 and 1."""
-        (value,) = together(value)
+        value = beside(value, self._first())
         if not bool(((value.detach() == 0) | (value.detach() == 1)).all()):
             raise ValueError("value must be 0 or 1")
         logits = self.logits

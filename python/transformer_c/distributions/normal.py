@@ -9,10 +9,9 @@ from typing import Any
 import numpy as np
 
 from .._core import Tensor
-from .._tensor import as_tensor
 from ..custom import custom_op
 from ..random import randn
-from .base import Distribution, divergence_of, together
+from .base import Distribution, beside, divergence_of, together
 
 
 class Normal(Distribution):
@@ -39,7 +38,7 @@ class Normal(Distribution):
     has_rsample = True
 
     def __init__(self, loc: Any, scale: Any, validate_args: bool | None = None) -> None:
-        self.loc, self.scale = together(loc, scale)
+        self.loc, self.scale = together(loc=loc, scale=scale)
         if bool(self.loc.detach().isnan().any()):
             raise ValueError("loc must not be NaN")
         if not bool((self.scale.detach() > 0).all()):
@@ -66,16 +65,16 @@ class Normal(Distribution):
 
     def log_prob(self, value: Any) -> Tensor:
         """The logarithm of the density."""
-        distance = (as_tensor(value) - self.loc) / self.scale
+        distance = (beside(value, self.loc) - self.loc) / self.scale
         return -0.5 * distance * distance - self.scale.log() - 0.5 * math.log(2 * math.pi)
 
     def cdf(self, value: Any) -> Tensor:
         """The probability of what is not above a value."""
-        return 0.5 * (1 + ((as_tensor(value) - self.loc) / (self.scale * math.sqrt(2))).erf())
+        return 0.5 * (1 + ((beside(value, self.loc) - self.loc) / (self.scale * math.sqrt(2))).erf())
 
     def icdf(self, value: Any) -> Tensor:
         """The value below which numbers are with a given probability; on the CPU."""
-        return self.loc + self.scale * _quantile(as_tensor(value))
+        return self.loc + self.scale * _quantile(beside(value, self.loc))
 
     def entropy(self) -> Tensor:
         """The entropy of each distribution, in nats."""

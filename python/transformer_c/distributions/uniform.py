@@ -7,9 +7,8 @@ from typing import Any
 
 from .._core import Tensor
 from .._joining import where
-from .._tensor import as_tensor
 from ..random import rand
-from .base import Distribution, divergence_of, together
+from .base import Distribution, beside, divergence_of, together
 
 
 class Uniform(Distribution):
@@ -34,7 +33,7 @@ class Uniform(Distribution):
     has_rsample = True
 
     def __init__(self, low: Any, high: Any, validate_args: bool | None = None) -> None:
-        self.low, self.high = together(low, high)
+        self.low, self.high = together(low=low, high=high)
         self._checks = validate_args is not False
         if self._checks and not bool((self.low.detach() < self.high.detach()).all()):
             raise ValueError("low must be below high")
@@ -62,19 +61,19 @@ class Uniform(Distribution):
 
     def log_prob(self, value: Any) -> Tensor:
         """The logarithm of the density: -infinity for `high` itself."""
-        value = as_tensor(value)
+        value = beside(value, self.low)
         inside = (self.low <= value) & (value <= self.high)
         if self._checks and not bool(inside.all()):
             raise ValueError("value must be from low to high")
-        return where(inside & (value < self.high), 0.0, -math.inf) - (self.high - self.low).log()
+        return where(inside & (value < self.high), 0.0, -math.inf).to(self.low._dtype_name) - (self.high - self.low).log()
 
     def cdf(self, value: Any) -> Tensor:
         """The probability of what is not above a value."""
-        return ((as_tensor(value) - self.low) / (self.high - self.low)).clamp(0.0, 1.0)
+        return ((beside(value, self.low) - self.low) / (self.high - self.low)).clamp(0.0, 1.0)
 
     def icdf(self, value: Any) -> Tensor:
         """The value below which numbers are with a given probability."""
-        return as_tensor(value) * (self.high - self.low) + self.low
+        return beside(value, self.low) * (self.high - self.low) + self.low
 
     def entropy(self) -> Tensor:
         """The entropy of each distribution, in nats."""
