@@ -112,7 +112,18 @@ def test_every_function_is_a_method_or_takes_arrays():
         assert name in tc.__all__ or name == "ValuesAndIndices"
         assert function.__doc__, name
         if inspect.isfunction(function) and not hasattr(tc.Tensor, name):
-            assert name in {"allclose", "cartesian_prod", "eye", "linspace", "meshgrid", "einsum", "hstack", "is_tensor", "vstack"}, name
+            assert name in {
+                "allclose",
+                "cartesian_prod",
+                "eye",
+                "isin",
+                "linspace",
+                "meshgrid",
+                "einsum",
+                "hstack",
+                "is_tensor",
+                "vstack",
+            }, name
 
 
 def test_lists_and_scalars():
