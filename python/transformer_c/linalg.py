@@ -102,7 +102,7 @@ def eigh(A: Any, UPLO: str = "L") -> Eigh:
     """
     if UPLO not in ("L", "U", "l", "u"):
         raise ValueError(f"UPLO must be 'L' or 'U', got {UPLO!r}")
-    return Eigh(*_by_numpy("eigh", lambda a: tuple(np.linalg.eigh(a, UPLO.upper())), A))
+    return Eigh(*_by_numpy("eigh", lambda a: tuple(np.linalg.eigh(a, "U" if UPLO in "Uu" else "L")), A))
 
 
 def inv(A: Any) -> Any:
