@@ -679,6 +679,7 @@ WITHOUT = {
     "spaced": "a constant",
     "assign_all": "loads a state dict",
     "backward": "gradients",
+    "backward_to": "gradients",
     "backward_watched": "gradients",
     "dropout": "chance",
     "encoder_block": "a traced block runs part by part",
