@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -131,7 +131,9 @@ def assemble(values: Any, state: Mapping[str, Any], task: str | None, dtype: Any
     pooler = kind.table.names.get("pooler")
     with nn.init.skip():
         model = _make(config, kind, task, pooler=pooler is not None and f"{pooler}.weight" in files)
-    needed = {short: state[name] for short, name in files.items() if not kind.table.is_buffer(short)}
+    needed = (
+        state[name] for short, name in files.items() if not kind.table.is_buffer(short)
+    )  # none is kept: each is freed once it is taken
     wanted = _dtype(needed) if dtype is None else _floating(dtype)
 
     taken: list[np.ndarray] = []  # as they are, by parameters
@@ -274,9 +276,9 @@ def _floating(dtype: Any) -> str:
     return name
 
 
-def _dtype(state: Mapping[str, Any]) -> Any:
-    """The dtype of the floating arrays of a file, float32 where there are several."""
-    kinds = {array.dtype for array in state.values() if array.dtype.kind == "f" or array.dtype.name == "bfloat16"}
+def _dtype(arrays: Iterable[Any]) -> Any:
+    """The dtype of the floating ones, float32 where there are several."""
+    kinds = {array.dtype for array in arrays if array.dtype.kind == "f" or array.dtype.name == "bfloat16"}
     return kinds.pop() if len(kinds) == 1 else np.dtype(np.float32)
 
 
