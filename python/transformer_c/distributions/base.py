@@ -50,7 +50,8 @@ class Distribution(Explaining):
         return self.variance.sqrt()
 
     def _first(self) -> Tensor:
-        return getattr(self, self._parameters[0])
+        """The first parameter of those that are there: probabilities and logits are computed of one another when they are asked for."""
+        return next(self.__dict__[name] for name in self._parameters if name in self.__dict__)
 
     def _not_a_number(self) -> Tensor:
         first = self._first().detach()

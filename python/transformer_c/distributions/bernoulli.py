@@ -56,9 +56,6 @@ class Bernoulli(Distribution):
             raise ValueError("logits must not be NaN")
         setattr(self, name, given)
 
-    def _first(self) -> Tensor:
-        return self.__dict__["probs" if "probs" in self.__dict__ else "logits"]
-
     @cached_property
     def probs(self) -> Tensor:
         return self.logits.sigmoid()

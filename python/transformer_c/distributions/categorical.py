@@ -64,9 +64,6 @@ class Categorical(Distribution):
                 raise ValueError("logits must be below infinity and not NaN, and one of each K above -infinity")
             self.logits = given - total
 
-    def _first(self) -> Tensor:
-        return self.__dict__["probs" if "probs" in self.__dict__ else "logits"]
-
     @cached_property
     def probs(self) -> Tensor:
         return self.logits.softmax(-1)
