@@ -27,6 +27,7 @@ class Gemma(Llama):
 
     table = replace(TABLE, model_type="gemma", name="Gemma")
     tie_word_embeddings = True
+    network_biased = False
     norm_after: ClassVar[bool] = False  # whether what attention and network give is normalised
     may_encode: ClassVar[bool] = False  # whether config.json may say that tokens see those after them
     DEFAULTS: ClassVar = {
@@ -43,11 +44,6 @@ class Gemma(Llama):
         if cls.activation == "hidden_act" and config.values.get("hidden_act") == "gelu":  # as the first files say, for the other one
             widths = widths._replace(activation="gelu_tanh")
         return widths._replace(offset=True, norm_after=cls.norm_after), heads
-
-    @classmethod
-    def biases(cls, config: Config) -> tuple[bool, bool, bool]:
-        attention = config.flag("attention_bias", False)
-        return attention, attention, False
 
     def embed(self, ids: Tensor, token_types: Tensor | None, places: Tensor | None) -> Tensor:
         x = super().embed(ids, token_types, places)

@@ -109,6 +109,7 @@ class Llama(TextDecoder):
     layer: ClassVar[type[LlamaLayer]] = LlamaLayer
     normed: ClassVar[bool] = False  # whether each query and key is normalised
     activation: ClassVar[str] = "hidden_act"  # its name in config.json
+    network_biased: ClassVar[bool] = True  # whether config.json may give the network biases
     # What config.json means where it does not say; of heads of keys None: as many as of queries, of their size: a share of the states.
     DEFAULTS: ClassVar[Mapping[str, Any]] = {
         **{"vocab_size": 32000, "hidden_size": 4096, "intermediate_size": 11008, "num_hidden_layers": 32, "num_attention_heads": 32},
@@ -191,7 +192,7 @@ class Llama(TextDecoder):
     def biases(cls, config: Config) -> tuple[bool, bool, bool]:
         """Of queries, keys and values; of the layer after attention; of the network."""
         attention = config.flag("attention_bias", False)
-        return attention, attention, config.flag("mlp_bias", False)
+        return attention, attention, cls.network_biased and config.flag("mlp_bias", False)
 
     @classmethod
     def rotations(cls, config: Config, size: int, longest: int) -> Mapping[str, Rotation]:

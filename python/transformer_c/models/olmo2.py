@@ -38,7 +38,7 @@ class Olmo2(Llama):
         name="Olmo2",
         names={**{ours: name for ours, name in TABLE.names.items() if ours not in ("layers.{}.norm1", "layers.{}.norm2")}, **_AFTER},
     )
-    layer = Olmo2Layer
+    layer, network_biased = Olmo2Layer, False
     DEFAULTS: ClassVar = {**Llama.DEFAULTS, "vocab_size": 50304, "rms_norm_eps": 1e-5, "pad_token_id": 1}
 
     @classmethod
@@ -46,8 +46,3 @@ class Olmo2(Llama):
         config.only("clip_qkv", None)
         widths, heads = super().widths(config)
         return widths._replace(norm_after=True), heads
-
-    @classmethod
-    def biases(cls, config: Config) -> tuple[bool, bool, bool]:
-        attention = config.flag("attention_bias", False)
-        return attention, attention, False
