@@ -71,6 +71,11 @@ def add_layer_norm(input, residual, normalized_shape, weight=None, bias=None, ep
     return as_generator(rng).with_mask(dropping)
 
 
+def _check_channels(taker: str, input: Tensor) -> None:
+    if input.ndim < 2 or not is_floating(input):
+        raise ValueError(f"{taker} takes floats of shape (samples, channels, ...), got {input._dtype_name} of shape {tuple(input.shape)}")
+
+
 def _of_channels(name: str, values: Any, x: Tensor) -> Tensor | None:
     """A number for each channel of x, as float32 where it is a half, in a shape that broadcasts."""
     if values is None:
@@ -149,10 +154,7 @@ def batch_norm(
     (array([0.2]), array([1.1]))
     """
     training, momentum, eps = switch("training", training), real("momentum", momentum), real("eps", eps)
-    if input.ndim < 2 or not is_floating(input):
-        raise ValueError(
-            f"batch_norm takes floats of shape (samples, channels, ...), got {input._dtype_name} of shape {tuple(input.shape)}"
-        )
+    _check_channels("batch_norm", input)
     running: dict[str, Any] = {"running_mean": running_mean, "running_var": running_var}
     if (running_mean is None) != (running_var is None) or (running_mean is None and not training):
         raise ValueError("batch_norm needs running_mean and running_var, or neither with training=True")
@@ -205,10 +207,7 @@ def group_norm(input: Any, num_groups: int, weight: Any = None, bias: Any = None
     array([[-1.,  1., -1.,  1.]])
     """
     groups = count("num_groups", num_groups, 1)
-    if input.ndim < 2 or not is_floating(input):
-        raise ValueError(
-            f"group_norm takes floats of shape (samples, channels, ...), got {input._dtype_name} of shape {tuple(input.shape)}"
-        )
+    _check_channels("group_norm", input)
     if input.shape[1] % groups:
         raise ValueError(f"num_groups is {groups}, which does not divide the {input.shape[1]} channels of input {tuple(input.shape)}")
     x = widened(input)
