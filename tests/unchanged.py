@@ -25,7 +25,7 @@ from pathlib import Path
 import pytest
 
 WHERE = "tests/unchanged.json"
-PROPERTY = "follows_from"  # of a test and its reports: key, hash and number of cases
+PROPERTY = "follows_from"  # of a test and its reports: key, hash or None, and number of cases
 
 
 def pytest_addoption(parser):
@@ -101,8 +101,7 @@ def pytest_collection_modifyitems(config, items):
     found = [(item, *key_and_hash(item, mark)) for item in items if (mark := item.get_closest_marker("follows_from"))]
     cases = collections.Counter(key for _, key, _ in found)
     for item, key, now in found:
-        if now:
-            item.user_properties.append((PROPERTY, (key, now, cases[key])))
+        item.user_properties.append((PROPERTY, (key, now, cases[key])))
         if now and before.get(key) == now and not config.getoption("--slow", False):
             item.add_marker(pytest.mark.skip(reason="nothing that it follows from has changed since it passed: run with --slow"))
 
@@ -123,5 +122,5 @@ class Notes:
                 self.left[key] += 1
 
     def pytest_sessionfinish(self):
-        now = {key: hash for key, hash in self.hashes.items() if not self.left[key]}
+        now = {key: hash for key, hash in self.hashes.items() if hash and not self.left[key]}
         self.path.write_text(json.dumps(dict(sorted({**noted_before(self.path), **now}.items())), indent=0) + "\n")
