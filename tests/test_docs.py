@@ -60,7 +60,7 @@ def test_examples_of_a_page(name):
 
 
 def test_paths_the_docs_name_exist():
-    for document in [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md")]:
+    for document in [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")]:
         for path in re.findall(r"`((?:csrc|tests|benchmarks|docs|python|tools)/[\w./-]*\w)`", document.read_text()):
             candidates = [ROOT / path, ROOT / "csrc" / path, ROOT / "python/transformer_c" / path]
             assert any(c.exists() for c in candidates), f"{document.name} names {path}"
@@ -133,6 +133,6 @@ def test_the_portable_path_is_forced():
 
 
 def test_no_section_of_a_page_is_empty():
-    for page in (ROOT / "docs").glob("*.md"):
+    for page in (ROOT / "docs").rglob("*.md"):
         blocks = re.sub(r"```.*?```", "code", page.read_text(), flags=re.S)
         assert not re.search(r"^#+ [^\n]*\n*\Z", blocks, re.M), f"{page.name} ends with a heading"

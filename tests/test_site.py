@@ -162,11 +162,7 @@ def test_names_in_the_tables_exist():
 
 def test_the_index_has_every_page():
     listed = set(re.findall(r"^([\w/-]+)$", "\n".join(re.findall(r"```\{toctree\}\n(?::[^\n]*\n)*\n(.*?)```", INDEX, re.S)), re.M))
-    pages = {
-        p.relative_to(ROOT / "docs").with_suffix("").as_posix()
-        for folder in ("docs", "docs/decisions")
-        for p in (ROOT / folder).glob("*.md")
-    }
+    pages = {page.relative_to(ROOT / "docs").with_suffix("").as_posix() for page in site.written()}
     notebooks = {f"notebooks/{p.stem}" for p in (ROOT / "notebooks").glob("*.ipynb")}
     others = {name.removesuffix(".md") for name in site.OTHERS}
     assert listed == (pages - {"index"}) | notebooks | others | {"gallery", "reference/index"}

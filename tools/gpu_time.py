@@ -12,7 +12,7 @@ blocks take the longer of that and R x throughput. A wait for asynchronous copie
 it waits for has had that of the stages before. So the busiest multiprocessor takes all its blocks' throughput, and at least as often as R of
 them follow each other what one takes alone. DRAM moves every byte of the operands once, at least; the kernel takes the longer of both, and a launch.
 
-test_predicted_time.py compares this with published speeds; docs/gpu.md says how far it is off.
+test_predicted_time.py compares this with published speeds; docs/gpu/predicted-time.md says how far it is off.
 """
 
 from __future__ import annotations

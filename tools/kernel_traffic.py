@@ -1,6 +1,6 @@
 """What the kernels over rows and elements move, beside the least that they could: by the counts of tests/gpu_emulation/counts.json.
 
-    python tools/kernel_traffic.py            # the table of docs/gpu.md, which tools/predict_kernels.py --write puts there
+    python tools/kernel_traffic.py            # the table of docs/gpu/predicted-time.md, which tools/predict_kernels.py --write puts there
 
 The least is every operand of a formula once, read or written. `from memory` is what is distinct in a launch, which DRAM moves if the cache holds
 what is read again; `to the multiprocessors` are the sectors of all requests, of which L1 serves some (weights that each row reads). Requests are

@@ -269,14 +269,20 @@ def pictures() -> None:
         Image.open(path).convert("RGB").quantize(256, Image.Quantize.MAXCOVERAGE).save(path, optimize=True)
 
 
+def written() -> list[Path]:
+    """The pages of docs/; its examples belong to the reference."""
+    return sorted(page for page in (ROOT / "docs").rglob("*.md") if page != EXAMPLES)
+
+
 def sources() -> None:
     """Lays the pages out in build/site: those of docs/ at the top, so that their links to each other stay as they are."""
     shutil.rmtree(SITE, ignore_errors=True)
     SITE.mkdir(parents=True)
-    for page in [*(ROOT / "docs").glob("*.md"), *(ROOT / "docs/decisions").glob("*.md")]:
+    for page in written():
         target = SITE / page.relative_to(ROOT / "docs")
         target.parent.mkdir(exist_ok=True)
-        target.write_text(re.sub(r"(\]\(|src=\")\.\./", r"\1", page.read_text()) if target.parent == SITE else page.read_text())
+        inner = "../" * (len(target.relative_to(SITE).parts) - 1)
+        target.write_text(re.sub(rf"(\]\(|src=\"){re.escape(inner)}\.\./", rf"\1{inner}", page.read_text()))
     shutil.copytree(ROOT / "docs/images", SITE / "images")
     for name in OTHERS:
         (SITE / name).parent.mkdir(exist_ok=True)

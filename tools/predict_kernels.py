@@ -1,7 +1,7 @@
 """The times of the main kernels on an A100, predicted by tools/gpu_time.py. Not measured: predicted. And what the same model says of GPUs on which
 others measured kernels that do the same as some of these.
 
-    python tools/predict_kernels.py            # the tables of docs/gpu.md
+    python tools/predict_kernels.py            # the tables of docs/gpu/predicted-time.md
     python tools/predict_kernels.py --write    # puts them there
 
 Counts are those of tests/gpu_emulation/counts.json: of some blocks of a launch, which the shape of the row has `times` as many of. Registers and
@@ -23,7 +23,7 @@ sys.path.append(str(ROOT / "tools"))
 import kernel_traffic  # noqa: E402
 from gpu_time import A100, A100_80, H100, RTX_3090, V100, Block, Gpu, Predicted, predict  # noqa: E402
 
-PAGE = ROOT / "docs" / "gpu.md"
+PAGE = ROOT / "docs" / "gpu" / "predicted-time.md"
 BEGIN, END = "<!-- python tools/predict_kernels.py --write -->\n", "<!-- end -->\n"
 BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
 # By the tile of the product: three stages of both operands, of 16 k in gemm_float.cu, and of 128 or 64 bytes of each row in gemm_tensor.cuh.
@@ -389,7 +389,7 @@ def comparison() -> str:
 
 
 def page_with(*tables: str) -> str:
-    """docs/gpu.md with these as its tables, in their order."""
+    """docs/gpu/predicted-time.md with these as its tables, in their order."""
     left = iter(tables)
     found, count = re.subn(f"{re.escape(BEGIN)}.*?{re.escape(END)}", lambda _: BEGIN + next(left, "") + END, PAGE.read_text(), flags=re.S)
     if count != len(tables):
@@ -403,7 +403,7 @@ def tables() -> tuple[str, ...]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--write", action="store_true", help="put the tables into docs/gpu.md")
+    parser.add_argument("--write", action="store_true", help="put the tables into docs/gpu/predicted-time.md")
     if parser.parse_args().write:
         PAGE.write_text(page_with(*tables()))
     else:

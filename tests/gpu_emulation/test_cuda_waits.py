@@ -187,13 +187,13 @@ WAITING = {
 
 @pytest.mark.parametrize("name", WAITING)
 def test_what_the_host_reads_is_documented(emulated_gpu, emulated_library, name, rng):
-    """docs/gpu.md names what waits; one that does not wait any more leaves its list."""
+    """docs/gpu/runtime.md names what waits; one that does not wait any more leaves its list."""
     x, i = tc.tensor(array(rng, (3, 4), "float32"), device=emulated_gpu), tc.tensor([1, 2], device=emulated_gpu)
     tc.cuda.synchronize(emulated_gpu)
     found = counted(emulated_library, lambda: WAITING[name](x, i))
     assert found["waits"] > 0 and found["copies to the host"] > 0
-    page = (pathlib.Path(__file__).parents[2] / "docs" / "gpu.md").read_text()
-    assert f"`{name}`" in page[page.index("Still read by the host") : page.index("## The emulation")]
+    page = (pathlib.Path(__file__).parents[2] / "docs" / "gpu" / "runtime.md").read_text()
+    assert f"`{name}`" in page[page.index("Still read by the host") : page.index("`Trainer` waits once")]
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64", "bfloat16", "int64"])

@@ -1,4 +1,4 @@
-"""tools/predict_kernels.py: the predicted times of the main kernels, and their table in docs/gpu.md."""
+"""tools/predict_kernels.py: the predicted times of the main kernels, and their table in docs/gpu/predicted-time.md."""
 
 import pathlib
 import re
@@ -25,7 +25,7 @@ def test_what_was_measured_is_counted_as_its_authors_do(measured):
 
 
 def test_sums_of_vectors_are_predicted_within_a_third():
-    """Of sizes from a launch's time to that of memory; docs/gpu.md says what is off more, and why."""
+    """Of sizes from a launch's time to that of memory; docs/gpu/predicted-time.md says what is off more, and why."""
     errors = [predict_kernels.error_of(one)[1] for one in predict_kernels.MEASURED if one.row.name == "x + y"]
     assert len(errors) == 8 and max(map(abs, errors)) < 1 / 3
 
@@ -102,6 +102,6 @@ def test_every_time_on_the_page_is_called_predicted():
                     times += 1
                     assert "predicted" in name, (head, row)
     assert times == len(predict_kernels.ROWS)
-    root = predict_kernels.PAGE.parents[1]
+    root = predict_kernels.ROOT
     runs = [folder for folder in (root / "benchmarks" / "results").glob("*-gpu") if folder.is_dir()]
     assert bool(runs) != ("no figure here comes from a GPU yet" in (root / "README.md").read_text())

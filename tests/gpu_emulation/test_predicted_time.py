@@ -1,6 +1,6 @@
 """tools/gpu_time.py against published speeds: S. Boehm's ladder of float32 products on an A6000, counted by the emulation from ladder.cu.
 
-python tests/gpu_emulation/test_predicted_time.py prints the table of docs/gpu.md.
+python tests/gpu_emulation/test_predicted_time.py prints the table of docs/gpu/predicted-time.md.
 """
 
 import ctypes
@@ -109,11 +109,11 @@ def test_the_ladder_computes_products(step):
 
 
 def test_predictions_have_the_order_of_the_measured(counts):
-    """And none is further off than docs/gpu.md says."""
+    """And none is further off than docs/gpu/predicted-time.md says."""
     predicted = [gflops(predict(*pair).seconds) for pair in zip(LADDER, counts, strict=True)]
     assert predicted == sorted(predicted)
     errors = [found / step.gflops - 1 for found, step in zip(predicted, LADDER, strict=True)]
-    documented = (HERE.parents[1] / "docs" / "gpu.md").read_text()
+    documented = (HERE.parents[1] / "docs" / "gpu" / "predicted-time.md").read_text()
     for step, error in zip(LADDER, errors, strict=True):
         row = re.search(rf"^\| {re.escape(step.name)} \| {step.gflops:.0f} \| \d+ \| ([-+]\d+) %", documented, flags=re.M)
         assert row and abs(100 * error - int(row[1])) <= 1, f"{step.name}: {error:+.0%}"
