@@ -32,12 +32,8 @@ ITEMS = {"item", "item assignment"}
 # Recorded on GPUs alone: on CPUs a layer records its parts. The layer is its public function, and the emulated GPU has its cases.
 ON_GPUS = {"encoder_block": "EncoderBlock"}
 
-# Ops of the first release that the changelog does not name one by one.
-TOGETHER = {
-    **dict.fromkeys(("mse_loss", "binary_cross_entropy", "binary_cross_entropy_with_logits"), "other losses"),
-    "add_layer_norm": "add + layer norm",
-    "log_softmax": "softmax",
-}
+# Ops that the changelog names in other words.
+TOGETHER = {"add_layer_norm": "add + layer norm"}
 
 
 def text(root, *patterns):
