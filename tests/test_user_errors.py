@@ -161,9 +161,9 @@ def test_a_planted_defect_is_found():
             check_call(defect, NUMBER)
 
 
-@pytest.mark.parametrize("count", ["2", 2.0, None])
+@pytest.mark.parametrize("count", ["2", 2.0, None, True])
 def test_a_number_of_threads_that_is_no_int(count):
     before = tc.get_num_threads()
-    with pytest.raises(TypeError, match=r"the number of threads must be an int, got .* \((str|float|NoneType)\)"):
+    with pytest.raises(TypeError, match=r"the number of threads must be an int, got .* \((str|float|NoneType|bool)\)"):
         tc.set_num_threads(count)
     assert tc.get_num_threads() == before

@@ -16,7 +16,7 @@ static PyObject *set_num_threads(PyObject *module, PyObject *value)
 {
     (void)module;
     tc_error err;
-    if (!PyIndex_Check(value))
+    if (!PyIndex_Check(value) || PyBool_Check(value))
         return PyErr_Format(PyExc_TypeError, "the number of threads must be an int, got %R (%s)", value, Py_TYPE(value)->tp_name);
     const long count = PyLong_AsLong(value);
     if (count == -1 && PyErr_Occurred()) return NULL;

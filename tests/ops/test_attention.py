@@ -534,6 +534,8 @@ def x(*shape, dtype=np.float32):
         (lambda: scaled_dot_product_attention(x(2, 3, 4, 8), x(2, 3, 5, 8), x(2, 3, 5, 8), x(2, 5, dtype=bool)), ValueError,
          r"as key padding \(batch, keys\) write mask\[:, None, None, :\]"),
         (lambda: scaled_dot_product_attention(x(4, 8), x(4, 8), x(4, 8), x(1, 1, 4, 4, dtype=bool)), ValueError, "does not broadcast to the scores"),
+        (lambda: scaled_dot_product_attention(x(4, 8), x(4, 8), x(4, 8), True), ValueError, "attn_mask has no axes.*write is_causal=True"),
+        (lambda: scaled_dot_product_attention(x(4, 8), x(4, 8), x(4, 8), np.float32(0.5)), ValueError, "attn_mask has no axes.*bias="),
         (lambda: scaled_dot_product_attention(x(4, 8), x(4, 8), x(4, 8), np.array(["no"])), TypeError, "attn_mask has dtype <U2; expected"),
         (lambda: scaled_dot_product_attention(x(4, 8), x(4, 8), x(4, 8), bias=x(4, 4, dtype=bool)), TypeError, "bias is bool; a floating dtype is needed"),
         (lambda: scaled_dot_product_attention(x(4, 8), x(4, 8), x(4, 8), bias=x(5, 4)), ValueError, r"bias has shape \(5, 4\), which does not broadcast"),

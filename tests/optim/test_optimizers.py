@@ -550,7 +550,7 @@ def test_momentum_that_begins_late():
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_hints_of_pytorch_change_nothing(name):
     p, q = tc.nn.Parameter([1.0, -2.0]), tc.nn.Parameter([1.0, -2.0])
-    plain, hinted = getattr(tc.optim, name)([p]), getattr(tc.optim, name)([q], foreach=True, fused=False, capturable=True)
+    plain, hinted = getattr(tc.optim, name)([p]), getattr(tc.optim, name)([q], foreach=True, fused=False, capturable=True, differentiable=False)
     for x, optimizer in ((p, plain), (q, hinted)):
         (x * x).sum().backward()
         options = {"foreach": True} if optimizer is hinted else {}
@@ -558,6 +558,36 @@ def test_hints_of_pytorch_change_nothing(name):
         tc.nn.utils.clip_grad_value_([x], 1.0, **options)
         optimizer.step()
     assert p.tolist() == q.tolist() and plain.defaults == hinted.defaults
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_a_step_is_never_differentiable(name):
+    with pytest.raises(ValueError, match="differentiable=True is not possible: steps are not recorded"):
+        getattr(tc.optim, name)([tc.nn.Parameter([1.0])], differentiable=True)
+
+
+def test_adam_with_the_weight_decay_of_adamw():
+    """As an option, from the state dict of an AdamW, and from that of PyTorch's Adam with this option; an AdamW stays one."""
+    options = {"lr": 0.1, "weight_decay": 0.5}
+    p, q, r, s = (tc.nn.Parameter([1.0, -2.0]) for _ in range(4))
+    expected, other = tc.optim.AdamW([p], **options), tc.optim.AdamW([s], **options)
+    loaded = tc.optim.Adam([r], **options)
+    loaded.load_state_dict(expected.state_dict())
+    other.load_state_dict(tc.optim.Adam([tc.nn.Parameter([0.0, 0.0])], **options).state_dict())
+    for x, optimizer in ((p, expected), (q, tc.optim.Adam([q], decoupled_weight_decay=True, **options)), (r, loaded), (s, other)):
+        (x * x).sum().backward()
+        optimizer.step()
+    assert p.tolist() == q.tolist() == r.tolist() == s.tolist()
+    torch = pytest.importorskip("torch")
+    theirs = torch.nn.Parameter(torch.tensor([1.0, -2.0]))
+    optimizer = torch.optim.Adam([theirs], decoupled_weight_decay=True, **options)
+    t = tc.nn.Parameter([1.0, -2.0])
+    ours = tc.optim.Adam([t])
+    ours.load_state_dict(optimizer.state_dict())
+    for x, one in ((theirs, optimizer), (t, ours)):
+        (x * x).sum().backward()
+        one.step()
+    np.testing.assert_allclose(t.numpy(), theirs.detach().numpy(), rtol=1e-6)
 
 
 def test_a_step_whose_rounded_copy_has_another_shape_changes_nothing():

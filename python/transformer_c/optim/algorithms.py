@@ -3,10 +3,18 @@
 from __future__ import annotations
 
 from .. import _core
+from .._arguments import switch
 from .._names import explained
 from .optimizer import Optimizer
 
+# PyTorch's AdamW is its Adam with this option of a group, which state dicts have.
+_DECOUPLED = "decoupled_weight_decay"
 _HINTS = {"learning_rate": "lr=", "beta_1": "betas=", "beta_2": "betas=", "epsilon": "eps=", "clipnorm": "tc.nn.utils.clip_grad_norm_"}
+
+
+def _check_differentiable(differentiable: bool) -> None:
+    if switch("differentiable", differentiable):
+        raise ValueError("differentiable=True is not possible: steps are not recorded, and there are no gradients of gradients")
 
 
 class SGD(Optimizer):
@@ -20,6 +28,8 @@ class SGD(Optimizer):
     nesterov, maximize : bool
     foreach, fused, capturable : bool, optional
         PyTorch's names, without effect: a step is one pass over all parameters, and every step may be in a function of ``tc.cuda.graph``.
+    differentiable : bool, default False
+        PyTorch's name; True is an error, as a step is never recorded.
 
     Examples
     --------
@@ -36,7 +46,8 @@ class SGD(Optimizer):
 
     @explained(_HINTS)
     def __init__(self, params, lr: float = 1e-3, momentum: float = 0.0, dampening: float = 0.0, weight_decay: float = 0.0, nesterov: bool = False, *,
-                 maximize: bool = False, foreach: bool | None = None, fused: bool | None = None, capturable: bool = False) -> None:  # fmt: skip
+                 maximize: bool = False, foreach: bool | None = None, fused: bool | None = None, capturable: bool = False, differentiable: bool = False) -> None:  # fmt: skip
+        _check_differentiable(differentiable)
         if nesterov and (momentum <= 0 or dampening != 0):
             raise ValueError("nesterov needs a momentum above 0 and no dampening")
         super().__init__(
@@ -64,9 +75,11 @@ class Adam(Optimizer):
     eps : float, default 1e-8
     weight_decay : float, default 0
         Added to the gradient, as L2 regularisation.
+    decoupled_weight_decay : bool, default False
+        Subtract it from the parameter instead, as ``AdamW`` does.
     amsgrad, maximize : bool
     foreach, fused, capturable : bool, optional
-        Without effect, as for ``SGD``.
+        Without effect, as for ``SGD``; so `differentiable`.
 
     Examples
     --------
@@ -81,8 +94,14 @@ class Adam(Optimizer):
 
     @explained(_HINTS)
     def __init__(self, params, lr: float = 1e-3, betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8, weight_decay: float = 0.0,
-                 amsgrad: bool = False, *, maximize: bool = False, foreach: bool | None = None, fused: bool | None = None, capturable: bool = False) -> None:  # fmt: skip
-        super().__init__(params, dict(lr=lr, betas=betas, eps=eps, weight_decay=weight_decay, amsgrad=amsgrad, maximize=maximize))
+                 amsgrad: bool = False, *, maximize: bool = False, foreach: bool | None = None, fused: bool | None = None, capturable: bool = False, differentiable: bool = False,
+                 decoupled_weight_decay: bool = False) -> None:  # fmt: skip
+        _check_differentiable(differentiable)
+        decoupled = switch(_DECOUPLED, decoupled_weight_decay)
+        super().__init__(
+            params,
+            {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay, "amsgrad": amsgrad, "maximize": maximize, _DECOUPLED: decoupled},
+        )
 
     def _states_of(self, group):
         return ("exp_avg", "exp_avg_sq", "max_exp_avg_sq") if group["amsgrad"] else ("exp_avg", "exp_avg_sq")
@@ -91,7 +110,7 @@ class Adam(Optimizer):
         beta1, beta2 = group["betas"]
         _core.adam_step(
             values, gradients, states["exp_avg"], states["exp_avg_sq"], states.get("max_exp_avg_sq"), t, group["lr"], beta1, beta2,
-            group["eps"], group["weight_decay"], self._decoupled, group["maximize"], halves,
+            group["eps"], group["weight_decay"], self._decoupled or group.get(_DECOUPLED, False), group["maximize"], halves,
         )  # fmt: skip
 
 
@@ -102,8 +121,8 @@ class AdamW(Adam):
 
     @explained(_HINTS)
     def __init__(self, params, lr: float = 1e-3, betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8, weight_decay: float = 1e-2,
-                 amsgrad: bool = False, *, maximize: bool = False, foreach: bool | None = None, fused: bool | None = None, capturable: bool = False) -> None:  # fmt: skip
-        super().__init__(params, lr, betas, eps, weight_decay, amsgrad, maximize=maximize)
+                 amsgrad: bool = False, *, maximize: bool = False, foreach: bool | None = None, fused: bool | None = None, capturable: bool = False, differentiable: bool = False) -> None:  # fmt: skip
+        super().__init__(params, lr, betas, eps, weight_decay, amsgrad, maximize=maximize, differentiable=differentiable, decoupled_weight_decay=True)
 
 
 class RMSprop(Optimizer):
@@ -119,14 +138,15 @@ class RMSprop(Optimizer):
     weight_decay, momentum : float, default 0
     centered, maximize : bool
     foreach, fused, capturable : bool, optional
-        Without effect, as for ``SGD``.
+        Without effect, as for ``SGD``; so `differentiable`.
     eps_inside_sqrt : bool, default False
         True divides by sqrt(v + eps), as Keras does; False divides by sqrt(v) + eps.
     """
 
     @explained(_HINTS)
     def __init__(self, params, lr: float = 1e-2, alpha: float = 0.99, eps: float = 1e-8, weight_decay: float = 0.0, momentum: float = 0.0,
-                 centered: bool = False, *, maximize: bool = False, foreach: bool | None = None, fused: bool | None = None, capturable: bool = False, eps_inside_sqrt: bool = False) -> None:  # fmt: skip
+                 centered: bool = False, *, maximize: bool = False, foreach: bool | None = None, fused: bool | None = None, capturable: bool = False, differentiable: bool = False, eps_inside_sqrt: bool = False) -> None:  # fmt: skip
+        _check_differentiable(differentiable)
         super().__init__(
             params,
             dict(lr=lr, momentum=momentum, alpha=alpha, eps=eps, centered=centered, weight_decay=weight_decay, maximize=maximize,
