@@ -145,17 +145,17 @@ def test_dropout_follows_the_seed():
 
 
 @pytest.mark.parametrize(
-    ("lengths", "message"),
+    ("lengths", "error", "message"),
     [
-        ([5, 43], r"lengths are from 5 to 43; they must be from 0 to 42: ids have \(2, 42\)"),
-        ([-1, 3], "lengths are from -1 to 3"),
-        ([1, 2, 3], r"lengths must be integers of shape \(B,\) = \(2,\), got int64 of shape \(3,\)"),
-        ([1.0, 2.0], r"got float64 of shape \(2,\)"),
+        ([5, 43], ValueError, r"lengths are from 5 to 43; they must be from 0 to 42: ids have \(2, 42\)"),
+        ([-1, 3], ValueError, "lengths are from -1 to 3"),
+        ([1, 2, 3], ValueError, r"lengths must be integers of shape \(B,\) = \(2,\), got int64 of shape \(3,\)"),
+        ([1.0, 2.0], TypeError, r"got float64 of shape \(2,\)"),
     ],
 )
-def test_wrong_lengths(lengths, message):
+def test_wrong_lengths(lengths, error, message):
     ids, _ = batch("bert", [T, T])
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(error, match=message):
         create("bert")(ids, lengths=lengths)
 
 

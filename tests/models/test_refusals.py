@@ -212,15 +212,20 @@ def test_arguments():
     for message, arguments in [
         (r"at most 16", (np.ones((1, 17), int),)),
         (r"shape \(B, T\)", (np.ones(3, int),)),
-        (r"must be integers", (np.ones((1, 3)),)),
         (r"mask has shape \(1, 2\)", (IDS, np.ones((1, 2)))),
         (r"other than 0 and 1", (IDS, np.full((1, 3), -1e9))),
         (r"other than 0 and 1", (IDS, np.array([[0, 0, -10000]]))),
         (r"lengths must be integers of shape", (IDS, None, np.ones(2, int))),
         (r"token_types must be integers of the shape of ids, \(1, 3\), got int64 of shape \(1, 2\)", (IDS, None, None, ((1, 2),))),
-        (r"token_types must be integers .* got bool of shape \(1, 3\)", (IDS, None, None, IDS > 1)),
     ]:
         with pytest.raises(ValueError, match=message):
+            model(*arguments)
+    for message, arguments in [
+        (r"ids must be integers .* got float32 of shape \(1, 3\); convert them with ids\.astype\(int\)", (np.ones((1, 3)),)),
+        (r"lengths must be integers .* got float32", (IDS, None, np.ones(1))),
+        (r"token_types must be integers .* got bool of shape \(1, 3\)", (IDS, None, None, IDS > 1)),
+    ]:
+        with pytest.raises(TypeError, match=message):
             model(*arguments)
     with pytest.raises(IndexError):
         model(IDS + 40)

@@ -550,7 +550,10 @@ def test_momentum_that_begins_late():
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_hints_of_pytorch_change_nothing(name):
     p, q = tc.nn.Parameter([1.0, -2.0]), tc.nn.Parameter([1.0, -2.0])
-    plain, hinted = getattr(tc.optim, name)([p]), getattr(tc.optim, name)([q], foreach=True, fused=False, capturable=True, differentiable=False)
+    plain, hinted = (
+        getattr(tc.optim, name)([p]),
+        getattr(tc.optim, name)([q], foreach=True, fused=False, capturable=True, differentiable=False),
+    )
     for x, optimizer in ((p, plain), (q, hinted)):
         (x * x).sum().backward()
         options = {"foreach": True} if optimizer is hinted else {}

@@ -323,12 +323,14 @@ class TextEncoder(nn.Module):
         ids = _numbers(ids)
         if ids.ndim != 2 or ids.dtype.kind not in "iu":
             advice = "; one text is ids[None]" if ids.ndim == 1 else "; convert them with ids.astype(int)" if ids.ndim == 2 else ""
-            raise ValueError(f"ids must be integers of shape (B, T), got {ids.dtype.name} of shape {ids.shape}{advice}")
+            error = ValueError if ids.dtype.kind in "iu" else TypeError
+            raise error(f"ids must be integers of shape (B, T), got {ids.dtype.name} of shape {ids.shape}{advice}")
         if ids.shape[1] > self.longest:
             raise ValueError(f"ids have {ids.shape[1]} tokens (shape {ids.shape}); this model takes texts of at most {self.longest}")
         token_types = None if token_types is None else as_tensor(token_types)
         if token_types is not None and (tuple(token_types.shape) != tuple(ids.shape) or token_types.dtype.kind not in "iu"):
-            raise ValueError(
+            error = ValueError if token_types.dtype.kind in "iu" else TypeError
+            raise error(
                 f"token_types must be integers of the shape of ids, {ids.shape}, got {token_types.dtype.name} of shape {token_types.shape}"
             )
         return ids, token_types

@@ -91,7 +91,8 @@ def tensor_of_lengths(lengths: Any, batch: int, of: str) -> Tensor:
     """Lengths of sequences as a Tensor of integers, (B,); the error for any others says what they are `of`."""
     given = as_tensor(lengths)
     if tuple(given.shape) != (batch,) or given.dtype.kind not in "iu":
-        raise ValueError(f"lengths must be integers of shape (B,) = ({batch},), got {given.dtype.name} of shape {given.shape}; {of}")
+        error = ValueError if given.dtype.kind in "iu" else TypeError
+        raise error(f"lengths must be integers of shape (B,) = ({batch},), got {given.dtype.name} of shape {given.shape}; {of}")
     return given
 
 
