@@ -480,6 +480,7 @@ MISTAKES = {
         ValueError,
         r"if the inputs are \(B, T, E\), make the layer with batch_first=True",
     ),
+    "two names of one array": (lambda: tc.F.softmax(tc.ones(2), 0, x=tc.ones(2)), TypeError, "input and x are two names of one argument"),
     "two names of one axis": (lambda: tc.ones(2, 2).softmax(0, dim=1), TypeError, "axis=0 and dim=1"),
     "the bits of floats": (lambda: ~tc.ones(2), TypeError, "~ is for bools and integers, not float32; compare first, or use 1 - t"),
     "nothing to sort": (lambda: tc.sort(None), TypeError, "input is None; expected a Tensor, an ndarray"),

@@ -153,6 +153,13 @@ def one_axis(axis: Any, dim: Any, default: Any) -> Any:
     return default if given is None else given
 
 
+def one_input(given: Any, x: Any) -> Any:
+    """The array of a function whose first argument is `input`, as in PyTorch, and `x` as well, where that is given."""
+    if given is not None:
+        raise TypeError("input and x are two names of one argument: pass one of them")
+    return x
+
+
 def divisible(name: str, value: Any, by: str, divisor: Any, message: str = "{name} {value} must be a multiple of {by} {divisor}") -> None:
     """Raises unless `value` is a multiple of `divisor`; what is no positive int is left to the checks of each."""
     if all(isinstance(n, (int, np.integer)) and n > 0 for n in (value, divisor)) and value % divisor:

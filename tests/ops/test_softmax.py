@@ -197,3 +197,10 @@ def test_errors():
         _core.softmax_backward(x, x.T)
     with pytest.raises(TypeError, match="dy is float32 but y is float64"):
         _core.softmax_backward(x, x.astype(np.float64))
+
+
+@pytest.mark.parametrize("name", ["input", "x"])
+def test_the_array_by_either_name(name):
+    x = np.random.default_rng(0).standard_normal((3, 4)).astype(np.float32)
+    for function, options in ((tc.F.softmax, {"axis": 0}), (tc.log_softmax, {"dim": 1}), (tc.F.layer_norm, {"normalized_shape": (4,)})):
+        np.testing.assert_array_equal(function(**{name: x}, **options), function(x, *options.values()))

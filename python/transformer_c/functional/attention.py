@@ -93,7 +93,7 @@ def scaled_dot_product_attention(
     """
     if attn_mask is not None:
         attn_mask = as_given(attn_mask)
-        if attn_mask.ndim == 0:
+        if attn_mask.ndim == 0 and attn_mask.dtype.kind not in "USO":
             raise ValueError(
                 "attn_mask has no axes; expected an array of one to four that broadcasts to the scores (batch, heads, queries, keys). "
                 "For causal attention write is_causal=True, for a number that is added bias="

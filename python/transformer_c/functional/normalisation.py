@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from .. import _core
-from .._arguments import count, probability, real, switch, tensor_of
+from .._arguments import count, one_input, probability, real, switch, tensor_of
 from .._core import Tensor
 from .._promotion import is_floating, narrowed, promote, unchanged, widened
 from .._recording import no_grad
@@ -19,12 +19,13 @@ from ..tensor_functions.elements import addcmul
 __all__ = ["add_layer_norm", "batch_norm", "dropout", "group_norm", "layer_norm", "rms_norm", "rotary"]
 
 
-def layer_norm(input, normalized_shape, weight=None, bias=None, eps: float = 1e-5):
+def layer_norm(input=None, normalized_shape=None, weight=None, bias=None, eps: float = 1e-5, *, x=None):
     """Normalises the last axes to mean 0 and variance 1, then scales and shifts (Ba et al. 2016).
 
     Parameters
     ----------
-    input : array_like, shape (..., *normalized_shape)
+    input, x : array_like, shape (..., *normalized_shape)
+        Two names of one argument.
     normalized_shape : int or sequence of int
     weight, bias : array_like, shape normalized_shape, optional
     eps : float, default 1e-5
@@ -36,7 +37,7 @@ def layer_norm(input, normalized_shape, weight=None, bias=None, eps: float = 1e-
     >>> tc.functional.layer_norm(np.array([[1.0, 3.0]]), 2, eps=0.0)
     array([[-1.,  1.]])
     """
-    input, weight, bias = promote(input, weight, bias)
+    input, weight, bias = promote(input if x is None else one_input(input, x), weight, bias)
     return _core.layer_norm(input, normalized_shape, weight, bias, eps)
 
 

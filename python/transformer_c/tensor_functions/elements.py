@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from .. import _core
-from .._arguments import integer, not_negative, one_axis, one_of, tensor_of
+from .._arguments import integer, not_negative, one_axis, one_input, one_of, tensor_of
 from .._core import Tensor
 from .._promotion import cast, is_floating, is_half, together
 from .._pytorch_names import finfo
@@ -293,12 +293,13 @@ def div(input: Any, other: Any, *, rounding_mode: str | None = None) -> Any:
     return _core.where(_core.logical_and(_core.lt(down, 0), inexact), _core.add(down, 1), down)
 
 
-def softmax(input: Any, axis: int | None = None, dtype: Any = None, *, dim: int | None = None) -> Any:
+def softmax(input: Any = None, axis: int | None = None, dtype: Any = None, *, dim: int | None = None, x: Any = None) -> Any:
     """exp(x) / sum(exp(x)) along an axis, without overflow.
 
     Parameters
     ----------
-    input : array_like
+    input, x : array_like
+        Two names of one argument.
     axis, dim : int, default -1
         Two names of one argument.
     dtype : dtype, optional
@@ -314,10 +315,11 @@ def softmax(input: Any, axis: int | None = None, dtype: Any = None, *, dim: int 
     >>> tc.tensor([0, 0]).softmax(0, dtype="float32")
     tensor([0.5000, 0.5000])
     """
+    input = input if x is None else one_input(input, x)
     return _core.softmax(cast(input, dtype), one_axis(axis, dim, -1))
 
 
-def log_softmax(input: Any, axis: int | None = None, dtype: Any = None, *, dim: int | None = None) -> Any:
+def log_softmax(input: Any = None, axis: int | None = None, dtype: Any = None, *, dim: int | None = None, x: Any = None) -> Any:
     """The logarithm of ``softmax``, without its loss of precision. Parameters as there.
 
     Examples
@@ -326,6 +328,7 @@ def log_softmax(input: Any, axis: int | None = None, dtype: Any = None, *, dim: 
     >>> tc.log_softmax(tc.tensor([0.0, 0.0]), dim=0)
     tensor([-0.6931, -0.6931])
     """
+    input = input if x is None else one_input(input, x)
     return _core.log_softmax(cast(input, dtype), one_axis(axis, dim, -1))
 
 
