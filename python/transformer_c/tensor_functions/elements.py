@@ -293,6 +293,16 @@ def div(input: Any, other: Any, *, rounding_mode: str | None = None) -> Any:
     return _core.where(_core.logical_and(_core.lt(down, 0), inexact), _core.add(down, 1), down)
 
 
+def _softmax(input: Any, axis: int | None = None, dtype: Any = None, *, dim: int | None = None) -> Any:
+    """``softmax`` as a method."""
+    return _core.softmax(cast(input, dtype), one_axis(axis, dim, -1))
+
+
+def _log_softmax(input: Any, axis: int | None = None, dtype: Any = None, *, dim: int | None = None) -> Any:
+    """``log_softmax`` as a method."""
+    return _core.log_softmax(cast(input, dtype), one_axis(axis, dim, -1))
+
+
 def softmax(input: Any = None, axis: int | None = None, dtype: Any = None, *, dim: int | None = None, x: Any = None) -> Any:
     """exp(x) / sum(exp(x)) along an axis, without overflow.
 
@@ -315,8 +325,7 @@ def softmax(input: Any = None, axis: int | None = None, dtype: Any = None, *, di
     >>> tc.tensor([0, 0]).softmax(0, dtype="float32")
     tensor([0.5000, 0.5000])
     """
-    input = input if x is None else one_input(input, x)
-    return _core.softmax(cast(input, dtype), one_axis(axis, dim, -1))
+    return _core.softmax(cast(input if x is None else one_input(input, x), dtype), one_axis(axis, dim, -1))
 
 
 def log_softmax(input: Any = None, axis: int | None = None, dtype: Any = None, *, dim: int | None = None, x: Any = None) -> Any:
@@ -328,8 +337,7 @@ def log_softmax(input: Any = None, axis: int | None = None, dtype: Any = None, *
     >>> tc.log_softmax(tc.tensor([0.0, 0.0]), dim=0)
     tensor([-0.6931, -0.6931])
     """
-    input = input if x is None else one_input(input, x)
-    return _core.log_softmax(cast(input, dtype), one_axis(axis, dim, -1))
+    return _core.log_softmax(cast(input if x is None else one_input(input, x), dtype), one_axis(axis, dim, -1))
 
 
 @takes_arrays("input", "mask")
@@ -483,7 +491,10 @@ def _between(input: Any, end: Any, weight: Any) -> Any:
     return _core.where(_core.lt(weight.detach().abs(), 0.5), from_start, from_end)
 
 
-METHODS |= {"add": add, "sub": sub, "softmax": softmax, "log_softmax": log_softmax}  # the core takes their arrays
+for method, function in ((_softmax, softmax), (_log_softmax, log_softmax)):
+    method.__name__ = method.__qualname__ = function.__name__
+    method.__doc__ = function.__doc__
+METHODS |= {"add": add, "sub": sub, "softmax": _softmax, "log_softmax": _log_softmax}  # the core takes their arrays
 del METHODS["masked_fill"]  # the method is a row of ops.def
 
 __all__ = [
