@@ -272,6 +272,7 @@ MISTAKES = {
         "3 arguments are wrong:\n.*'profiler'.*\n.*'val_check_interval'.*\n.*did you mean 'max_epochs'",
     ),
     "a rate by Keras's name": (lambda: tc.optim.Adam([], learning_rate=1), TypeError, r"Adam\(\) has no option 'learning_rate': lr="),
+    "an eps of text": (lambda: tc.nn.LayerNorm(4, eps="1e-5"), TypeError, r"eps must be a number, got '1e-5' \(str\)"),
     "epsilon by Keras's name": (lambda: tc.nn.LayerNorm(4, epsilon=1e-3), TypeError, r"LayerNorm\(\) has no option 'epsilon': eps="),
     "a misspelt option of a layer": (
         lambda: tc.nn.TransformerEncoderLayer(4, 2, dim_feedforwrd=3),

@@ -248,4 +248,4 @@ def test_group_norm_refuses():
         with pytest.raises(error, match=match):
             call()
     layer = tc.nn.GroupNorm(2, 4, bias=False)
-    assert [*layer.state_dict()] == ["weight"] and repr(layer) == "GroupNorm(2, 4, eps=1e-05, affine=True)"
+    assert [*layer.state_dict()] == ["weight"] and repr(layer) == "GroupNorm(2, 4, eps=1e-05, affine=True, bias=False)"

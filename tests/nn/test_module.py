@@ -543,6 +543,9 @@ def test_a_copied_parameter_has_no_gradient():
 def test_repr_shows_the_tree():
     text = repr(nn.Sequential(nn.Linear(2, 3), nn.Sequential(nn.ReLU())))
     assert text == ("Sequential(\n  (0): Linear(in_features=2, out_features=3, bias=True)\n  (1): Sequential(\n    (0): ReLU()\n  )\n)")
+    assert repr(nn.LayerNorm(4)) == "LayerNorm((4,), eps=1e-05, elementwise_affine=True, bias=True)"
+    assert repr(nn.LayerNorm((2, 3), bias=False)) == "LayerNorm((2, 3), eps=1e-05, elementwise_affine=True, bias=False)"
+    assert repr(nn.RMSNorm(4)) == "RMSNorm((4,), eps=None, elementwise_affine=True)"
     html = nn.Linear(2, 3)._repr_html_()
     assert "9 parameters" in html and "<code>weight</code>" in html
 

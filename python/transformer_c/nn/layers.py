@@ -117,7 +117,7 @@ class _Norm(Module):
         self.normalized_shape = tuple(
             count("normalized_shape", length, 0) for length in (normalized_shape if np.iterable(normalized_shape) else (normalized_shape,))
         )
-        self.eps, self.elementwise_affine = eps, elementwise_affine
+        self.eps, self.elementwise_affine = None if eps is None else real("eps", eps), elementwise_affine
         weight = Parameter(ones(*self.normalized_shape, dtype=dtype, device=device)) if elementwise_affine else None
         self.register_parameter("weight", weight)
 
@@ -168,6 +168,9 @@ class LayerNorm(_Norm):
     def forward(self, input: Tensor) -> Tensor:
         """input (..., *normalized_shape) to the same shape."""
         return F.layer_norm(self._cast(input), self.normalized_shape, self.weight, self.bias, self.eps)
+
+    def extra_repr(self) -> str:
+        return f"{super().extra_repr()}, bias={self.bias is not None}"
 
 
 class RMSNorm(_Norm):
@@ -235,7 +238,7 @@ class GroupNorm(Module):
         return F.group_norm(input, self.num_groups, self.weight, self.bias, self.eps)
 
     def extra_repr(self) -> str:
-        return f"{self.num_groups}, {self.num_channels}, eps={self.eps}, affine={self.affine}"
+        return f"{self.num_groups}, {self.num_channels}, eps={self.eps}, affine={self.affine}, bias={self.bias is not None}"
 
 
 class Dropout(Module):
