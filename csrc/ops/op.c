@@ -117,9 +117,9 @@ tc_status tc_give_rounded(tc_scope *s, int count, tc_result *results)
 /* ---- arguments ---------------------------------------------------------------------------------------------------------- */
 
 /* In place, for kernels that only move elements. */
-static tc_status start(tc_scope *s, tc_input *in, int count, tc_dtype dtype)
+static void start(tc_scope *s, tc_input *in, int count, tc_dtype dtype)
 {
-    if (count > TC_MAX_INPUTS) return tc_fail(s->err, TC_ERROR_STATE, "an op takes at most %d tensors, not %d", TC_MAX_INPUTS, count);
+    TC_ASSERT(count <= TC_MAX_INPUTS);
     s->in = in;
     s->in_count = count;
     s->device = in[0].given->storage->device;
@@ -127,7 +127,6 @@ static tc_status start(tc_scope *s, tc_input *in, int count, tc_dtype dtype)
     s->statistics = tc_compute_dtype(dtype);
     s->kernels = TC_FLOAT32;
     s->widens = false;
-    return TC_OK;
 }
 
 /* Halves are computed in the backend's dtype for them. */
@@ -149,7 +148,7 @@ static tc_status check_like_first(const tc_scope *s, const tc_input *in, bool an
 
 static tc_status begin(tc_scope *s, tc_input *in, int count, bool backward)
 {
-    TC_TRY(start(s, in, count, in[0].given->dtype));
+    start(s, in, count, in[0].given->dtype);
     TC_TRY(compute_floating(s));
     for (int i = 0; i < count; i++) {
         const tc_tensor *tensor = in[i].given;
@@ -164,7 +163,7 @@ tc_status tc_begin_backward(tc_scope *s, tc_input *in, int count) { return begin
 
 tc_status tc_begin_moving(tc_scope *s, tc_input *in, int count)
 {
-    TC_TRY(start(s, in, count, in[0].given->dtype));
+    start(s, in, count, in[0].given->dtype);
     for (int i = 1; i < count; i++) TC_TRY(check_like_first(s, &in[i], false));
     return TC_OK;
 }
@@ -175,7 +174,7 @@ tc_status tc_begin_promoting(tc_scope *s, tc_input *in, int count)
     bool mixed = false;
     for (int i = 1; i < count; i++)
         if (in[i].given) dtype = tc_dtype_promote(dtype, in[i].given->dtype);
-    TC_TRY(start(s, in, count, dtype));
+    start(s, in, count, dtype);
     if (tc_dtype_is_float(dtype)) TC_TRY(compute_floating(s));
     for (int i = 0; i < count; i++) mixed |= in[i].given && !tc_dtype_is_float(in[i].given->dtype);
     if (mixed && tc_dtype_is_float(dtype)) s->compute = s->kernels = s->statistics; /* halves have no room for integers */

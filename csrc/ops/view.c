@@ -43,8 +43,8 @@ static tc_status reshape_backward(tc_node *node, tc_tensor *const *grad_outputs,
 
 static const tc_op reshape_op = {"reshape", reshape_backward, .attribute_bytes = sizeof(shape_attributes)};
 
-/* Strides under which the memory of x reads as `shape`, or false when it would have to be copied. Walks groups of axes of equal size from
- * the last one: inside a group x must be walkable as one axis. */
+/* Strides under which the memory of x reads as `shape`, of as many elements, or false when it would have to be copied. Walks groups of axes
+ * of equal size from the last one: inside a group x must be walkable as one axis. As long as a size is not reached, axes are left. */
 static bool view_strides(int64_t *strides, const tc_tensor *x, int ndim, const int64_t *shape)
 {
     if (x->numel == 0 || x->contiguous) return tc_c_strides(strides, ndim, shape), true;
@@ -55,18 +55,17 @@ static bool view_strides(int64_t *strides, const tc_tensor *x, int ndim, const i
             strides[new --] = 1;
             continue;
         }
-        if (old < 0) return false;
+        TC_ASSERT(old >= 0);
         int64_t step = x->strides[old], have = x->shape[old], want = shape[new];
         strides[new --] = step;
         while (have != want) {
             if (have < want) { /* join the next old axis */
                 int outer = old - 1;
-                while (outer >= 0 && x->shape[outer] == 1) outer--;
-                if (outer < 0 || x->strides[outer] != x->strides[old] * x->shape[old]) return false;
+                while (x->shape[outer] == 1) outer--;
+                if (x->strides[outer] != x->strides[old] * x->shape[old]) return false;
                 old = outer;
                 have *= x->shape[old];
             } else { /* split: the next new axis is in the same group */
-                if (new < 0) return false;
                 strides[new] = step * want;
                 want *= shape[new --];
             }

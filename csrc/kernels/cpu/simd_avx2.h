@@ -122,17 +122,13 @@ TC_INLINE vhalf v_half_load_n(const uint16_t *p, int n)
     const uint64_t first = v_first_halves(p, n), rest = n > 4 ? v_first_halves(p + 4, n - 4) : 0;
     return _mm_set_epi64x((long long)rest, (long long)first);
 }
-TC_INLINE void v_half_store_n(uint16_t *p, vhalf x, int n)
+TC_INLINE void v_half_store_n(uint16_t *p, vhalf x, int n) /* n < TC_LANES */
 {
     uint64_t four = (uint64_t)_mm_cvtsi128_si64(x);
     if (n >= 4) {
         __builtin_memcpy(p, &four, 8);
         four = (uint64_t)_mm_extract_epi64(x, 1);
         p += 4, n -= 4;
-    }
-    if (n >= 4) {
-        __builtin_memcpy(p, &four, 8);
-        return;
     }
     if (n >= 2) {
         __builtin_memcpy(p, &four, 4);
