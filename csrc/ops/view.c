@@ -285,7 +285,6 @@ tc_status tc_window(tc_tensor **out, tc_tensor *x, int ndim, const int64_t *shap
     window_attributes a = {.input = shape_of(x), .ndim = ndim, .overlaps = overlaps};
     int64_t strides[TC_MAX_DIMS], plain[TC_MAX_DIMS], offset = 0;
     tc_tensor *view;
-    if (ndim > TC_MAX_DIMS) return tc_fail(err, TC_ERROR_VALUE, "a tensor has at most %d axes, the index makes %d", TC_MAX_DIMS, ndim);
     tc_c_strides(plain, x->ndim, x->shape);
     for (int i = 0; i < x->ndim; i++) {
         offset += start[i] * x->strides[i];
@@ -336,9 +335,10 @@ tc_status tc_flip(tc_tensor **out, tc_tensor *x, int count, const int64_t *given
 
 tc_status tc_unfold(tc_tensor **out, tc_tensor *x, int64_t given, int64_t size, int64_t step, tc_error *err)
 {
-    int axis, axes[TC_MAX_DIMS + 1];
-    int64_t shape[TC_MAX_DIMS + 1], steps[TC_MAX_DIMS + 1], starts[TC_MAX_DIMS] = {0};
+    int axis, axes[TC_MAX_DIMS];
+    int64_t shape[TC_MAX_DIMS], steps[TC_MAX_DIMS], starts[TC_MAX_DIMS] = {0};
     TC_TRY(tc_normalize_axis(&axis, given, x->ndim, "dimension", err));
+    if (x->ndim == TC_MAX_DIMS) return tc_fail(err, TC_ERROR_VALUE, "a tensor has at most %d axes; unfold adds one", TC_MAX_DIMS);
     if (x->ndim == 0 || size < 0 || size > x->shape[axis] || step < 1)
         return tc_fail(err, TC_ERROR_VALUE,
                        "unfold of windows of %" PRId64 " every %" PRId64 " along an axis of length %" PRId64

@@ -146,6 +146,10 @@ def test_zero_size_and_no_axes():
         (lambda t: t.chunk(0), ValueError, "at least 1"),
         (lambda t: t.narrow(0, 1, 5), IndexError, "outside"),
         (lambda t: t.unfold(0, 3, 1), ValueError, "windows of 3"),
+        (lambda t: tc.zeros([1] * 16).unfold(0, 1, 1), ValueError, "a tensor has at most 16 axes; unfold adds one"),
+        (lambda t: t.sum().narrow(0, 0, 1), ValueError, "narrow needs a tensor of at least one axis"),
+        (lambda t: t.sum().split(1), ValueError, "needs a tensor of at least one axis"),
+        (lambda t: tc.cat([tc.zeros(2**61, 0, dtype=tc.uint8)] * 4), ValueError, "along axis 0 add up to more than memory can address"),
         (lambda t: t.size(7), IndexError, "out of range"),
         (lambda t: t.sum().size(0), IndexError, r"without axes .* shape is \(\)"),
         (lambda t: t.sum().stride(-1), IndexError, "without axes"),
@@ -155,6 +159,13 @@ def test_zero_size_and_no_axes():
 def test_errors(call, error, message):
     with pytest.raises(error, match=message):
         call(tc.tensor(X))
+
+
+def test_a_number_has_one_axis_for_what_asks_for_one():
+    x = tc.tensor(3.0)
+    for y in (x.flip(0), x.flip(-1), x.squeeze(0), x.squeeze(-1), x.transpose(0, -1), x.unsqueeze(0).squeeze(0)):
+        assert y.shape == () and y.item() == 3
+    assert x.flatten().tolist() == x.flatten(0, -1).tolist() == [3]
 
 
 def test_all_pieces_of_a_split_have_a_gradient():
