@@ -222,6 +222,29 @@ def test_integers_in_their_own_dtype(isa, threads, dtype, rng):
         np.testing.assert_array_equal(tc.count_nonzero(x, 1), np.count_nonzero(x, 1))
 
 
+def test_places_that_float32_does_not_hold():
+    for x in (tc.zeros(2**24 + 4, 2, dtype="float16"), tc.zeros(2, 2**24 + 4, dtype="float16").t()):
+        x[2**24 + 1] = 1
+        assert x.argmax(0).tolist() == [2**24 + 1] * 2
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16"])
+def test_many_long_rows(isa, dtype, rng):
+    """So many that segments of a row are no items of their own: what is in any of them counts."""
+    x = rng.integers(-1, 2, (70, 33_000)).astype(dtype)
+    places = np.arange(70) * 33_000 // 69 - (np.arange(70) == 69)
+    for value in (3, -3, np.nan):
+        x[np.arange(70), places] = value
+        for name in ("sum", "mean", "max", "min"):
+            np.testing.assert_array_equal(getattr(_core, name)(x, 1), getattr(x.astype(np.float64), name)(1).astype(dtype), name)
+        np.testing.assert_allclose(_core.var(x, 1), x.astype(np.float64).var(1, ddof=1), rtol=1e-3 if dtype == "float16" else 1e-6)
+    for value in (0, 1):
+        x[:] = 1 - value
+        x[np.arange(0, 70, 2), places[::2]] = value
+        np.testing.assert_array_equal(_core.any(x, 1), x.any(1))
+        np.testing.assert_array_equal(_core.all(x, 1), x.all(1))
+
+
 @pytest.mark.parametrize("name", ["sum", "var", "max", "any"])
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_few_columns_have_the_bits_of_many(isa, dtype, name, rng):
@@ -467,6 +490,8 @@ def test_an_axis_of_length_one_at_the_end_changes_no_bits(isa, threads, dtype, r
         for function in ("sum", "mean", "var", "max", "min", "any", "all", "argmax"):
             expected, found = (getattr(_core, function)(y, axis).double() for y in (x, x.clone().reshape(*shape, 1)))
             np.testing.assert_array_equal(found.numpy()[..., 0], expected.numpy())
+            repeated = getattr(_core, function)(x[..., None].expand(*shape, 3), axis).double()
+            np.testing.assert_array_equal(repeated.numpy(), np.repeat(expected.numpy()[..., None], 3, -1))
             first = getattr(_core, function)(x[..., :1], axis).double()
             np.testing.assert_array_equal(first.numpy(), expected.numpy()[..., :1])
 
