@@ -142,7 +142,9 @@ def test_every_dtype_is_cast_to_and_from_float16(isa, rng):
             np.testing.assert_array_equal(tc.as_tensor(given).to(dtype).numpy(), given.astype(dtype), err_msg=dtype)
     widened = tc.tensor(halves).to("bfloat16")
     np.testing.assert_array_equal(widened.float().numpy(), tc.tensor(halves).float().to("bfloat16").float().numpy())
-    np.testing.assert_array_equal(widened.to("float16").numpy(), widened.float().to("float16").numpy())
+    for dtype in ("float16", "float64", "int64", "int32", "uint8", "bool"):
+        for given in (widened, widened[1:], widened.flip(0)[:-5:3]):
+            np.testing.assert_array_equal(given.to(dtype).numpy(), given.float().to(dtype).numpy(), err_msg=dtype)
 
 
 @pytest.mark.parametrize("dtype", FLOATS)

@@ -70,6 +70,11 @@ def test_writes_of_rows_that_are_alike(isa, dtype, rng):
                 view(t).copy_(tc.tensor(column))
                 view(whole)[...] = column.astype(dtype)
                 np.testing.assert_array_equal(t.numpy(), whole)
+            for step in (-1, -2):
+                array, whole = memory.copy(), memory.copy()
+                tc.from_numpy(array[:, ::step, 1:-2]).copy_(tc.tensor(np.ascontiguousarray(value)))
+                whole[:, ::step, 1:-2] = value.astype(dtype)
+                np.testing.assert_array_equal(array, whole)
 
 
 def test_copies_to_any_address(rng):

@@ -72,6 +72,12 @@ def test_few_rows_by_strips(dtype, isa, threads, rng):
             assert_close(c.numpy(), R.matmul(x[:5], y), dtype, x.shape[1], scale=magnitude(x[:5], y))
         panels = tc.functional.linear(a, b.T.contiguous().detach())
         assert tc.all(panels == whole)
+        bias = tc.tensor(rng.standard_normal(b.shape[1]).astype(np.float32)).to(dtype)
+        whole = tc.functional.linear(a, b.T, bias)
+        for few in (a[:1], a[:3], a[:16]):
+            c = tc.functional.linear(few, b.T, bias)
+            assert tc.config.last_plans("cpu")["gemm"]["variant"] == ("tiles, strips" if tiles else "strips")
+            assert tc.all(c == whole[: len(few)])
 
 
 def test_strides_are_read_in_place(isa, rng):
