@@ -54,11 +54,12 @@ def test_the_example_computes_what_python_does_and_says_what_is_wrong(tmp_path):
     assert done.returncode == 1 and "TRANSFORMER_C_ISA" in done.stderr
 
 
-def test_gradients_of_a_wrong_shape_are_refused(tmp_path):
+@pytest.mark.parametrize("name", ["test_tape", "test_refusals"])
+def test_what_is_wrong_is_refused(tmp_path, name):
     run(sys.executable, "setup.py", "-q", "build_library", cwd=ROOT)
     gnu = ["-std=gnu11", *STRICT[1:3], "-Werror", f"-I{ROOT / 'csrc'}", f"-I{ROOT / 'tests/c'}"]  # Wpedantic refuses the tests' macros
-    program = tmp_path / "tape"
-    run(*COMPILER, *gnu, ROOT / "tests/c/test_tape.c", ROOT / "build/libtransformer_c.a", "-pthread", "-lm", "-ldl", "-o", program)
+    program = tmp_path / name
+    run(*COMPILER, *gnu, ROOT / f"tests/c/{name}.c", ROOT / "build/libtransformer_c.a", "-pthread", "-lm", "-ldl", "-o", program)
     run(program)
 
 

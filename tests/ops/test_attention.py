@@ -516,6 +516,8 @@ def x(*shape, dtype=np.float32):
         (lambda: scaled_dot_product_attention(x(2, 4, 4, 8), x(2, 3, 4, 8), x(2, 3, 4, 8), enable_gqa=True), ValueError, "query has 4 heads, key has 3"),
         (lambda: scaled_dot_product_attention(x(2, 4, 4, 8), x(2, 2, 4, 8), x(2, 2, 4, 8)), ValueError, "need enable_gqa"),
         (lambda: scaled_dot_product_attention(x(4, 8), x(4, 8), x(4, 8), enable_gqa=True), ValueError, "need a head axis"),
+        (lambda: scaled_dot_product_attention(x(2, 4, 8), x(4, 8), x(2, 4, 8), enable_gqa=True), ValueError, "need a head axis"),
+        (lambda: scaled_dot_product_attention(x(2, 4, 8), x(2, 4, 8), x(4, 8), enable_gqa=True), ValueError, "need a head axis"),
         (lambda: scaled_dot_product_attention(x(2, 4, 8), x(2, 4, 8), x(2, 4, 8), key_lengths=[1, 5]), ValueError, "key_lengths holds 5; with 4 keys"),
         (lambda: scaled_dot_product_attention(x(2, 4, 8), x(2, 4, 8), x(2, 4, 8), key_lengths=[1]), ValueError, "one integer for each batch element"),
         (lambda: scaled_dot_product_attention(x(2, 4, 8), x(2, 4, 8), x(2, 4, 8), key_lengths=[1.0, 2.0]), TypeError, "integers are needed"),

@@ -268,6 +268,7 @@ ERRORS = [
     (lambda: F.conv1d(np.ones((1, 4, 5)), np.ones((2, 4, 2)), dilation=5), "a kernel of length 2 with dilation 5 does not fit"),
     (lambda: F.conv1d(np.ones((1, 4, 5)), np.ones((2, 4, 1)), stride=0), "stride must be at least 1, got 0"),
     (lambda: F.conv1d(np.ones((1, 4, 5)), np.ones((2, 4, 1)), padding=-1), "padding must be at least 0, got -1"),
+    (lambda: F.conv1d(np.ones((1, 4, 5)), np.ones((2, 4, 1)), stride=2**62), r"stride must be from 1 to 2\^61, got 4611686018427387904"),
     (lambda: F.conv1d(np.ones((1, 4, 5)), np.ones((2, 4, 1)), stride=(1, 2)), r"one for each of 1 axes, got \(1, 2\)"),
     (lambda: F.conv1d(np.ones((1, 4, 5)), np.ones((2, 4, 1)), padding="full"), "padding must be 'same' or 'valid', got 'full'"),
     (lambda: F.conv1d(np.ones((1, 4, 5)), np.ones((2, 4, 3)), padding="same", stride=2), "padding='same' needs stride 1"),

@@ -83,6 +83,10 @@ def test_a_row_taken_often_keeps_its_digits(isa):
 
 def test_embedding_errors():
     weight = np.ones((4, 3), np.float32)
+    with pytest.raises(ValueError, match=r"indices has shape \(1, .*\); the result would have more than 16 axes"):
+        _core.embedding(np.zeros([1] * 16, np.int64), weight)
+    with pytest.raises(ValueError, match="num_embeddings is -1; it cannot be negative"):
+        _core.embedding_backward(np.ones((1, 3)), [0], -1)
     for bad in (4, -1):
         with pytest.raises(IndexError, match=rf"index {bad} \(element 1 of indices, shape \(2,\)\) is outside the table, which has 4 rows"):
             _core.embedding([0, bad], weight)
@@ -125,6 +129,8 @@ def test_one_hot(isa, rng):
 
 
 def test_one_hot_errors():
+    with pytest.raises(ValueError, match=r"x has shape \(1, .*\); the result would have more than 16 axes"):
+        _core.one_hot(np.zeros([1] * 16, np.int64), 2)
     with pytest.raises(ValueError, match="x has 3 as its element 1 but num_classes is 3; expected 0 to 2"):
         _core.one_hot([0, 3], 3)
     with pytest.raises(ValueError, match="x has -1 as its element 0; classes are not negative"):

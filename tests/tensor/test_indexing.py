@@ -288,6 +288,14 @@ def test_a_selection_has_up_to_16_axes():
         assert y.ndim == 16 and y.reshape(2).tolist() == [1.0, 2.0]
 
 
+def test_index_arrays_of_too_many_points():
+    x, one, two = tc.zeros(3, 4), tc.zeros(2**40, 1, 0, dtype=tc.int64), tc.zeros(1, 2**40, 0, dtype=tc.int64)
+    with pytest.raises(ValueError, match="the index arrays select too many elements"):
+        x[one, two]
+    with pytest.raises(ValueError, match="the index arrays select too many elements"):
+        x[one, two] = 1
+
+
 def test_float_tensor_is_no_index():
     with pytest.raises(IndexError, match="must be of integers or bools, this one is float32"):
         tc.zeros(3)[tc.zeros(2)]
