@@ -281,6 +281,7 @@ static tc_status compute(tc_tensor **out, tc_tensor *target, const tc_argument *
     if (!a->tensor && !b->tensor) { /* two numbers: the first becomes a tensor without axes */
         TC_TRY(tc_tensor_full(&in[0].tensor, 0, NULL, a->scalar.real, tc_result_dtype(a, a), (tc_device){TC_CPU, 0}, err));
         TC_TRY(tc_own(&s, in[0].tensor));
+        if (in[0].tensor->dtype == TC_INT64) memcpy(in[0].tensor->data, &a->scalar.integer, sizeof a->scalar.integer);
     }
     for (int i = 0; i < 2; i++) TC_TRY(tc_bring_number(&s, &in[i].tensor, in[1 - i].tensor));
     tc_input inputs[] = {{"the first argument", in[0].tensor}, {"the second", in[1].tensor}};

@@ -1,4 +1,5 @@
-/* test_refusals.c: what a C program can pass and the Python layer never does is refused with a message, and nothing is written. */
+/* test_refusals.c: what a C program can pass and the Python layer never does. What is wrong is refused with a message, and nothing is
+ * written. */
 #include "check.h"
 #include "transformer_c.h"
 
@@ -48,6 +49,15 @@ int main(void)
 
     const tc_tensors one = {.items = &x, .count = 1}, none = {.items = NULL, .count = 0};
     REFUSED(tc_sgd_step(&one, &none, NULL, 0.1, 0.0, 0.0, 0.0, false, false, true, NULL, &err), "lists of different lengths, 0 and 1");
+
+    CHECK(tc_tensor_ndim(x) == 2 && tc_tensor_shape(x)[1] == 3 && tc_tensor_strides(x)[0] == 3 && tc_tensor_is_contiguous(x));
+    const tc_argument large = {.scalar = tc_scalar_integer((1LL << 53) + 1)}, half = {.scalar = tc_scalar_real(0.5)};
+    CHECK(tc_binary_arguments(&out, &large, &large, TC_BINARY_sub, &error) == TC_OK && tc_tensor_dtype(out) == TC_INT64);
+    CHECK(*(int64_t *)tc_tensor_data(out) == 0);
+    tc_tensor_release(out);
+    CHECK(tc_binary_arguments(&out, &large, &half, TC_BINARY_mul, &error) == TC_OK && tc_tensor_dtype(out) == TC_FLOAT32);
+    CHECK(*(float *)tc_tensor_data(out) == (float)(1LL << 52));
+    tc_tensor_release(out);
 
     tc_tensor_release(x), tc_tensor_release(wide), tc_tensor_release(whole), tc_tensor_release(row);
     return check_finish();
