@@ -64,7 +64,7 @@ TC_DEFINE_KERNEL(dropout_forward)(const void *args, int64_t begin, int64_t end, 
         const int64_t from = (first / TC_PHILOX_GROUP + group) * TC_PHILOX_GROUP, to = (first / TC_PHILOX_GROUP + stop) * TC_PHILOX_GROUP;
         const int64_t at = from > first ? from - first : 0, last = to < first + length ? to - first : length; /* in the row */
         const int64_t i = row * length + at;
-        if (at < last) TC_KERNEL(drop)(&a->mask, (real *)a->y + i, (const real *)a->x + i, i, row * length + last);
+        TC_KERNEL(drop)(&a->mask, (real *)a->y + i, (const real *)a->x + i, i, row * length + last);
         item += stop - group;
     }
 }

@@ -181,7 +181,7 @@ TC_INLINE real segments_of_row(int step, const tc_reduce_args *a, const char *x,
 TC_INLINE int64_t short_rows(int step, const tc_reduce_args *a, int64_t begin, int64_t end)
 {
     const bool is_sum = step == TC_STEP_sum || step == TC_STEP_square_difference;
-    if (!is_sum || a->segments > 1 || a->reduced > SHORT_ROW || a->kept_ndim != 1 || !has_direct_rows(a)) return begin;
+    if (!is_sum || a->reduced > SHORT_ROW || a->kept_ndim != 1 || !has_direct_rows(a)) return begin;
     const int64_t apart = a->kept_strides[0];
     for (; begin + TC_LANES <= end; begin += TC_LANES) {
         const real *x = (const real *)a->x + begin * apart;
