@@ -318,13 +318,6 @@ int tcpy_convert(tcpy_call *call, const tcpy_argument *arg, tcpy_value *value, P
         value->b = truth > 0;
         return truth < 0 ? -1 : 0;
     }
-    case 's':
-        if (!PyUnicode_Check(object)) {
-            PyErr_Format(PyExc_TypeError, "%s must be a str, not %s", name, Py_TYPE(object)->tp_name);
-            return -1;
-        }
-        value->s = PyUnicode_AsUTF8(object);
-        return value->s ? 0 : -1;
     case 'c': return convert_choice(&value->i, object, name, arg->choice);
     default: value->o = object; return 0;
     }

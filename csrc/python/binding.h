@@ -11,7 +11,7 @@
  *     i  an int          i?  or None          f  a float          f?  or None          b  a bool
  *     I  an int or a sequence of ints         I?  or None         I*  like I, but also spread over the rest of the call: t.view(2, 3)
  *     I! likewise, but not () by an alias or a position, as PyTorch and NumPy do not agree on it    I!?  or None
- *     w  an int, cut to 64 bits               s  a str           s?  or None          o  any object
+ *     w  an int, cut to 64 bits               o  any object
  *     n  an int, or integers in a tensor      p  a pair of counts, None in it for no bound
  *     a  an operand: a tensor or a number     v  a number
  *     c  one of the words that spec.c lists for the argument of this name (as an int: its place)      c?  or None, the first
@@ -63,8 +63,7 @@ typedef struct tcpy_value {
         int64_t i;
         double f;
         bool b;
-        const char *s; /* NULL for None */
-        PyObject *o;   /* borrowed */
+        PyObject *o; /* borrowed */
         tcpy_ints *ints;
         tcpy_integers integers;
         const tcpy_operand *operand;

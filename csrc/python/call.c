@@ -299,10 +299,7 @@ static void op_dealloc(PyObject *object)
     Py_XDECREF(self->signature);
     Py_XDECREF(self->spec);
     Py_XDECREF(self->results);
-    for (int i = 0; i < self->count; i++) {
-        Py_XDECREF(self->args[i].name);
-        if (self->args[i].kind == 's') PyMem_Free((void *)(uintptr_t)self->args[i].fallback.s);
-    }
+    for (int i = 0; i < self->count; i++) Py_XDECREF(self->args[i].name);
     type->tp_free(object);
     Py_DECREF(type);
 }

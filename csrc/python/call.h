@@ -15,7 +15,7 @@ typedef struct tcpy_choice {
 typedef struct tcpy_argument {
     PyObject *name;   /* interned */
     const char *text; /* the same, owned by `name` */
-    char kind;        /* t T i n a v p w f b I s c o */
+    char kind;        /* t T i n a v p w f b I c o */
     bool optional;    /* None is allowed */
     bool spread;      /* I* */
     bool not_empty;   /* I! */

@@ -71,7 +71,7 @@ const tcpy_choice *tcpy_find_choice(const char *name, size_t length)
     return NULL;
 }
 
-static int parse_default(tcpy_argument *arg, const char *text, size_t length, char *kept)
+static int parse_default(tcpy_argument *arg, const char *text, size_t length)
 {
     arg->required = false;
     if (length == 4 && strncmp(text, "None", 4) == 0) {
@@ -84,11 +84,6 @@ static int parse_default(tcpy_argument *arg, const char *text, size_t length, ch
     case 'w': arg->fallback.i = strtoll(text, NULL, 10); return 0;
     case 'f': arg->fallback.f = strtod(text, NULL); return 0;
     case 'b': arg->fallback.b = strncmp(text, "True", 4) == 0; return 0;
-    case 's':
-        memcpy(kept, text, length);
-        kept[length] = '\0';
-        arg->fallback.s = kept;
-        return 0;
     case 'c': arg->fallback.i = tcpy_find_word(arg->choice, text, length); return arg->fallback.i < 0 ? -1 : 0;
     default: return -1;
     }
@@ -103,8 +98,8 @@ static int set_name(tcpy_argument *arg, const char *text, Py_ssize_t length)
     return arg->text ? 0 : -1;
 }
 
-/* One "name:kind=default" into `arg`. Strings are stored in `kept`, which lives as long as the op. */
-static int parse_argument(tcpy_argument *arg, const char *text, size_t length, char **kept)
+/* One "name:kind=default" into `arg`. */
+static int parse_argument(tcpy_argument *arg, const char *text, size_t length)
 {
     const char *colon = memchr(text, ':', length), *end = text + length;
     arg->alias_of = -1;
@@ -121,10 +116,7 @@ static int parse_argument(tcpy_argument *arg, const char *text, size_t length, c
     if (arg->kind == 'c' && !(arg->choice = tcpy_find_choice(text, (size_t)(colon - text)))) return -1;
     if (at == end) return 0;
     if (*at != '=') return -1;
-    const size_t rest = (size_t)(end - at - 1);
-    *kept = NULL;
-    if (arg->kind == 's' && !(*kept = PyMem_Malloc(rest + 1))) return -1;
-    return parse_default(arg, at + 1, rest, *kept);
+    return parse_default(arg, at + 1, (size_t)(end - at - 1));
 }
 
 /* *text += part; both are NULL after a failure. Steals `part`. */
@@ -157,8 +149,7 @@ int tcpy_read_spec(tcpy_op_object *self, const char *spec)
         } else {
             if (self->count == TCPY_MAX_ARGS) return -1;
             tcpy_argument *arg = &self->args[self->count];
-            char *kept = NULL;
-            if ((memchr(at, ':', length) ? parse_argument(arg, at, length, &kept) : parse_alias(self, arg, at, length)) < 0) return -1;
+            if ((memchr(at, ':', length) ? parse_argument(arg, at, length) : parse_alias(self, arg, at, length)) < 0) return -1;
             arg->keyword_only = keyword_only;
             self->promotes |= arg->promoted;
             self->count++;
@@ -189,9 +180,8 @@ PyObject *tcpy_signature(const tcpy_op_object *self)
             part = PyUnicode_FromFormat("%s%U=%s", separator, arg->name, arg->fallback.b ? "True" : "False");
         else if (arg->kind == 'i')
             part = PyUnicode_FromFormat("%s%U=%lld", separator, arg->name, (long long)arg->fallback.i);
-        else if (arg->kind == 's' || arg->kind == 'c')
-            part = PyUnicode_FromFormat("%s%U='%s'", separator, arg->name,
-                                        arg->kind == 's' ? arg->fallback.s : arg->choice->words[arg->fallback.i]);
+        else if (arg->kind == 'c')
+            part = PyUnicode_FromFormat("%s%U='%s'", separator, arg->name, arg->choice->words[arg->fallback.i]);
         else {
             PyObject *number = PyFloat_FromDouble(arg->fallback.f);
             part = number ? PyUnicode_FromFormat("%s%U=%R", separator, arg->name, number) : NULL;
