@@ -1,9 +1,11 @@
 """csrc/core/random.c and the dropout kernel alone, compiled for the test without the extension."""
 
+import copy
 import ctypes
 import json
 import os
 import pathlib
+import pickle
 import random
 import shutil
 import signal
@@ -619,6 +621,17 @@ def test_the_state_that_a_checkpoint_keeps(tmp_path):
         with pytest.raises(error, match="state"):
             tc.set_rng_state(wrong)
     assert tc.equal(tc.get_rng_state(), state)
+
+
+def test_a_copied_or_pickled_generator_goes_on_alike():
+    generator = tc.Generator(5)
+    tc.rand(7, generator=generator)
+    tc.randn(1, generator=generator)  # leaves its sine behind
+    copies = [copy.deepcopy(generator), pickle.loads(pickle.dumps(generator)), pickle.loads(pickle.dumps(generator, 2))]
+    expected = tc.randn(3, generator=generator).tolist()
+    for other in copies:
+        assert type(other) is tc.Generator and repr(other) == repr(generator) == "Generator(seed=5)"
+        assert tc.randn(3, generator=other).tolist() == expected
 
 
 def test_the_state_of_pytorchs_generator():

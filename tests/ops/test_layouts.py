@@ -229,6 +229,17 @@ def test_the_last_of_overlapping_windows_stays(n, length, step, threads, request
         np.testing.assert_array_equal(x, expected)
 
 
+@pytest.mark.parametrize(("length", "step"), [(3, 1), (5, 2), (15, 4), (5, 7)])
+def test_the_last_of_windows_that_run_backwards_stays(isa, length, step, rng):
+    memory, expected = np.zeros((2, 400), np.float32)
+    row = rng.standard_normal(length).astype(np.float32)
+    windows = [np.lib.stride_tricks.sliding_window_view(a, length, writeable=True)[::-step] for a in (memory, expected)]
+    tc.from_numpy(windows[0]).copy_(tc.tensor(row))
+    for window in windows[1]:
+        window[:] = row
+    np.testing.assert_array_equal(memory, expected)
+
+
 # ---- matrices that are read down their columns: moved by tiles -----------------------------------------------------------
 
 SHAPES = [(16, 16), (17, 33), (31, 129), (40, 15), (130, 257), (3, 20, 33), (20, 3, 33), (5, 64, 4, 18), (16, 1, 300)]

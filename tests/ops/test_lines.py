@@ -235,6 +235,19 @@ def test_nothing_is_scattered_from_a_source_of_any_rank(shape, add):
     assert (x.grad.numpy() == 1).all() and (y.detach().numpy() == 1).all()
 
 
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "int32", "uint8"])
+@pytest.mark.parametrize("reduce", ["add", "multiply"])
+def test_few_places_are_computed_in_a_wide_dtype(isa, dtype, reduce, rng):
+    """What comes to the same place is rounded once, as where there are many places and all of the input is cast."""
+    wide = "float32" if "float" in dtype else "int64"
+    index = rng.integers(0, 40, (9, 2))
+    index[:, 0] = 7
+    x, src = (tc.tensor(rng.standard_normal(shape) * 3).to(dtype) for shape in ((40, 50), (9, 2)))
+    expected = tc.scatter(x.to(wide), 0, index, src.to(wide), reduce=reduce).to(dtype)
+    for y in (tc.scatter(x, 0, index, src, reduce=reduce), x.clone().scatter_(0, tc.tensor(index), src, reduce=reduce)):
+        assert y.dtype == x.dtype and tc.all(y == expected)
+
+
 @pytest.mark.parametrize(
     "shape", [(7, 1), (33, 2), (41, 3), (23, 12), (1, 9), (5, 33), (4, 8), (6, 0), (16, 16), (19, 1), (37, 31), (33, 130)]
 )

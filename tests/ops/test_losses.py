@@ -163,7 +163,9 @@ def test_cross_entropy_errors():
         _core.cross_entropy(x, [0, 1, 2])
     with pytest.raises(ValueError, match=r"must have input's shape \(2, 3\)"):
         _core.cross_entropy(x, x[:1])
-    with pytest.raises(ValueError, match=r"so the classes seem to be on the last axis; they belong on axis 1: pass input.swapaxes\(1, -1\)"):
+    with pytest.raises(
+        ValueError, match=r"so the classes seem to be on the last axis; they belong on axis 1: pass input.swapaxes\(1, -1\)"
+    ):
         _core.cross_entropy(np.ones((2, 4, 3)), np.zeros((2, 4), int))
     with pytest.raises(TypeError, match="target is bool"):
         _core.cross_entropy(x, [True, False])

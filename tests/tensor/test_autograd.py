@@ -206,6 +206,15 @@ def test_what_is_refused():
         grad(y, a)
 
 
+@pytest.mark.parametrize("dtype", ["float64", "float16"])
+def test_a_gradient_has_the_dtype_that_a_leaf_has_now(dtype):
+    x = tc.tensor([1.0, 2.0], requires_grad=True)
+    y = (x * 3).sum()
+    x.data = tc.tensor([5.0, 6.0], dtype=dtype)
+    y.backward()
+    assert x.grad.dtype == x.dtype == np.dtype(dtype) and x.grad.tolist() == [3, 3]
+
+
 def test_an_error_on_the_way_leaves_the_graph_usable():
     a, fails = leaf(2.0), [True]
     broken = tc.custom_op(lambda x: x * 1.0, lambda dy, x: 1 / 0 if fails else dy)

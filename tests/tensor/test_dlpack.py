@@ -60,6 +60,37 @@ def test_a_capsule_is_taken_once():
         tc.arange(3).__dlpack__(max_version=version)  # dropped unused
 
 
+class Older:
+    """A producer that knows no versions of DLPack."""
+
+    def __init__(self, tensor):
+        self.tensor = tensor
+
+    def __dlpack__(self, stream=None):
+        return self.tensor.__dlpack__()
+
+    def __dlpack_device__(self):
+        return self.tensor.__dlpack_device__()
+
+
+def test_capsules_without_a_version():
+    t = tc.arange(6.0).reshape(2, 3)
+    for take in (tc.from_dlpack, np.from_dlpack):
+        taken = take(Older(t.t()))
+        np.testing.assert_array_equal(taken, t.numpy().T)
+        t[0, 1] += 1
+        assert taken[1, 0] == t[0, 1]
+    memory = np.zeros(1000)
+    owner = weakref.ref(memory)
+    taken = tc.from_dlpack(Older(tc.from_numpy(memory)))
+    del memory
+    gc.collect()
+    assert owner() is not None and taken.sum() == 0
+    del taken
+    gc.collect()
+    assert owner() is None
+
+
 def test_read_only_memory_says_so():
     a = np.zeros(2)
     a.flags.writeable = False

@@ -2,6 +2,7 @@
 
 import copy
 import gc
+import hashlib
 import math
 import pickle
 import weakref
@@ -9,6 +10,7 @@ import weakref
 import numpy as np
 import pytest
 import transformer_c as tc
+from transformer_c import _core
 from transformer_c.nn import Parameter
 
 DTYPES = ["float32", "float64", "float16", "bfloat16", "int64", "int32", "uint8", "bool"]
@@ -142,6 +144,31 @@ def test_pickle_of_a_gpu_that_is_not_here():
         RuntimeError, match=r"the pickle has a Tensor of cuda:99, which .*; call \.cpu\(\) before pickling, or tc\.save\(\)"
     ):
         rebuild(*before, "cuda:99", requires_grad, attributes)
+
+
+def test_ops_are_pickled_by_name():
+    assert pickle.loads(pickle.dumps(tc.ops.add_backward)) is tc.ops.add_backward
+    assert repr(_core.exp) == "<transformer_c op exp(x)>"
+
+
+def test_the_arguments_of_array():
+    t = tc.arange(6.0).reshape(2, 3)
+    assert np.shares_memory(t.__array__(), t.numpy()) and np.shares_memory(t.__array__("float32", copy=False), t.numpy())
+    for copied in (t.__array__(copy=True), t.__array__("float64"), t.__array__(dtype=np.int64, copy=None)):
+        np.testing.assert_array_equal(copied, t.numpy())
+        assert not np.shares_memory(copied, t.numpy())
+    assert t.__array__(dtype=np.int64).dtype == np.int64
+    with pytest.raises(ValueError, match="a copy is needed to change the dtype, and copy=False forbids it"):
+        t.__array__(dtype="float64", copy=False)
+    with pytest.raises(TypeError, match="nonsense"):
+        t.__array__("nonsense")
+
+
+def test_memory_that_is_lent_in_one_piece():
+    t = tc.arange(6.0).reshape(2, 3)
+    assert memoryview(t.t()).shape == (3, 2) and hashlib.sha256(t.flatten()).digest() == hashlib.sha256(t.numpy().tobytes()).digest()
+    with pytest.raises(BufferError, match="the memory is not contiguous; use contiguous"):
+        hashlib.sha256(t.t())
 
 
 def test_pickle_of_a_parameter():
