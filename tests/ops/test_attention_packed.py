@@ -278,3 +278,6 @@ def test_bad_shapes():
         scaled_dot_product_attention(x, x, x, np.ones((6, 6), bool), sequence_lengths=[4, 2])
     with pytest.raises(ValueError, match=r"key_lengths has shape \(1,\); it needs one integer for each batch element: \(2\)"):
         scaled_dot_product_attention(x, x, x, key_lengths=[3], sequence_lengths=[4, 2])
+    long = tc.zeros(1, 1, 1, 8).expand(1, 1, 2**32, 8)
+    with pytest.raises(ValueError, match=r"\(1, 1, 4294967296, 4294967296\) has more elements than memory can address"):
+        scaled_dot_product_attention(long, long, long, sequence_lengths=[2**32])

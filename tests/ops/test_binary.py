@@ -313,6 +313,16 @@ def test_bools():
             getattr(_core, name)(a, b)
 
 
+@pytest.mark.parametrize("dtype", ["int64", "int32"])
+@pytest.mark.parametrize("n", [1, 5, 300])
+def test_the_smallest_integer_by_minus_one(isa, dtype, n):
+    """Whose quotient has no place, and stops a processor that divides it."""
+    smallest, minus_one = np.full(n, np.iinfo(dtype).min, dtype), np.full(n, -1, dtype)
+    for divisor in (minus_one, -1):
+        np.testing.assert_array_equal(_core.floor_divide(smallest, divisor), smallest)
+        np.testing.assert_array_equal(_core.remainder(smallest, divisor), np.zeros_like(smallest))
+
+
 def test_python_integers_beyond_64_bits_are_numbers_to_floats():
     x, true = np.array([1.0, -2.0], np.float32), np.ones(2, bool)
     for huge in (10**20, -(2**70)):

@@ -93,6 +93,15 @@ def test_softplus_of_halves_does_not_overflow():
     np.testing.assert_array_equal(F.softplus(x, 1.0, 15.0), np.log1p(np.exp(x.astype(np.float64))).astype(np.float16))
 
 
+@pytest.mark.parametrize("C", [3, 17, 40, 300])
+def test_a_variance_beyond_float32_is_no_number(isa, C):
+    """A row of zeros would hide that the squares overflow."""
+    x = np.linspace(-1, 1, 4 * C, dtype=np.float32).reshape(4, C)
+    x[1] *= np.float32(1e30)
+    y = np.asarray(F.layer_norm(x, (C,)))
+    assert np.isnan(y[1]).all() and np.isfinite(y[[0, 2, 3]]).all()
+
+
 def test_large_and_small_vectors():
     assert F.cosine_similarity(np.full((1, 2), 1e20, np.float32), np.ones((1, 2), np.float32)).tolist() == [0.0]  # the length overflows
     assert F.normalize(np.array([[1e-25, 0]], np.float32), eps=1e-30).tolist() == [[np.float32(1e5), 0]]

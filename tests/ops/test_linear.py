@@ -476,6 +476,17 @@ def test_weight_gradient_of_many_rows(rows):
     np.testing.assert_allclose(layer.bias.grad.numpy(), rows)
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("rows", [1, 300, 5000, 30_001])
+def test_gradients_of_one_feature(isa, dtype, rows, rng):
+    """A product of a row and a column, whose sums over many rows are split."""
+    x, dy = rng.standard_normal((2, rows, 1)).astype(dtype)
+    dx, dweight, dbias = _core.linear_backward(dy, x, np.full((1, 1), 3, dtype))
+    assert_close(dx, 3 * dy, dtype)
+    assert_close(dweight, dy.T.astype(np.float64) @ x, dtype, rows, scale=np.abs(dy.T) @ np.abs(x))
+    assert_close(dbias, dy.sum(0, dtype=np.float64), dtype, rows, scale=np.abs(dy).sum(0))
+
+
 @pytest.mark.unsanitized  # 16 GFLOP, by kernels that the tests before it run
 @pytest.mark.parametrize("turned", [False, True])
 def test_bias_gradient_of_many_equal_rows(turned, isa):

@@ -175,6 +175,13 @@ def test_a_mask_in_the_memory_that_is_written():
     assert b.tolist() == [True, False, True, False]
     b[b] = False
     assert not b.any()
+    before = np.random.default_rng(0).random(3000) < 0.4
+    for value in (True, False):
+        for to, mask in ((slice(1, None), slice(None, -1)), (slice(None, -1), slice(1, None)), (slice(None), slice(None, None, -1))):
+            b, expected = tc.from_numpy(before.copy()), before.copy()
+            b[to][tc.from_numpy(b.numpy()[mask])] = value
+            expected[to][before[mask]] = value
+            np.testing.assert_array_equal(b, expected)
 
 
 def test_leaves_that_require_a_gradient_are_refused_while_recording():
