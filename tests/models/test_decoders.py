@@ -429,7 +429,7 @@ def test_what_is_not_computed_is_refused(name, value):
 @pytest.mark.parametrize(
     ("kind", "message", "values"),
     [
-        ("llama", "rope_scaling", {"rope_scaling": {"rope_type": "dynamic", "factor": 8.0}}),
+        ("llama", "rope_scaling", {"rope_scaling": {"rope_type": "ntk", "factor": 8.0}}),
         ("mistral", "rope_parameters", {"rope_parameters": {"rope_type": "yarn", "rope_theta": 1e4}}),
         ("llama", "num_attention_heads = 2, which is no multiple of num_key_value_heads = 3", {"num_key_value_heads": 3}),
         ("llama", "hidden_size = 32, which is no multiple of num_attention_heads = 3", {"num_attention_heads": 3}),

@@ -68,7 +68,7 @@ def test_arrays_by_the_names_that_transformers_has_in_memory():
         ({"qkv_proj_bias": True}, "qkv_proj_bias = True"),
         ({"rotary_emb_fraction": 0.5}, "rotary_emb_fraction = 0.5"),
         ({"rotary_scaling_factor": 2}, "rotary_scaling_factor = 2"),
-        ({"rope_parameters": {"rope_type": "dynamic", "factor": 2.0}}, "rope_parameters = .*; expected rope_type 'default', 'linear'"),
+        ({"rope_parameters": {"rope_type": "ntk", "factor": 2.0}}, "rope_parameters = .*; expected rope_type 'default', 'linear'"),
         ({"head_dim": 4}, "head_dim = 4; expected None or 8"),
         ({"num_attention_heads": 16}, "hidden_size / num_attention_heads = 1; rotary positions need an even number"),
     ],

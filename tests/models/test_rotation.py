@@ -6,7 +6,7 @@ import transformer_c as tc
 from golden import load
 from test_architectures import state_of
 from transformer_c.models.config import Config
-from transformer_c.models.rotation import read_rotation
+from transformer_c.models.rotation import Rotary
 
 CASES = load("models")
 SCALED = [(case, label) for case in CASES for label in CASES[case][0].get("rotations", ())]
@@ -15,6 +15,7 @@ LINEAR = {"rope_type": "linear", "factor": 2.0}
 LLAMA3 = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 8}
 YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 8}
 LONGROPE = {"type": "longrope", "short_factor": [1.0, 2.0, 3.0, 4.0], "long_factor": [8.0] * 4, "original_max_position_embeddings": 16}
+DYNAMIC = {"rope_type": "dynamic", "factor": 4.0}
 FULL, NEAR = "full_attention", "sliding_attention"
 
 
@@ -24,7 +25,7 @@ def config_of(case, label):
 
 
 def read(**values):
-    return read_rotation(Config(values), 8, 64)
+    return Rotary().read(Config(values), 8, 64)
 
 
 @pytest.mark.parametrize(("dtype", "tolerance"), [("float64", 1e-13), ("float32", 2e-6)])
@@ -46,7 +47,7 @@ def test_states(case, label, dtype, tolerance, tmp_path):
 @pytest.mark.parametrize(("case", "label"), KNOWN)
 def test_frequencies_of_models_that_exist(case, label):
     values, expected = CASES[case][0]["known"][label], CASES[case][1][f"known.{label}"]
-    found = read_rotation(Config(values), values.get("head_dim", 128), 64)
+    found = Rotary().read(Config(values), values.get("head_dim", 128), 64)
     np.testing.assert_allclose(found.frequencies, expected[:-1], rtol=1e-14)
     np.testing.assert_allclose(found.factor, expected[-1], rtol=1e-14)
 
@@ -54,7 +55,7 @@ def test_frequencies_of_models_that_exist(case, label):
 @pytest.mark.parametrize(("dtype", "tolerance"), [("float64", 1e-10), ("float32", 1e-6)])
 def test_positions_far_beyond_the_original_length(dtype, tolerance):
     """A million of them; angles have no rounding errors of float32."""
-    found, rng = read_rotation(Config({"rope_scaling": LLAMA3, "rope_theta": 5e5}), 64, 2**20), np.random.default_rng(0)
+    found, rng = Rotary().read(Config({"rope_scaling": LLAMA3, "rope_theta": 5e5}), 64, 2**20), np.random.default_rng(0)
     x, places = rng.standard_normal((2, 3, 5, 64)).astype(dtype), rng.integers(2**19, 2**20, (2, 1, 5))
     turned = (x[..., :32] + 1j * x[..., 32:]) * np.exp(1j * places[..., None] * found.frequencies)
     expected = np.concatenate([turned.real, turned.imag], -1)
@@ -71,6 +72,18 @@ def test_frequencies_of_no_scaling_have_the_bits_of_rotary():
         result.pow(3).sum().backward()
         gradients.append((result.detach().numpy(), x.grad.numpy()))
     assert np.array_equal(gradients[0], gradients[1]) and plain.scale is None and scaled.scale is None
+
+
+def test_dynamic_positions_are_not_scaled_up_to_their_length():
+    """Where transformers does not change the angles; longer texts are refused."""
+    arrays, values = CASES["llama"][1], CASES["llama"][0]["config"]
+    plain, dynamic = (
+        tc.convert.from_hf(state_of(arrays), {**values, "rope_parameters": {"rope_theta": 90.0, **more}}) for more in ({}, DYNAMIC)
+    )
+    ids = np.arange(16)[None] + 5
+    assert np.array_equal(dynamic(ids), plain(ids))
+    with pytest.raises(ValueError, match="this model takes texts of at most 16"):
+        dynamic(np.arange(17)[None])
 
 
 def test_names_and_places_of_values():
@@ -104,21 +117,31 @@ def test_names_and_places_of_values():
 
 @pytest.mark.parametrize(
     ("values", "longest"),
-    [(LINEAR, 64), (LLAMA3, 64), ({**LLAMA3, "factor": 9.6}, 76), ({**YARN, "factor": 1e30}, 2**31 - 1), (LONGROPE, 16)],
+    [(LINEAR, 64), (LLAMA3, 64), ({**LLAMA3, "factor": 9.6}, 76), ({**YARN, "factor": 1e30}, 2**31 - 1), (LONGROPE, 16), (DYNAMIC, 64)],
 )
 def test_how_long_texts_may_be(values, longest):
-    """As config.json says, or as many times the original length as frequencies are made for; of "longrope", that length."""
+    """As config.json says, or as many times the original length as frequencies are made for; of "longrope", that length. Reading changes nothing."""
     assert read(rope_scaling=values).longest == longest
+    given = {
+        "model_type": "phi3",
+        "vocab_size": 9,
+        "hidden_size": 8,
+        "intermediate_size": 8,
+        "num_hidden_layers": 1,
+        "num_attention_heads": 1,
+    }
+    assert values is not LONGROPE or tc.models.create({**given, "rope_scaling": values}).config == {**given, "rope_scaling": values}
     if values is LLAMA3:
         assert tc.models.create({**config_of("llama", "llama3"), "max_position_embeddings": 9}).longest == 96
 
 
-ACCEPTED = "rope_type 'default', 'linear', 'llama3', 'yarn' or 'longrope' and its values"
+ACCEPTED = "rope_type 'default', 'linear', 'llama3', 'yarn', 'longrope' or 'dynamic' and its values"
 REFUSED = [
     ("linear", ACCEPTED),
     (["linear"], ACCEPTED),
     (7, ACCEPTED),
-    ({"rope_type": "dynamic", "factor": 2.0}, ACCEPTED),
+    ({"rope_type": "dynamic"}, "a number above 0 as factor for rope_type 'dynamic'"),
+    ({"rope_type": "ntk", "factor": 2.0}, ACCEPTED),
     ({**LONGROPE, "short_factor": [1.0]}, "4 numbers as short_factor for rope_type 'longrope'"),
     ({**LONGROPE, "long_factor": [1.0] * 5}, "4 numbers as long_factor"),
     ({**LONGROPE, "long_factor": None}, "a list of numbers above 0 as long_factor"),

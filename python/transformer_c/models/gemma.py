@@ -12,7 +12,7 @@ from .._core import Tensor
 from .._tensor import as_tensor
 from .config import FULL, SLIDING, Config, Widths
 from .llama import TABLE, Heads, Llama
-from .rotation import Rotation, read_rotation
+from .rotation import Rotary, Rotation
 
 _AFTER = {  # the norms of layers that also have some after attention and network
     "layers.{}.after1": "layers.{}.post_attention_layernorm",
@@ -100,8 +100,8 @@ class Gemma3(Gemma2):
     @classmethod
     def rotations(cls, config: Config, size: int, longest: int) -> Mapping[str, Rotation]:
         return {
-            FULL: read_rotation(config, size, longest, 1e6, "rope_theta", FULL, scaled=FULL),
-            SLIDING: read_rotation(config, size, longest, 1e4, "rope_local_base_freq", SLIDING, scaled=FULL),
+            FULL: Rotary(1e6, kind=FULL, scaled=FULL).read(config, size, longest),
+            SLIDING: Rotary(1e4, "rope_local_base_freq", kind=SLIDING, scaled=FULL).read(config, size, longest),
         }
 
     @classmethod

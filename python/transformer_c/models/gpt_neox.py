@@ -7,7 +7,7 @@ from .._core import Tensor
 from .config import Config, Widths
 from .decoder import TextDecoder
 from .layers import RotaryLayer
-from .rotation import Rotation, read_rotation
+from .rotation import Rotary, Rotation
 from .table import Table
 
 TABLE = Table(
@@ -70,7 +70,7 @@ class GPTNeoX(TextDecoder):
         )
         size = config.divided(widths, "hidden_size", "num_attention_heads").model // widths.heads
         longest = config.size("max_position_embeddings", 2048)
-        turned = read_rotation(config, size, longest, older="rotary_emb_base", share=("rotary_pct", 0.25))
+        turned = Rotary(older="rotary_emb_base", share=("rotary_pct", 0.25)).read(config, size, longest)
         parallel = config.flag("use_parallel_residual", True)
         super().__init__(config, widths, pooler=False, layers=(GPTNeoXLayer(widths, turned, parallel) for _ in range(widths.layers)))
         self.longest = turned.longest

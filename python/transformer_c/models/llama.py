@@ -13,7 +13,7 @@ from .config import FULL, SLIDING, Config, Widths
 from .decoder import TextDecoder
 from .layers import RotaryLayer, norm_of, of_sequences
 from .names import lack
-from .rotation import Rotation, read_rotation
+from .rotation import Rotary, Rotation
 from .table import Table
 
 TABLE = Table(
@@ -107,6 +107,7 @@ class Llama(TextDecoder):
     table = TABLE
     tie_word_embeddings = False
     layer: ClassVar[type[LlamaLayer]] = LlamaLayer
+    rotary: ClassVar[Rotary] = Rotary()
     normed: ClassVar[bool] = False  # whether each query and key is normalised
     activation: ClassVar[str] = "hidden_act"  # its name in config.json
     network_biased: ClassVar[bool] = True  # whether config.json may give the network biases
@@ -197,7 +198,7 @@ class Llama(TextDecoder):
     @classmethod
     def rotations(cls, config: Config, size: int, longest: int) -> Mapping[str, Rotation]:
         """That of each kind of layers, for heads of a size."""
-        return dict.fromkeys((FULL, SLIDING), read_rotation(config, size, longest))
+        return dict.fromkeys((FULL, SLIDING), cls.rotary.read(config, size, longest))
 
     @classmethod
     def kinds(cls, config: Config, layers: int) -> list[str]:

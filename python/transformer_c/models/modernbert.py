@@ -8,7 +8,7 @@ from .. import nn
 from .._core import Tensor
 from .config import FULL, SLIDING, Config, Widths
 from .layers import RotaryLayer, TextEncoder
-from .rotation import Rotation, read_rotation
+from .rotation import Rotary, Rotation
 from .table import Table
 
 TABLE = Table(
@@ -92,8 +92,8 @@ class ModernBert(TextEncoder):
         config.only("sliding_window", None, window)
         size, longest = widths.model // widths.heads, config.size("max_position_embeddings", 8192)
         turned = {
-            FULL: read_rotation(config, size, longest, 160000.0, "global_rope_theta", FULL),
-            SLIDING: read_rotation(config, size, longest, 10000.0, "local_rope_theta", SLIDING),
+            FULL: Rotary(160000.0, "global_rope_theta", FULL).read(config, size, longest),
+            SLIDING: Rotary(10000.0, "local_rope_theta", SLIDING).read(config, size, longest),
         }
         kinds = kinds_of_layers(config, widths.layers)
         layers = (ModernLayer(widths, turned[kind], window if kind == SLIDING else None, i == 0) for i, kind in enumerate(kinds))

@@ -11,7 +11,7 @@ from .._core import Tensor
 from .._tensor import zeros
 from .config import Config
 from .layers import RotaryLayer, TextEncoder
-from .rotation import read_rotation
+from .rotation import Rotary
 from .table import WORD_PIECES, Table
 
 TABLE = Table(
@@ -102,7 +102,7 @@ class NomicBert(TextEncoder):
             config.only(name, *supported)
         widths = config.widths(dropout=0.0)._replace(qkv_bias=False, out_bias=False, network_bias=False, gated=True)
         config.rotated(widths, "hidden_size", "num_attention_heads")
-        turned = read_rotation(config, widths.model // widths.heads, config.size("max_position_embeddings", 2048), 1000.0)
+        turned = Rotary(1000.0).read(config, widths.model // widths.heads, config.size("max_position_embeddings", 2048))
         super().__init__(config, widths, False, (RotaryLayer(widths, turned) for _ in range(widths.layers)))
         words = config.size("vocab_size", 30528)
         self.longest = turned.longest

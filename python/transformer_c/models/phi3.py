@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, ClassVar
 
 from .. import nn
 from .._core import Tensor
-from .config import FULL, SLIDING, Config, Widths
+from .config import Config, Widths
 from .layers import of_sequences
 from .llama import TABLE, Heads, Llama, LlamaLayer, Mistral
-from .rotation import Rotation, read_rotation
+from .rotation import Rotary, Rotation
 
 _OWN = {"layers.{}.qkv": "layers.{}.self_attn.qkv_proj", "layers.{}.linear1": "layers.{}.mlp.gate_up_proj"}
-_LENGTH = "original_max_position_embeddings"
 
 
 class Phi3Layer(LlamaLayer):
@@ -41,6 +39,7 @@ class Phi3(Mistral):
         names={**{ours: name for ours, name in TABLE.names.items() if ".self_attn." not in name or ours.endswith(".out")}, **_OWN},
     )
     layer = Phi3Layer
+    rotary = Rotary(types=("default", "longrope"), share=("partial_rotary_factor", 1.0), original=4096)
     DEFAULTS: ClassVar = {
         **Llama.DEFAULTS,
         **{"vocab_size": 32064, "hidden_size": 3072, "intermediate_size": 8192, "max_position_embeddings": 4096, "rms_norm_eps": 1e-5},
@@ -55,9 +54,3 @@ class Phi3(Mistral):
     @classmethod
     def projections(cls, widths: Widths, heads: Heads) -> dict[str, int]:
         return {"qkv_proj": widths.heads + 2 * heads.keys}
-
-    @classmethod
-    def rotations(cls, config: Config, size: int, longest: int) -> Mapping[str, Rotation]:
-        config.values.setdefault(_LENGTH, 4096)  # where config.json does not say, whatever max_position_embeddings is
-        found = read_rotation(config, size, longest, types=("default", "longrope"), share=("partial_rotary_factor", 1.0))
-        return dict.fromkeys((FULL, SLIDING), found)

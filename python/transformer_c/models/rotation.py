@@ -149,12 +149,15 @@ class _Type(NamedTuple):
         That of cosines and sines, of the values.
     longest : callable
         How many tokens a text may have, of the values and max_position_embeddings.
+    of_all_layers : bool
+        Whether it is refused where each kind of layers has its own.
     """
 
     scaled: Callable[[np.ndarray, float, Mapping[str, Any]], np.ndarray | None]
     values: Mapping[str, Any]
     factor: Callable[[Mapping[str, Any]], float] = lambda values: 1.0
     longest: Callable[[Mapping[str, Any], int], int] = lambda values, longest: longest
+    of_all_layers: bool = False
 
 
 def _grown(values: Mapping[str, Any], longest: int) -> int:
@@ -179,32 +182,21 @@ _TYPES = {
         {"factor": None, _LENGTH: _NEEDED, "short_factor": _NEEDED, "long_factor": _NEEDED, "attention_factor": None},
         _longrope_factor,
         lambda values, longest: min(longest, values[_LENGTH]),
+        of_all_layers=True,
     ),
+    # Nothing is scaled up to max_position_embeddings; for longer texts transformers changes all angles, also those of tokens in a cache.
+    "dynamic": _Type(lambda *_: None, _LINEAR, of_all_layers=True),
 }
 
 
-def read_rotation(
-    config: Config,
-    size: int,
-    longest: int,
-    default: float = 10000.0,
-    older: str = "rope_theta",
-    kind: str | None = None,
-    scaled: str | None = None,
-    types: tuple[str, ...] | None = None,
-    share: tuple[str, float] | None = None,
-) -> Rotation:
-    """The rotation of heads of a size.
+@dataclass(frozen=True)
+class Rotary:
+    """How the config.json of an architecture describes its rotary positions.
 
-    Parameters
+    Attributes
     ----------
-    config : Config
-    size : int
-        D.
-    longest : int
-        max_position_embeddings.
-    default : float
-        The base where config.json does not say.
+    base : float
+        Where config.json does not say.
     older : str
         The name of the base in older files.
     kind : str, optional
@@ -215,35 +207,58 @@ def read_rotation(
         Those of rope_type that the architecture has in transformers; None: all that there are.
     share : (str, float), optional
         The name of the share of features that is rotated in older files, and what it is where config.json does not say; None: all are.
+    original : int, optional
+        original_max_position_embeddings where config.json does not say; None: what its rotary positions say, or max_position_embeddings.
     """
-    name, own = _own(config, kind, scaled)
-    base = own.get("rope_theta", config.values.get(older, default))
-    if not _is_number(base):
-        raise config.refuse(name if "rope_theta" in own else older, "a base of rotary positions above 0")
-    said = [own[key] for key in ("rope_type", "type") if own.get(key) is not None] or ["default"]
-    known = [key for key in _TYPES if key in (types or _TYPES) and not (kind and key == "longrope")]
-    if said[0] not in known or said[-1] != said[0]:
-        raise _refused(config, name, kind, known)
-    row, rotated = _TYPES[said[0]], size if share is None else _share(config, size, name, own, *share)
-    others = [key for key in own if key not in (*_ANY, *row.values, *([_SHARE] if share else [])) and own[key] is not None]
-    if others:
-        raise config.refuse(name, f"no {others[0]} for rope_type {said[0]!r}, but {' and '.join(row.values) or 'rope_theta'}")
-    if kind is None and config.values.get(_LENGTH) is not None:
-        own = {**own, _LENGTH: config.values[_LENGTH]}  # takes precedence, as in transformers
-    try:
+
+    base: float = 10000.0
+    older: str = "rope_theta"
+    kind: str | None = None
+    scaled: str | None = None
+    types: tuple[str, ...] | None = None
+    share: tuple[str, float] | None = None
+    original: int | None = None
+
+    def read(self, config: Config, size: int, longest: int) -> Rotation:
+        """The rotation of heads of `size` features; `longest`: max_position_embeddings."""
+        name, own = _own(config, self.kind, self.scaled)
+        base = own.get("rope_theta", config.values.get(self.older, self.base))
+        if not _is_number(base):
+            raise config.refuse(name if "rope_theta" in own else self.older, "a base of rotary positions above 0")
+        said = self._type(config, name, own)
+        row, rotated = _TYPES[said], size if self.share is None else _share(config, size, name, own, *self.share)
+        others = [key for key in own if key not in (*_ANY, *row.values, *([_SHARE] if self.share else [])) and own[key] is not None]
+        if others:
+            raise config.refuse(name, f"no {others[0]} for rope_type {said!r}, but {' and '.join(row.values) or 'rope_theta'}")
+        try:
+            values = self._values(config, row, own, longest)
+            frequencies = row.scaled(base ** (-2.0 * np.arange(rotated // 2) / rotated), base, values)
+            factor, longest = row.factor(values), row.longest(values, longest)
+        except ValueError as error:
+            raise config.refuse(name, f"{error} for rope_type {said!r}") from None
+        if not _is_number(factor * factor):  # by which scores are multiplied
+            raise config.refuse(name, f"a factor of queries and keys between 1e-4 and 1e15 for rope_type {said!r}, not {factor:g}")
+        return Rotation(float(base), longest, frequencies, factor, None if rotated == size else rotated)
+
+    def _type(self, config: Config, name: str, own: Mapping[str, Any]) -> str:
+        """The rope_type, one of those that are computed."""
+        said = [own[key] for key in ("rope_type", "type") if own.get(key) is not None] or ["default"]
+        known = [key for key, row in _TYPES.items() if key in (self.types or _TYPES) and not (self.kind and row.of_all_layers)]
+        if said[0] not in known or said[-1] != said[0]:
+            raise _refused(config, name, self.kind, known)
+        return said[0]
+
+    def _values(self, config: Config, row: _Type, own: Mapping[str, Any], longest: int) -> dict[str, Any]:
+        """The values of a type, checked."""
+        original = config.values.get(_LENGTH, self.original)
+        if self.kind is None and original is not None:
+            own = {**own, _LENGTH: original}  # takes precedence, as in transformers
         values = {key: _value(own, key, longest if key == _LENGTH else usual) for key, usual in row.values.items()}
         if values.get("factor", 1) is None:
             values["factor"] = longest / values[_LENGTH]
-        longest = row.longest(values, longest)
-        frequencies = row.scaled(base ** (-2.0 * np.arange(rotated // 2) / rotated), base, values)
-        factor = row.factor(values)
-        if kind and values.get("truncate") is False:
+        if self.kind and values.get("truncate") is False:
             raise ValueError("truncate true or nothing, as transformers ignores it where each kind of layers has its own,")
-    except ValueError as error:
-        raise config.refuse(name, f"{error} for rope_type {said[0]!r}") from None
-    if not _is_number(factor * factor):  # by which scores are multiplied
-        raise config.refuse(name, f"a factor of queries and keys between 1e-4 and 1e15 for rope_type {said[0]!r}, not {factor:g}")
-    return Rotation(float(base), longest, frequencies, factor, None if rotated == size else rotated)
+        return values
 
 
 def _share(config: Config, size: int, name: str, own: Mapping[str, Any], older: str, usual: float) -> int:
