@@ -22,6 +22,30 @@ MAX_LABELS = 1 << 16  # that have no names
 FULL, SLIDING = "full_attention", "sliding_attention"  # kinds of layers
 
 
+class Heads(NamedTuple):
+    """The heads of a layer's attention.
+
+    Attributes
+    ----------
+    keys : int
+        How many there are of keys and values.
+    size : int
+        D.
+    normed : bool
+        Whether each query and key is normalised.
+    scale : float, optional
+        Of the scores; None: by the size.
+    softcap : float
+        What scores stay below; 0: nothing.
+    """
+
+    keys: int
+    size: int
+    normed: bool = False
+    scale: float | None = None
+    softcap: float = 0.0
+
+
 class Widths(NamedTuple):
     """What the layers of an architecture have in common."""
 
@@ -41,6 +65,10 @@ class Widths(NamedTuple):
     gated: bool = False  # whether the network multiplies what the activation gives with a second product, of the same size
     rms: bool = False  # whether norms only divide, by the root of the mean square
     offset: bool = False  # whether these norms multiply by 1 + weight
+    norm_before: tuple[bool, bool] = (
+        True,
+        True,
+    )  # whether what attention, and what the network sees is normalised, in layers that normalise first
     norm_after: bool = False  # whether what attention and network give is normalised before it is added
 
 

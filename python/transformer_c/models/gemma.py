@@ -10,8 +10,8 @@ import numpy as np
 
 from .._core import Tensor
 from .._tensor import as_tensor
-from .config import FULL, SLIDING, Config, Widths
-from .llama import TABLE, Heads, Llama
+from .config import FULL, SLIDING, Config, Heads, Widths
+from .llama import TABLE, Llama
 from .rotation import Rotary, Rotation
 
 _AFTER = {  # the norms of layers that also have some after attention and network

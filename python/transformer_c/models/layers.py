@@ -18,7 +18,7 @@ from ..nn.fusion import activated, add_norm, add_product, gated, is_plain
 from ..nn.layers import of_sequences
 from ..nn.packing import Packing, checked_lengths, packing_of, tensor_of_lengths
 from .cache import CacheOfLayer
-from .config import Config, Widths
+from .config import Config, Heads, Widths
 from .rotation import Rotation
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
@@ -89,6 +89,8 @@ class Layer(nn.Module):
     widths : Widths
     norm_first : bool
         Normalise before attention and network (ViT) instead of after the residual connections (BERT and its kin).
+    heads : Heads, optional
+        By default as many of keys as of queries, of equal shares of the states.
     """
 
     _attention_map: ClassVar = {"return_attention": True}
@@ -99,21 +101,25 @@ class Layer(nn.Module):
     rows: str = "qkv"  # the order of the rows of ``qkv``: see ``tc.functional.qkv_projection``
     parallel: bool = False  # whether the network sees what attention sees, not what it adds
 
-    def __init__(self, widths: Widths, norm_first: bool = False) -> None:
+    def __init__(self, widths: Widths, norm_first: bool = False, heads: Heads | None = None) -> None:
         super().__init__()
         self.heads, self.activation, self.norm_first = widths.heads, widths.activation, norm_first
         self.attention_dropout = widths.attention_dropout
-        self.qkv = nn.Linear(widths.model, 3 * widths.model, bias=widths.qkv_bias)  # rows [Q | K | V]
-        self.out = nn.Linear(widths.model, widths.model, bias=widths.out_bias)
-        self.norm1 = norm_of(widths)
+        self.make_projections(widths, heads or Heads(widths.heads, widths.model // widths.heads))
+        self.norm1 = norm_of(widths) if widths.norm_before[0] else nn.Identity()
         self.linear1 = nn.Linear(widths.model, widths.hidden * (2 if widths.gated else 1), bias=widths.network_bias)
         self.linear2 = nn.Linear(widths.hidden, widths.model, bias=widths.network_bias)
-        self.norm2 = norm_of(widths)
+        self.norm2 = norm_of(widths) if widths.norm_before[1] else nn.Identity()
         self.after1 = norm_of(widths) if widths.norm_after else None
         self.after2 = norm_of(widths) if widths.norm_after else None
         self.gated = widths.gated  # rows of linear1 are [what the activation is applied to | the factors]
         self.dropout1: nn.Module = nn.Dropout(widths.dropout if widths.drops_attended else 0.0)
         self.dropout2: nn.Module = nn.Dropout(widths.dropout)
+
+    def make_projections(self, widths: Widths, heads: Heads) -> None:
+        """The layers before attention and the one after it."""
+        self.qkv = nn.Linear(widths.model, 3 * widths.model, bias=widths.qkv_bias)  # rows [Q | K | V]
+        self.out = nn.Linear(widths.model, widths.model, bias=widths.out_bias)
 
     def forward(
         self,
@@ -197,12 +203,14 @@ class RotaryLayer(Layer):
     rotation : Rotation
     window : int, optional
         A token attends to those at most this far away; None: to all of its text.
-    norm_first : bool
+    norm_first, heads
         As for ``Layer``.
     """
 
-    def __init__(self, widths: Widths, rotation: Rotation, window: int | None = None, norm_first: bool = False) -> None:
-        super().__init__(widths, norm_first)
+    def __init__(
+        self, widths: Widths, rotation: Rotation, window: int | None = None, norm_first: bool = False, heads: Heads | None = None
+    ) -> None:
+        super().__init__(widths, norm_first, heads)
         self.rotation, self.scale, self.window = rotation, rotation.scale, None if window is None else (window, window)
 
     def _placed(self, q: Tensor, k: Tensor, packing: Packing | None, cache: CacheOfLayer | None) -> tuple[Tensor, Tensor]:

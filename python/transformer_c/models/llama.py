@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 from .. import nn
 from .._core import Tensor
 from ..checkpoint import CheckpointError
-from .config import FULL, SLIDING, Config, Widths
+from .config import FULL, SLIDING, Config, Heads, Widths
 from .decoder import TextDecoder
 from .layers import RotaryLayer, norm_of, of_sequences
 from .names import lack
@@ -46,30 +46,6 @@ TABLE = Table(
 )
 
 
-class Heads(NamedTuple):
-    """The heads of a layer's attention.
-
-    Attributes
-    ----------
-    keys : int
-        How many there are of keys and values.
-    size : int
-        D.
-    normed : bool
-        Whether each query and key is normalised.
-    scale : float, optional
-        Of the scores; None: by the size.
-    softcap : float
-        What scores stay below; 0: nothing.
-    """
-
-    keys: int
-    size: int
-    normed: bool = False
-    scale: float | None = None
-    softcap: float = 0.0
-
-
 class LlamaLayer(RotaryLayer):
     """Queries share keys and values in groups of heads, whose size need not be that of a share of the states.
 
@@ -83,18 +59,22 @@ class LlamaLayer(RotaryLayer):
     """
 
     def __init__(self, widths: Widths, rotation: Rotation, heads: Heads, window: int | None) -> None:
-        super().__init__(widths, rotation, window, norm_first=True)
-        del self.qkv
-        self.grouped, self.softcap = heads.keys != widths.heads, heads.softcap
+        super().__init__(widths, rotation, window, norm_first=True, heads=heads)
+        self.grouped, self.softcap, self.head_size = heads.keys != widths.heads, heads.softcap, heads.size
         if heads.scale is not None:
             self.scale = heads.scale * rotation.squared
+
+    def make_projections(self, widths: Widths, heads: Heads) -> None:
         self.query = nn.Linear(widths.model, widths.heads * heads.size, bias=widths.qkv_bias)
         self.key = nn.Linear(widths.model, heads.keys * heads.size, bias=widths.qkv_bias)
         self.value = nn.Linear(widths.model, heads.keys * heads.size, bias=widths.qkv_bias)
+        self.make_head_norms(widths, heads)
+        self.out = nn.Linear(widths.heads * heads.size, widths.model, bias=widths.out_bias)
+
+    def make_head_norms(self, widths: Widths, heads: Heads) -> None:
+        """``query_norm`` and ``key_norm``."""
         self.query_norm = norm_of(widths, heads.size) if heads.normed else nn.Identity()
         self.key_norm = norm_of(widths, heads.size) if heads.normed else nn.Identity()
-        self.out = nn.Linear(widths.heads * heads.size, widths.model, bias=widths.out_bias)
-        self.head_size = heads.size
 
     def _project(self, x: Tensor, lengths: Any) -> tuple[Tensor, Tensor, Tensor]:
         q, k, v = (of_sequences(layer, x, lengths).unflatten(-1, (-1, self.head_size)) for layer in (self.query, self.key, self.value))

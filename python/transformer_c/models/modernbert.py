@@ -53,9 +53,7 @@ class ModernLayer(RotaryLayer):
     """Normalises first, but in the first layer, whose input is normalised; drops within its network."""
 
     def __init__(self, widths: Widths, rotation: Rotation, window: int | None, is_first: bool) -> None:
-        super().__init__(widths, rotation, window, norm_first=True)
-        if is_first:
-            self.norm1 = nn.Identity()
+        super().__init__(widths._replace(norm_before=(not is_first, True)), rotation, window, norm_first=True)
         self.dropout1, self.dropout2 = nn.Dropout(widths.attention_dropout), nn.Identity()
         self.dropout = nn.Dropout(widths.dropout)
 

@@ -5,12 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, ClassVar
 
-from .. import nn
 from .._core import Tensor
-from .config import Config, Widths
+from .config import Config, Heads, Widths
 from .layers import norm_of, of_sequences
-from .llama import TABLE, Heads, Llama, LlamaLayer
-from .rotation import Rotation
+from .llama import TABLE, Llama, LlamaLayer
 
 _AFTER = {"layers.{}.after1": "layers.{}.post_attention_layernorm", "layers.{}.after2": "layers.{}.post_feedforward_layernorm"}
 
@@ -18,9 +16,7 @@ _AFTER = {"layers.{}.after1": "layers.{}.post_attention_layernorm", "layers.{}.a
 class Olmo2Layer(LlamaLayer):
     """Normalises what attention and network give, not what they see, and the queries and keys of all heads together."""
 
-    def __init__(self, widths: Widths, rotation: Rotation, heads: Heads, window: int | None) -> None:
-        super().__init__(widths, rotation, heads, window)
-        self.norm1, self.norm2 = nn.Identity(), nn.Identity()
+    def make_head_norms(self, widths: Widths, heads: Heads) -> None:
         self.query_norm, self.key_norm = (norm_of(widths, count * heads.size) for count in (widths.heads, heads.keys))
 
     def _project(self, x: Tensor, lengths: Any) -> tuple[Tensor, Tensor, Tensor]:
@@ -45,4 +41,4 @@ class Olmo2(Llama):
     def widths(cls, config: Config) -> tuple[Widths, Heads]:
         config.only("clip_qkv", None)
         widths, heads = super().widths(config)
-        return widths._replace(norm_after=True), heads
+        return widths._replace(norm_before=(False, False), norm_after=True), heads

@@ -7,10 +7,10 @@ from typing import Any, ClassVar
 
 from .. import nn
 from .._core import Tensor
-from .config import Config, Widths
+from .config import Config, Heads, Widths
 from .layers import of_sequences
-from .llama import TABLE, Heads, Llama, LlamaLayer, Mistral
-from .rotation import Rotary, Rotation
+from .llama import TABLE, Llama, LlamaLayer, Mistral
+from .rotation import Rotary
 
 _OWN = {"layers.{}.qkv": "layers.{}.self_attn.qkv_proj", "layers.{}.linear1": "layers.{}.mlp.gate_up_proj"}
 
@@ -18,11 +18,10 @@ _OWN = {"layers.{}.qkv": "layers.{}.self_attn.qkv_proj", "layers.{}.linear1": "l
 class Phi3Layer(LlamaLayer):
     """Queries, keys and values are one array."""
 
-    def __init__(self, widths: Widths, rotation: Rotation, heads: Heads, window: int | None) -> None:
-        super().__init__(widths, rotation, heads, window)
-        del self.query, self.key, self.value, self.query_norm, self.key_norm
+    def make_projections(self, widths: Widths, heads: Heads) -> None:
         self.counts = (widths.heads, heads.keys, heads.keys)
         self.qkv = nn.Linear(widths.model, sum(self.counts) * heads.size, bias=widths.qkv_bias)
+        self.out = nn.Linear(widths.heads * heads.size, widths.model, bias=widths.out_bias)
 
     def _project(self, x: Tensor, lengths: Any) -> tuple[Tensor, Tensor, Tensor]:
         q, k, v = of_sequences(self.qkv, x, lengths).unflatten(-1, (-1, self.head_size)).transpose(1, 2).split(self.counts, 1)
