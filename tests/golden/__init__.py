@@ -15,3 +15,8 @@ def load(name, folder=pathlib.Path(__file__).parent):
                 case, _, array = key.partition("/")
                 cases[case][1][array] = file[key]
     return cases
+
+
+def models(folder=pathlib.Path(__file__).parent):
+    """The cases of all files of models that ``make_models.py`` writes, one for each architecture."""
+    return {case: found for path in sorted(folder.glob("models*.npz")) for case, found in load(path.stem, folder).items()}

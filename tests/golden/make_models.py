@@ -1,6 +1,8 @@
-"""Writes models.npz with transformers 5 on PyTorch 2.13: small models with random weights, and what they compute in float64.
+"""Writes models*.npz with transformers 5 on PyTorch 2.13: small models with random weights, and what they compute in float64.
 
-python tests/golden/make_models.py [FOLDER]
+python tests/golden/make_models.py [FOLDER [FILE]]
+
+Each of ``FILES``, or one, so that the numbers of architectures that are there stay as they are when one is added.
 
 One case for each architecture: ``config`` (in the options), ``state.NAME`` the encoder's arrays, ``head.TASK.NAME`` those of a head that
 the encoder has not, ``ids``, ``mask``, ``types``, or ``pixels``; ``hidden``, ``pooled`` and ``TASK`` the results. For each of ``rotations`` in the
@@ -67,6 +69,35 @@ CONFIGS = {
     "vit": T.ViTConfig(**{k: v for k, v in SMALL.items() if k != "vocab_size"}, image_size=(12, 8), patch_size=4, num_labels=3),
     "xlm-roberta": T.XLMRobertaConfig(**SMALL, max_position_embeddings=16, type_vocab_size=1),
 }
+DISTANCES = {"relative_attention": True, "pos_att_type": ["p2c", "c2p"], "max_position_embeddings": 32}
+DEBERTA = {
+    "deberta-v2": T.DebertaV2Config(  # as DeBERTa-v3
+        **{
+            **SMALL,
+            **DISTANCES,
+            "position_buckets": 8,
+            "norm_rel_ebd": "layer_norm",
+            "share_att_key": True,
+            "position_biased_input": False,
+        },
+        **{"type_vocab_size": 0, "pooler_dropout": 0.1, "legacy": True},
+    ),
+}
+# The others of its kind, by themselves: all that config.json may change.
+ONE = {**SMALL, "num_hidden_layers": 1}
+DEBERTAS = {
+    "conv": T.DebertaV2Config(  # as DeBERTa-v2 xlarge
+        **{**ONE, **DISTANCES, "position_buckets": 6, "max_relative_positions": 20, "norm_rel_ebd": "layer_norm", "share_att_key": True},
+        **{"conv_kernel_size": 3, "conv_act": "gelu", "position_biased_input": False},
+    ),
+    "positions": T.DebertaV2Config(
+        **{**ONE, **DISTANCES, "pos_att_type": "c2p|p2c", "type_vocab_size": 2, "max_relative_positions": 7, "embedding_size": 12},
+    ),
+    "c2p": T.DebertaV2Config(**{**ONE, **DISTANCES, "pos_att_type": ["c2p"], "share_att_key": True, "hidden_act": "relu"}),
+    "p2c": T.DebertaV2Config(**{**ONE, **DISTANCES, "pos_att_type": ["p2c"], "position_buckets": 4, "legacy": False}),
+    "plain": T.DebertaV2Config(**ONE, max_position_embeddings=32, pos_att_type=["c2p"]),
+}
+FILES = {"models": CONFIGS, "models_deberta": DEBERTA, "deberta": DEBERTAS}
 # Positions that are scaled for long texts, as files of both transformers 4 and 5 have them.
 LONG, FULL, NEAR = {"max_position_embeddings": 64}, "full_attention", "sliding_attention"
 ROTATIONS = {
@@ -193,6 +224,7 @@ DECODERS = ("gemma", "gemma2", "gemma3_text", "gpt2", "gpt_neox", "llama", "mist
 OTHERS = {  # of architectures that have other tasks
     **{name: {"text-generation": T.AutoModelForCausalLM} for name in DECODERS},
     "vit": {"image-classification": T.AutoModelForImageClassification},
+    "p2c": {"fill-mask": T.AutoModelForMaskedLM},
 }
 TIED = ("vocab_projector.weight", "generator_lm_head.weight", "decoder.weight")
 
@@ -219,7 +251,7 @@ def scores(output):
 
 def inputs_of(name, config):
     """Two texts, the second shorter; the ids of padding at its end."""
-    length = {"mpnet": 140, "modernbert": 24}.get(name, 9)
+    length = {"mpnet": 140, "modernbert": 24}.get(name, 20 if config.model_type == "deberta-v2" else 9)
     ids = torch.randint(5, 40, (2, length))
     mask = torch.ones_like(ids)
     mask[1, length - 4 :] = 0
@@ -252,7 +284,7 @@ def run(name, config):
     arrays["hidden"] = output.last_hidden_state.detach().numpy()
     if output.get("pooler_output") is not None:
         arrays["pooled"] = output.pooler_output.detach().numpy()
-    for task, kind in OTHERS.get(name, TASKS).items():
+    for task, kind in OTHERS.get(name, {} if name in DEBERTAS else TASKS).items():
         if type(config) not in kind._model_mapping or (task == "question-answering" and config.num_labels != 2):
             continue
         model = kind.from_config(config).double().eval()
@@ -269,7 +301,7 @@ def run(name, config):
             arrays["generated"] = model.generate(inputs["input_ids"][:1], max_new_tokens=7, do_sample=False).numpy()
             arrays["penalised"] = model.generate(inputs["input_ids"][:1], max_new_tokens=7, do_sample=False, repetition_penalty=1.7).numpy()
     values = {k: v for k, v in config.to_dict().items() if v is not None}
-    return {"config": {**values, "model_type": name}}, arrays
+    return {"config": {**values, "model_type": config.model_type}}, arrays
 
 
 def changed(config, values):
@@ -296,22 +328,23 @@ def rotations(name, config, arrays):
     return {key: values[name] for key, values in (("rotations", ROTATIONS), ("known", KNOWN)) if name in values}, found
 
 
-def main(folder):
+def main(folder, files=FILES):
     """Runs the cases with one thread and writes them in the form that ``golden.load`` reads."""
     torch.set_num_threads(1)
     torch.float, torch.Tensor.float = torch.float64, torch.Tensor.double  # of rotary positions, which have float32 whatever the model has
     F.softmax = lambda x, dim, dtype=None: torch.softmax(x, dim)  # of attention in Gemma 2, likewise
     modeling_rope_utils.torch = types.SimpleNamespace(**{**vars(torch), "float": torch.float64, "float32": torch.float64})
-    options, arrays = {}, {}
-    with torch.no_grad():
-        for name, config in CONFIGS.items():
-            options[name], found = run(name, config)
-            more, others = rotations(name, config, found)
-            options[name].update(more)
-            found.update(others)
-            arrays.update({f"{name}/{key}": value for key, value in found.items()})
-    np.savez_compressed(folder / "models.npz", options=np.array(json.dumps(options)), **arrays)
+    for file in files:
+        options, arrays = {}, {}
+        with torch.no_grad():
+            for name, config in FILES[file].items():
+                options[name], found = run(name, config)
+                more, others = rotations(name, config, found)
+                options[name].update(more)
+                found.update(others)
+                arrays.update({f"{name}/{key}": value for key, value in found.items()})
+        np.savez_compressed(folder / f"{file}.npz", options=np.array(json.dumps(options)), **arrays)
 
 
 if __name__ == "__main__":
-    main(pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else __file__.rpartition("/")[0]))
+    main(pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else __file__.rpartition("/")[0]), sys.argv[2:] or FILES)

@@ -107,6 +107,7 @@ SIZES = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "in
 WORDS = {"vocab_size": 20, "max_position_embeddings": 14, "pad_token_id": 1}
 CONFIGS = {
     "bert": {**SIZES, **WORDS, "type_vocab_size": 2},
+    "deberta-v2": {**SIZES, **WORDS, "relative_attention": True, "pos_att_type": "p2c|c2p", "position_buckets": 4, "conv_kernel_size": 3},
     "distilbert": {**WORDS, "dim": 8, "n_layers": 1, "n_heads": 2, "hidden_dim": 16},
     "electra": {**SIZES, **WORDS, "embedding_size": 4},
     "gpt2": {**WORDS, "n_embd": 8, "n_layer": 1, "n_head": 2, "n_inner": 16},

@@ -36,6 +36,11 @@ SIZES = {
     "words": ("vocab_size",),
     "positions": ("max_position_embeddings", "n_positions"),
 }
+# What makes DeBERTa compute all that it can; the others have no such names.
+DISTANCES = {
+    **{"relative_attention": True, "pos_att_type": ["c2p", "p2c"], "share_att_key": True, "position_buckets": 16},
+    **{"norm_rel_ebd": "layer_norm", "position_biased_input": False, "conv_kernel_size": 3, "conv_act": "gelu"},
+}
 # A file's own truncation and padding, which are not those of the model.
 TRUNCATION = {"direction": "Right", "max_length": 5, "strategy": "LongestFirst", "stride": 0}
 PADDING = {"strategy": {"Fixed": 30}, "direction": "Right", "pad_to_multiple_of": None, "pad_id": 0, "pad_type_id": 0, "pad_token": "[PAD]"}
@@ -54,7 +59,7 @@ def rotates(kind):
 
 def sizes(**values):
     """Sizes of a model as values of config.json, whatever its architecture."""
-    return {name: value for size, value in values.items() for name in SIZES[size]}
+    return {**DISTANCES, **{name: value for size, value in values.items() for name in SIZES[size]}}
 
 
 def text_tasks():

@@ -4,11 +4,12 @@ import numpy as np
 import pytest
 import transformer_c as tc
 from folders import sizes
-from golden import load
+from golden import load, models
 from transformer_c.models.architectures import ARCHITECTURES
+from transformer_c.models.deberta_v2 import Relative
 from transformer_c.models.layers import OffsetNorm
 
-CASES = load("models")
+CASES, OTHERS = models(), load("deberta")
 TASKS = ["text-classification", "token-classification", "question-answering", "fill-mask", "image-classification", "text-generation"]
 
 
@@ -20,7 +21,7 @@ def state_of(arrays, task=None):
 
 def run(case, model, dtype=np.float32):
     """The result of a model for the inputs of a case."""
-    arrays = CASES[case][1]
+    arrays = {**CASES, **OTHERS}[case][1]
     if "pixels" in arrays:
         return model(arrays["pixels"].astype(dtype))
     return model(arrays["ids"], arrays["mask"], token_types=arrays.get("types"))
@@ -28,7 +29,7 @@ def run(case, model, dtype=np.float32):
 
 def close(case, found, expected, tolerance):
     """Compares at positions that are not padded."""
-    arrays = CASES[case][1]
+    arrays = {**CASES, **OTHERS}[case][1]
     if "mask" in arrays and expected.ndim == 3:
         found, expected = found[arrays["mask"] != 0], expected[arrays["mask"] != 0]
     assert found.shape == expected.shape
@@ -36,13 +37,13 @@ def close(case, found, expected, tolerance):
 
 
 def test_every_architecture_has_a_case():
-    assert set(CASES) == set(ARCHITECTURES), "tests/golden/make_models.py writes the case of an architecture to models.npz"
+    assert set(CASES) == set(ARCHITECTURES), "tests/golden/make_models.py writes the case of an architecture to models*.npz"
 
 
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", [*CASES, *OTHERS])
 def test_encoders(case, dtype):
-    options, arrays = CASES[case]
+    options, arrays = {**CASES, **OTHERS}[case]
     model = tc.convert.from_hf(state_of(arrays), options["config"], dtype=dtype)
     tolerance = 1e-13 if dtype == "float64" else 2e-6
     states = run(case, model, dtype)
@@ -54,9 +55,9 @@ def test_encoders(case, dtype):
         assert model.pooler is None
 
 
-@pytest.mark.parametrize(("case", "task"), [(case, task) for case in CASES for task in TASKS if task in CASES[case][1]])
+@pytest.mark.parametrize(("case", "task"), [(case, task) for case, own in {**CASES, **OTHERS}.items() for task in TASKS if task in own[1]])
 def test_heads(case, task):
-    options, arrays = CASES[case]
+    options, arrays = {**CASES, **OTHERS}[case]
     for dtype, tolerance in (("float64", 1e-13), ("float32", 2e-6)):
         model = tc.convert.from_hf(state_of(arrays, task), options["config"], task=task, dtype=dtype)
         close(case, run(case, model, dtype), arrays[task], tolerance)
@@ -83,7 +84,7 @@ def test_new_embeddings_of_padding_are_zero(case):
         assert zero == ([] if table.padding_idx is None else [table.padding_idx])
     words = {"gpt2": 50257, "modernbert": 50368, "mpnet": 30527, "nomic_bert": 30528, "roberta": 50265}
     words |= {**dict.fromkeys(("llama", "mistral"), 32000), **dict.fromkeys(("qwen2", "qwen3"), 151936), "phi3": 32064}
-    words |= {**dict.fromkeys(("gemma", "gemma2"), 256000), "gemma3_text": 262208, "gpt_neox": 50432, "olmo2": 50304}
+    words |= {"deberta-v2": 128100, **dict.fromkeys(("gemma", "gemma2"), 256000), "gemma3_text": 262208, "gpt_neox": 50432, "olmo2": 50304}
     assert model.words.num_embeddings == words.get(case, 30522)
 
 
@@ -123,13 +124,27 @@ def normed(norm, x, size):
     return parts.reshape(x.shape)
 
 
+def by_distances(layer, relative, q, k):
+    """What DeBERTa adds to the scores of q and k, (B, H, T, D): for each query and key its products with those of their distance."""
+    length, size = q.shape[2], q.shape[3]
+    rows, table = relative.rows.numpy(), relative.table.detach().numpy()
+    own = rows[np.subtract.outer(np.arange(length), np.arange(length)) + len(rows) // 2]  # (T, T)
+    layers = (layer.far_query, layer.far_key)
+    far = np.split(product(layer.qkv, table), 3, -1)[:2] if layer.shared else [part and product(part, table) for part in layers]
+    queries, keys = (part if part is None else part[own].reshape(length, length, -1, size) for part in far)
+    by_query = 0 if keys is None or "c2p" not in layer.kinds else np.einsum("bhid,ijhd->bhij", q, keys)
+    by_key = 0 if queries is None or "p2c" not in layer.kinds else np.einsum("bhjd,ijhd->bhij", k, queries)
+    return layer.scale * (by_query + by_key)
+
+
 def reference_map(layer, x, visible, width):
     """softmax(q k^T / sqrt(D) + bias) over the keys that a query sees, (B, H, T, T); of packed texts 0 beyond their ends."""
     if "sequence_lengths" in visible:
         lengths = visible["sequence_lengths"].numpy()
         found = np.zeros((len(lengths), layer.heads, width, width))
         for own, n, end in zip(found, lengths, np.cumsum(lengths), strict=True):
-            short = {name: v[:, :, :n, :n] if name == "bias" else v for name, v in visible.items() if name != "sequence_lengths"}
+            bias = {name: v if isinstance(v, Relative) else v[:, :, :n, :n] for name, v in visible.items() if name == "bias"}
+            short = {**{name: v for name, v in visible.items() if name != "sequence_lengths"}, **bias}
             own[:, :n, :n] = reference_map(layer, x[:, end - n : end], short, n)[0]
         return found
     q, k = queries_and_keys(layer, x)
@@ -142,7 +157,8 @@ def reference_map(layer, x, visible, width):
     if layer.window is not None:
         scores[:, :, np.abs(np.subtract.outer(*[np.arange(x.shape[1])] * 2)) > layer.window[0]] = -np.inf
     if "bias" in visible:
-        scores = scores + visible["bias"].numpy()
+        bias = visible["bias"]
+        scores = scores + (by_distances(layer, bias, q, k) if isinstance(bias, Relative) else bias.numpy())
     if "attn_mask" in visible:
         scores = np.where(visible["attn_mask"].numpy(), scores, -np.inf)
     if visible.get("is_causal"):
@@ -151,9 +167,9 @@ def reference_map(layer, x, visible, width):
     return odds / odds.sum(-1, keepdims=True)
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", [*CASES, *OTHERS])
 def test_attention_maps(case):
-    options, arrays = CASES[case]
+    options, arrays = {**CASES, **OTHERS}[case]
     model = tc.convert.from_hf(state_of(arrays), options["config"], dtype="float64")
     expected = {}
 
@@ -170,7 +186,7 @@ def test_attention_maps(case):
         hook.remove()
     with tc.nn.attention_maps(model) as maps:
         again = run(case, model, np.float64)
-    assert np.array_equal(states, again) and maps.keys() == expected.keys() == {"layers.0", "layers.1"}
+    assert np.array_equal(states, again) and maps.keys() == expected.keys() == {f"layers.{i}" for i in range(len(model.layers))}
     for name, found in maps.items():
         assert found.shape == (*states.shape[:1], model.layers[0].heads, *states.shape[1:2] * 2)
         np.testing.assert_allclose(found, expected[name], rtol=0, atol=1e-12)
@@ -178,4 +194,4 @@ def test_attention_maps(case):
         head = tc.convert.from_hf(state_of(arrays, "fill-mask"), options["config"], task="fill-mask", dtype="float64")
         with tc.nn.attention_maps(head) as maps:
             run(case, head, np.float64)
-        np.testing.assert_allclose(maps["encoder.layers.1"], expected["layers.1"], rtol=0, atol=1e-12)
+        np.testing.assert_allclose(maps["encoder.layers.0"], expected["layers.0"], rtol=0, atol=1e-12)

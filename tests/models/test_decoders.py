@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import transformer_c as tc
 from folders import DECODER, decoder_folder, sentence_folder, sizes
-from golden import load
+from golden import models
 from transformer_c.models.architectures import ARCHITECTURES
 from transformer_c.models.decoder import TextDecoder
 from transformer_c.models.sampling import Sampling
@@ -191,7 +191,7 @@ def test_a_call_that_fails_leaves_the_cache_as_it_was():
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_tokens_as_transformers_chooses_them(kind):
-    options, arrays = load("models")[kind]
+    options, arrays = models()[kind]
     state = {key.removeprefix("state.").removeprefix("head.text-generation."): value for key, value in arrays.items()}
     state = {key: value for key, value in state.items() if key.endswith((".weight", ".bias"))}
     model = tc.convert.from_hf(state, options["config"], task="text-generation", dtype="float64")

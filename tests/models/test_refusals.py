@@ -5,10 +5,10 @@ import json
 import numpy as np
 import pytest
 import transformer_c as tc
-from golden import load
+from golden import models
 from transformer_c.models.architectures import ARCHITECTURES
 
-CASES = load("models")
+CASES = models()
 BERT, ARRAYS = CASES["bert"][0]["config"], CASES["bert"][1]
 STATE = {key[6:]: value for key, value in ARRAYS.items() if key.startswith("state.")}
 IDS = np.array([[1, 2, 3]])

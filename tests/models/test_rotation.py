@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 import transformer_c as tc
-from golden import load
+from golden import models
 from test_architectures import state_of
 from transformer_c.models.config import Config
 from transformer_c.models.rotation import Rotary
 
-CASES = load("models")
+CASES = models()
 SCALED = [(case, label) for case in CASES for label in CASES[case][0].get("rotations", ())]
 KNOWN = [(case, label) for case in CASES for label in CASES[case][0].get("known", ())]
 LINEAR = {"rope_type": "linear", "factor": 2.0}

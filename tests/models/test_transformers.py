@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 import transformer_c as tc
 from folders import decoder_folder
-from golden import load
+from golden import models
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
-CASES = load("models")
+CASES = models()
 CLASSES = {
     None: "AutoModel",
     "text-classification": "AutoModelForSequenceClassification",
@@ -125,6 +125,8 @@ def test_settings_of_a_folder(files, tmp_path):
         ("bert", "text-classification"),
         ("modernbert", "text-classification"),
         ("modernbert", "token-classification"),
+        ("deberta-v2", "text-classification"),
+        ("deberta-v2", "token-classification"),
         ("mpnet", "token-classification"),
         ("nomic_bert", "text-classification"),
         ("vit", "image-classification"),

@@ -57,5 +57,5 @@ class Electra(Bert):
     def head_options(config: Config, task: str) -> dict:
         options = Bert.head_options(config, task)
         if task == "text-classification":
-            options["dropout_first"] = True
+            options["before"] = options["dropout"]
         return options if "activation" not in options else {**options, "activation": "gelu"}

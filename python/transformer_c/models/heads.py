@@ -94,15 +94,16 @@ class TextClassification(WithHead):
 
     task = "text-classification"
 
-    def __init__(self, encoder: Any, width: int, outputs: int, dropout_first: bool = False, pooling: str = "cls", **options: Any) -> None:
+    def __init__(self, encoder: Any, width: int, outputs: int, before: float = 0.0, pooling: str = "cls", **options: Any) -> None:
         super().__init__(encoder, width, outputs, **options)
-        self.dropout_first, self.pooling = dropout_first, pooling
+        self.dropout_before = nn.Dropout(before) if before else None
+        self.pooling = pooling
 
     @named_as_in_transformers
     def forward(self, ids: Tensor, mask: Tensor | None = None, lengths: Tensor | None = None, token_types: Tensor | None = None) -> Tensor:
         states = self.encoder(ids, mask, lengths, token_types)
         x = _mean(states, mask, lengths) if self.pooling == "mean" else _first(states, mask)
-        x = self.dropout(x) if self.dropout_first else x
+        x = x if self.dropout_before is None else self.dropout_before(x)
         return self.out(self.dropout(self.transformed(x)))
 
 

@@ -271,8 +271,8 @@ class TextEncoder(nn.Module):
         """The embeddings of the positions, (T, E) or (B, T, E)."""
         return self.positions(arange(ids.shape[1], device=ids.device) if places is None else places)
 
-    def bias(self, length: int) -> Tensor | None:
-        """What is added to the scores, (1, H, T, T); None: nothing."""
+    def bias(self, length: int) -> Any:
+        """What is added to the scores, (1, H, T, T), or what the architecture's layers make of that; None: nothing."""
         return None
 
     @named_as_in_transformers

@@ -57,7 +57,7 @@ class Roberta(Bert):
     def head_options(config: Config, task: str) -> dict:
         options = Bert.head_options(config, task)
         if task == "text-classification":
-            options["dropout_first"] = True
+            options["before"] = options["dropout"]
         if task == "fill-mask":
             options["activation"] = "gelu"
         return options

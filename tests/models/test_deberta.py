@@ -1,0 +1,118 @@
+"""DeBERTa beside what holds of every architecture: its buckets of distances, an exported model, names of its arrays, what is refused."""
+
+import json
+
+import numpy as np
+import pytest
+import transformer_c as tc
+from folders import sizes
+from golden import load
+from test_architectures import state_of
+from transformer_c.models.deberta_v2 import buckets
+
+OTHERS = load("deberta")
+IDS = np.random.default_rng(0).integers(4, 60, (3, 13))
+LENGTHS = np.array([13, 5, 1])
+
+
+def create(task=None, **values):
+    tc.manual_seed(0)
+    given = {**sizes(width=32, heads=2, hidden=48, layers=2, words=60, positions=60), "initializer_range": 0.2}
+    return tc.models.create({"model_type": "deberta-v2", **given, **values}, task=task)
+
+
+def test_buckets():
+    """Of DeBERTa-v3, as transformers computes them in float32."""
+    found = buckets(512, 256, 512)
+    assert np.array_equal(found, -found[::-1]) and np.array_equal(found[511 : 511 + 129], np.arange(129))
+    assert found[[511 + 129, 511 + 200, 511 + 300, 511 + 511]].tolist() == [129, 169, 207, 255]
+    assert np.array_equal(buckets(9, 0, 512), np.arange(-8, 9))
+
+
+def test_export(tmp_path):
+    """Other batches and lengths than those of the example, among them one token."""
+    onnxruntime = pytest.importorskip("onnxruntime")
+    model, mask, path = create(), (np.arange(13) < LENGTHS[:, None]).astype(np.int64), str(tmp_path / "model.onnx")
+    tc.export_onnx(model, {"ids": IDS[:2, :6], "mask": mask[:2, :6]}, path)
+    run = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"]).run
+    for width in (13, 1):
+        own = {"ids": IDS[:, :width], "mask": mask[:, :width]}
+        np.testing.assert_allclose(run(None, own)[0], model(**own), rtol=0, atol=1e-5)
+
+
+def test_the_words_of_a_head_with_other_names(tmp_path):
+    """With legacy = false, which is saved with the older names, and in files of the pretraining, beside another head."""
+    options, arrays = OTHERS["p2c"]
+    state = {f"deberta.{name}": value for name, value in state_of(arrays).items()}
+    state |= {name: value for name, value in state_of(arrays, "fill-mask").items() if name.startswith("lm_predictions.")}
+    assert len(state) > len(state_of(arrays)) and options["config"]["legacy"] is False
+    given = json.dumps(options["config"])
+    model = tc.convert.from_hf(dict(state), options["config"], task="fill-mask")
+    tc.models.save(model, tmp_path)
+    assert json.loads((tmp_path / "config.json").read_text())["legacy"] is True and json.dumps(options["config"]) == given
+    again = tc.models.load(tmp_path, task="fill-mask")
+    more = {**state, "mask_predictions.dense.weight": np.ones((2, 2), np.float32)}
+    pretrained = tc.convert.from_hf(more, {**options["config"], "legacy": True}, task="fill-mask")
+    ids = arrays["ids"]
+    assert np.array_equal(again(ids), model(ids)) and np.array_equal(pretrained(ids), model(ids))
+
+
+def test_positions_that_are_not_used_may_be_in_a_file():
+    state = {name: value.numpy() for name, value in tc.convert.to_hf(create()).items()}
+    state["embeddings.position_embeddings.weight"] = np.ones((60, 32), np.float32)
+    found = tc.convert.from_hf(state, create().config)
+    assert np.array_equal(found(IDS), create()(IDS)) and np.array_equal(found(IDS, token_types=np.ones_like(IDS)), found(IDS))
+
+
+def test_another_layer_in_the_place_of_the_queries_is_called():
+    """Also for the queries and keys of distances."""
+    model, qkv = create(), None
+    expected, qkv = model(IDS, lengths=LENGTHS), model.layers[0].qkv
+    found = []
+    with qkv.register_forward_hook(lambda part, inputs, result: found.append(tuple(result.shape))):
+        np.testing.assert_allclose(model(IDS, lengths=LENGTHS), expected, rtol=0, atol=1e-5)
+    assert [shape[:-1] for shape in found] == [(1, LENGTHS.sum()), (1, len(model.bias(13).table))]
+
+
+def test_a_long_text_beside_short_ones():
+    """Has the states and maps that it has beside one."""
+    lengths = np.array([60, *[2] * 200])
+    ids = np.full((len(lengths), 60), 7)
+    model = create()
+    with tc.nn.attention_maps(model) as maps:
+        states = model(ids[:2], lengths=lengths[:2])
+    assert maps["layers.0"].shape == (2, 2, 60, 60) and not maps["layers.0"][1, :, 2:].any()
+    assert np.array_equal(model(ids, lengths=lengths)[:2], states)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("pos_att_type", ["c2p", "p2p"], "expected null, or 'c2p' and 'p2c'"),
+        ("pos_att_type", 7, "expected null, or 'c2p' and 'p2c'"),
+        ("norm_rel_ebd", "batch_norm", "expected 'none' or 'layer_norm'"),
+        ("position_buckets", 1, "position_buckets = 1; expected -1, or from 2 to 116, as distances are up to 60"),
+        ("position_buckets", 118, "expected -1, or from 2 to 116"),
+        ("conv_kernel_size", 2, "expected 0 or an odd number"),
+        ("conv_groups", 3, "expected a number that divides hidden_size = 32"),
+        ("conv_act", "softmax", "conv_act"),
+        ("attention_head_size", 8, "attention_head_size"),
+        ("pooler_hidden_size", 8, "pooler_hidden_size"),
+        ("max_position_embeddings", 2**21, "at most 1048576"),
+        ("relative_attention", 1, "true or false"),
+    ],
+)
+def test_what_is_not_computed_is_refused(name, value, message):
+    with pytest.raises(tc.CheckpointError, match=message):
+        create(**{name: value})
+
+
+def test_tables_of_other_sizes_are_refused():
+    state = {name: value.numpy() for name, value in tc.convert.to_hf(create(position_biased_input=True)).items()}
+    for values, message in (
+        ({"position_buckets": 8}, r"half as many distances, 16 rows, but 'encoder.rel_embeddings.weight' has shape \(32, 32\)"),
+        ({"max_position_embeddings": 50}, r"max_position_embeddings, 50 rows, but 'embeddings.position_embeddings.weight'"),
+        ({"position_buckets": 0, "max_relative_positions": 2**30}, "has shape"),
+    ):
+        with pytest.raises(tc.CheckpointError, match=message):
+            tc.convert.from_hf(dict(state), {**create(position_biased_input=True).config, **values})
