@@ -97,7 +97,10 @@ DEBERTAS = {
     "p2c": T.DebertaV2Config(**{**ONE, **DISTANCES, "pos_att_type": ["p2c"], "position_buckets": 4, "legacy": False}),
     "plain": T.DebertaV2Config(**ONE, max_position_embeddings=32, pos_att_type=["c2p"]),
 }
-FILES = {"models": CONFIGS, "models_deberta": DEBERTA, "deberta": DEBERTAS}
+ALBERT = {
+    "albert": T.AlbertConfig(**{**SMALL, "num_hidden_layers": 3}, embedding_size=12, num_hidden_groups=2, max_position_embeddings=16),
+}
+FILES = {"models": CONFIGS, "models_albert": ALBERT, "models_deberta": DEBERTA, "deberta": DEBERTAS}
 # Positions that are scaled for long texts, as files of both transformers 4 and 5 have them.
 LONG, FULL, NEAR = {"max_position_embeddings": 64}, "full_attention", "sliding_attention"
 ROTATIONS = {

@@ -106,6 +106,7 @@ def test_a_step_waits_for_nothing(emulated_gpu, emulated_library, model, loss, p
 SIZES = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
 WORDS = {"vocab_size": 20, "max_position_embeddings": 14, "pad_token_id": 1}
 CONFIGS = {
+    "albert": {**SIZES, **WORDS, "embedding_size": 4},
     "bert": {**SIZES, **WORDS, "type_vocab_size": 2},
     "deberta-v2": {**SIZES, **WORDS, "relative_attention": True, "pos_att_type": "p2c|c2p", "position_buckets": 4, "conv_kernel_size": 3},
     "distilbert": {**WORDS, "dim": 8, "n_layers": 1, "n_heads": 2, "hidden_dim": 16},

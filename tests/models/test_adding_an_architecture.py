@@ -39,7 +39,7 @@ def rewrite(folder, name="config.json", **values):
 
 
 def test_before_it_is_in_the_list():
-    with pytest.raises(tc.CheckpointError, match=r"model_type = 'toy'; expected one of bert, .*, xlm-roberta$"):
+    with pytest.raises(tc.CheckpointError, match=r"model_type = 'toy'; expected one of albert, .*, xlm-roberta$"):
         create()
 
 
@@ -172,4 +172,11 @@ def test_the_steps_of_the_page():
     assert len(steps) >= 5 and all((ROOT / step.replace("<name>", "bert")).exists() for step in steps)
     members = set(re.findall(r"^\| `(\w+)` \|", section, re.M))
     own = {name for name in vars(Toy) if not name.startswith("__")}
-    assert members == set(Toy.table.__dataclass_fields__) | own | {"places", "check_shapes", "widen", "finish", "tie_word_embeddings"}
+    assert members == set(Toy.table.__dataclass_fields__) | own | {
+        "places",
+        "check_shapes",
+        "widen",
+        "finish",
+        "in_order",
+        "tie_word_embeddings",
+    }

@@ -210,6 +210,8 @@ def test_every_dropout_is_called_with_its_rate(kind, monkeypatch):
     expected = [("dropout", 0.25), *[("attention", 0.25), ("dropout", attended), ("dropout", 0.25)] * 2]
     if issubclass(ARCHITECTURES[kind], Llama):
         expected = expected[1:] if kind == "phi3" else [("attention", 0.25), ("dropout", 0.0), ("dropout", 0.0)] * 2
+    if kind == "albert":
+        expected = [("dropout", 0.25), *[("attention", 0.25), ("dropout", 0.25), ("dropout", 0.0)] * 2]
     if kind == "deberta-v2":
         one = ("dropout", 0.25)
         expected = [one, *[one, *[("attention", 0.25)] * len(LENGTHS), one, one] * 2]

@@ -122,6 +122,7 @@ def test_settings_of_a_folder(files, tmp_path):
 @pytest.mark.parametrize(
     ("case", "task"),
     [
+        ("albert", "token-classification"),
         ("bert", "text-classification"),
         ("modernbert", "text-classification"),
         ("modernbert", "token-classification"),

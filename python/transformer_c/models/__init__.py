@@ -10,8 +10,8 @@ classifier, pretrained, fitting             what they share; where a fine-tuning
 problems, answers                           classes, several labels, or numbers; reading what a training is given
 texts, tokenizing, vocabularies             texts to batches of numbers
 architectures                               the list of the architectures, each a file: a few lines over tc.nn and a table
-bert, distilbert, electra, modernbert,
-mpnet, nomic_bert, roberta, vit             these files
+albert, bert, deberta_v2, distilbert, electra,
+modernbert, mpnet, nomic_bert, roberta, vit these files
 gemma, gpt2, gpt_neox, llama, olmo2, phi3   those of decoders
 layers, rotation, heads                     what they share, rotary positions; what is put on them for a task
 decoder, cache                              what decoders share; the keys and values that they keep

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from .albert import Albert
 from .bert import Bert
 from .deberta_v2 import DebertaV2
 from .distilbert import DistilBert
@@ -21,7 +22,7 @@ from .roberta import Camembert, Roberta, XLMRoberta
 from .vit import ViT
 
 _KINDS: tuple[Any, ...] = (
-    *(Bert, Camembert, DebertaV2, DistilBert, Electra, ModernBert, MPNet, NomicBert, Roberta, ViT, XLMRoberta),
+    *(Albert, Bert, Camembert, DebertaV2, DistilBert, Electra, ModernBert, MPNet, NomicBert, Roberta, ViT, XLMRoberta),
     *(Gemma, Gemma2, Gemma3, GPT2, GPTNeoX, Llama, Mistral, Olmo2, Phi3, Qwen2, Qwen3),  # decoders
 )
 # By model_type of config.json.

@@ -7,7 +7,7 @@ import numpy as np
 from .. import nn
 from .._core import Tensor
 from .._tensor import zeros
-from .config import Config
+from .config import Config, Widths
 from .layers import TextEncoder
 from .table import WORD_PIECES, Table
 
@@ -67,7 +67,7 @@ class Bert(TextEncoder):
     def __init__(self, config: Config, pooler: bool = False, embedding: int | None = None) -> None:
         config.without_extensions()
         config.only("position_embedding_type", "absolute", None)
-        widths = config.widths()
+        widths = self.widths(config)
         super().__init__(config, widths, pooler)
         words, size = config.size("vocab_size", self.WORDS), embedding or widths.model
         self.padding = config.index("pad_token_id", self.PADDING, words)
@@ -77,6 +77,11 @@ class Bert(TextEncoder):
         self.types = nn.Embedding(config.size("type_vocab_size", 2), size)
         self.norm = nn.LayerNorm(size, eps=widths.eps)
         self.dropout = nn.Dropout(widths.dropout)
+
+    @classmethod
+    def widths(cls, config: Config) -> Widths:
+        """The widths of its layers."""
+        return config.widths()
 
     def embed(self, ids: Tensor, token_types: Tensor | None, places: Tensor | None) -> Tensor:
         types = zeros(1, 1, dtype=np.int64, device=ids.device) if token_types is None else token_types

@@ -259,6 +259,10 @@ class TextEncoder(nn.Module):
         """The first layer's input, of what ``embed`` gives; `visible` as for a layer."""
         return x
 
+    def in_order(self) -> Iterable[nn.Module]:
+        """The layers in the order in which they are applied."""
+        return self.layers
+
     def finish(self, x: Tensor) -> Tensor:
         """The states, of what the last layer gives."""
         return x
@@ -319,7 +323,7 @@ class TextEncoder(nn.Module):
         if bias is not None:
             visible["bias"] = bias
         x = self.widen(self.embed(ids, token_types, places), visible)
-        for layer in self.layers:
+        for layer in self.in_order():
             x = layer(x, visible, packing=packing)
         x = self.finish(x)
         if packing is not None:
