@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from .albert import Albert
-from .bert import Bert
+from .bert import Bert, Ernie
 from .deberta_v2 import DebertaV2
 from .distilbert import DistilBert
 from .electra import Electra
@@ -18,11 +18,11 @@ from .mpnet import MPNet
 from .nomic_bert import NomicBert
 from .olmo2 import Olmo2
 from .phi3 import Phi3
-from .roberta import Camembert, Roberta, XLMRoberta
+from .roberta import Camembert, Data2VecText, Roberta, XLMRoberta
 from .vit import ViT
 
 _KINDS: tuple[Any, ...] = (
-    *(Albert, Bert, Camembert, DebertaV2, DistilBert, Electra, ModernBert, MPNet, NomicBert, Roberta, ViT, XLMRoberta),
+    *(Albert, Bert, Camembert, Data2VecText, DebertaV2, DistilBert, Electra, Ernie, ModernBert, MPNet, NomicBert, Roberta, ViT, XLMRoberta),
     *(Gemma, Gemma2, Gemma3, GPT2, GPTNeoX, Llama, Mistral, Olmo2, Phi3, Qwen2, Qwen3),  # decoders
 )
 # By model_type of config.json.

@@ -1,6 +1,9 @@
-"""BERT (Devlin et al. 2019), and so MiniLM, E5, BGE and GTE."""
+"""BERT (Devlin et al. 2019), and so MiniLM, E5, BGE and GTE; ERNIE (Sun et al. 2020)."""
 
 from __future__ import annotations
+
+from dataclasses import replace
+from typing import ClassVar
 
 import numpy as np
 
@@ -63,6 +66,7 @@ class Bert(TextEncoder):
 
     table = TABLE
     WORDS, PADDING = 30522, 0  # where config.json does not say
+    has_tasks: ClassVar[bool] = False  # whether config.json may ask for an embedding of what the states are for
 
     def __init__(self, config: Config, pooler: bool = False, embedding: int | None = None) -> None:
         config.without_extensions()
@@ -75,6 +79,8 @@ class Bert(TextEncoder):
         self.words = nn.Embedding(words, size, padding_idx=self.padding)
         self.positions = nn.Embedding(self.longest, size)
         self.types = nn.Embedding(config.size("type_vocab_size", 2), size)
+        if self.has_tasks and config.flag("use_task_id", False):
+            self.tasks = nn.Embedding(config.size("task_type_vocab_size", 3, most=1 << 16), size)
         self.norm = nn.LayerNorm(size, eps=widths.eps)
         self.dropout = nn.Dropout(widths.dropout)
 
@@ -85,7 +91,10 @@ class Bert(TextEncoder):
 
     def embed(self, ids: Tensor, token_types: Tensor | None, places: Tensor | None) -> Tensor:
         types = zeros(1, 1, dtype=np.int64, device=ids.device) if token_types is None else token_types
-        return self.dropout(self.norm(self.words(ids) + self.types(types) + self.place(ids, places)))
+        x = self.words(ids) + self.types(types) + self.place(ids, places)
+        if hasattr(self, "tasks"):  # the first one, as in transformers where none is said
+            x = x + self.tasks(zeros(1, 1, dtype=np.int64, device=ids.device))
+        return self.dropout(self.norm(x))
 
     @staticmethod
     def head_options(config: Config, task: str) -> dict:
@@ -96,3 +105,12 @@ class Bert(TextEncoder):
         if task == "fill-mask":
             return {"activation": config.activation("hidden_act"), "eps": config.number("layer_norm_eps", 1e-12)}
         return {"dropout": config.optional("classifier_dropout", dropout) if task == "token-classification" else 0.0}
+
+
+class Ernie(Bert):
+    """BERT that may have an embedding of what the states are for."""
+
+    table = replace(
+        TABLE, model_type="ernie", prefix="ernie", name="Ernie", names={**TABLE.names, "tasks": "embeddings.task_type_embeddings"}
+    )
+    has_tasks = True

@@ -75,3 +75,10 @@ class Camembert(Roberta):
 
     table = replace(TABLE, model_type="camembert", name="Camembert", vocabulary=None)  # a sentencepiece model
     WORDS = 30522
+
+
+class Data2VecText(Roberta):
+    """RoBERTa that was trained otherwise (Baevski et al. 2022)."""
+
+    table = replace(TABLE, model_type="data2vec-text", prefix="data2vec_text", name="Data2VecText")
+    WORDS = 30522
