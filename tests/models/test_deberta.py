@@ -9,6 +9,7 @@ from folders import sizes
 from golden import load
 from test_architectures import state_of
 from transformer_c.models.deberta_v2 import buckets
+from words import letters
 
 OTHERS = load("deberta")
 IDS = np.random.default_rng(0).integers(4, 60, (3, 13))
@@ -62,6 +63,19 @@ def test_positions_that_are_not_used_may_be_in_a_file():
     state["embeddings.position_embeddings.weight"] = np.ones((60, 32), np.float32)
     found = tc.convert.from_hf(state, create().config)
     assert np.array_equal(found(IDS), create()(IDS)) and np.array_equal(found(IDS, token_types=np.ones_like(IDS)), found(IDS))
+
+
+def test_fine_tuning(tmp_path):
+    """Texts of different lengths; losses fall, all parts are trained, and the folder is read again."""
+    texts, labels = [c * n for c in "abcd" for n in (1, 3, 9)], ["ham", "eggs"] * 6
+    classifier = tc.models.TextClassifier(create(), tokenizer=letters, epochs=15, batch_size=4, learning_rate=1e-2, random_state=0)
+    classifier.fit(texts, labels)
+    assert classifier.history_[-1]["loss"] < 0.7 * classifier.history_[0]["loss"]
+    before, after = create().state_dict(), classifier.model_.encoder.state_dict()
+    assert not [name for name, value in after.items() if np.array_equal(value.numpy(), before[name].numpy())]
+    tc.models.save(classifier.model_, tmp_path)
+    again = tc.models.load(tmp_path, task="text-classification")
+    assert np.array_equal(again(IDS, lengths=LENGTHS), classifier.model_(IDS, lengths=LENGTHS))
 
 
 def test_another_layer_in_the_place_of_the_queries_is_called():
