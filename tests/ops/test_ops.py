@@ -212,6 +212,10 @@ ROW, HEAD = np.ones(2), np.ones((2, 3, 4))
 CLASSES = np.array([0, 1])
 
 
+def leaf():
+    return tc.ones(2, 3, requires_grad=True, dtype="float64")
+
+
 @pytest.mark.parametrize(
     ("call", "error", "message"),
     [
@@ -259,6 +263,17 @@ CLASSES = np.array([0, 1])
             lambda: ops.cross_entropy_backward(np.ones(()), X, np.zeros(3, int), np.ones(2), np.ones(2)),
             ValueError,
             "target must have shape",
+        ),
+        (lambda: _core.softmax(X, dim=0, axis=1), TypeError, "axis=1 and dim=0 are two names of one argument"),
+        (lambda: _core.linear(X, X, None, 5), TypeError, "activation must be a str, not int"),
+        (lambda: _core.set_float32_precision(7), ValueError, "there is no precision 7; expected 0 to 2"),
+        (lambda: _core.from_dlpack_capsule(np.zeros([1] * 17).__dlpack__()), ValueError, "the array has 17 axes; at most 16 are supported"),
+        (lambda: _core.record_custom([leaf()], (), tuple), ValueError, "a custom op has 1 to 8 results, got 0"),
+        (lambda: _core.record_custom([leaf()], (X,) * 9, tuple), ValueError, "a custom op has 1 to 8 results, got 9"),
+        (
+            lambda: _core.record_custom([leaf()], (X,), lambda *_: (X, X))[0].sum().backward(),
+            ValueError,
+            "the backward of a custom op gave 2 gradients for 1 inputs",
         ),
     ],
 )
