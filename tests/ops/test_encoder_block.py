@@ -180,6 +180,7 @@ def test_errors_are_those_of_the_parts():
         ({"qkv_bias": np.zeros(8, np.float32)}, r"qkv_bias has shape \(8,\); .* must have \(24,\)"),
         ({"mask": np.ones((3, 5, 5), bool)}, r"mask has shape \(3, 5, 5\), which does not broadcast"),
         ({"gamma1": np.zeros(8)}, "gamma1"),
+        ({"up_weight": np.zeros(8, np.float32)}, r"up_weight has shape \(8,\); expected \(hidden, features\)"),
     ],
 )
 def test_bad_arguments_of_the_op(change, message):
@@ -189,3 +190,10 @@ def test_bad_arguments_of_the_op(change, message):
     assert _core.encoder_block_forward(**arguments).shape == (2, 5, 8)
     with pytest.raises((ValueError, TypeError), match=message):
         _core.encoder_block_forward(**arguments | change)
+    for name, given, reason in (
+        ("beta1", tc.ones(8, requires_grad=True), "an input requires a gradient"),
+        ("dropout", 0.5, "dropout is above 0"),
+        ("hidden_dropout", 0.5, "dropout is above 0"),
+    ):
+        with pytest.raises(ValueError, match=f"{reason}: on a CPU encoder_block has no dropout and no gradients"):
+            _core.encoder_block(**arguments | {name: given, "seed": 1, "call": 0})
