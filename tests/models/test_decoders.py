@@ -236,15 +236,15 @@ def reference(scores, temperature, top_k, top_p):
 def test_tokens_are_drawn_by_their_probabilities(temperature, top_k, top_p):
     scores = np.random.default_rng(4).standard_normal(40)
     sampling = Sampling(do_sample=True, temperature=temperature, top_k=top_k, top_p=top_p)
-    drawn = [sampling.choose(scores, np.array([1]), (i + 0.5) / 1000) for i in range(1000)]
+    drawn = [sampling.choose(scores, (i + 0.5) / 1000) for i in range(1000)]
     expected = reference(scores, temperature, top_k, top_p)
     np.testing.assert_allclose(np.bincount(drawn, minlength=40) / 1000, expected, atol=1.1e-3)
-    assert Sampling().choose(scores, np.array([1]), 0.5) == scores.argmax()
+    assert Sampling().choose(scores, 0.5) == scores.argmax()
 
 
 def test_equal_scores_and_the_ends_of_the_random_numbers():
     sampling = Sampling(do_sample=True, top_k=2)
-    assert [sampling.choose(np.ones(4), np.array([0]), u) for u in (0.0, 0.3, 0.6, 1 - 2**-53)] == [0, 1, 2, 3]
+    assert [sampling.choose(np.ones(4), u) for u in (0.0, 0.3, 0.6, 1 - 2**-53)] == [0, 1, 2, 3]
 
 
 def test_seeds():
@@ -334,7 +334,13 @@ def test_a_text_without_tokens_begins_with_that_which_begins_texts():
         (ValueError, "batch_size must be at least 1", {"batch_size": 0}),
         (TypeError, "generate\\(\\) has no option 'max_length': max_new_tokens=, which counts", {"max_length": 20}),
         (TypeError, "has no option 'seed': rng=", {"seed": 0}),
-        (TypeError, "beams are not computed", {"num_beams": 4}),
+        (ValueError, "num_beams must be at least 1, got 0", {"num_beams": 0}),
+        (ValueError, "num_beams must be at most 1000, got 1000000000000", {"num_beams": 10**12}),
+        (ValueError, "do_sample=True needs num_beams=1, got 4", {"num_beams": 4, "do_sample": True}),
+        (ValueError, "length_penalty is for beams, and changes nothing with num_beams = 1", {"length_penalty": 2.0}),
+        (ValueError, "length_penalty must be from -100 to 100, got 1e\\+300", {"num_beams": 2, "length_penalty": 1e300}),
+        (TypeError, "early_stopping must be True, False or 'never', got 'now'", {"num_beams": 2, "early_stopping": "now"}),
+        (TypeError, "no_repeat_ngram_size must be an int, got 'x'", {"no_repeat_ngram_size": "x"}),
     ],
 )
 def test_refusals(error, message, arguments):
@@ -672,15 +678,16 @@ def test_folders(tmp_path):
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"num_beams": 4}, "num_beams = 4; supported are do_sample"),
+        ({"num_beam_groups": 4}, "num_beam_groups = 4; supported are do_sample"),
+        ({"num_beams": 4, "do_sample": True}, "do_sample=True needs num_beams=1"),
         ({"top_p": 2}, "top_p must be above 0"),
-        ({"min_length": 5}, "min_length = 5"),
-        ({"no_repeat_ngram_size": 3}, "no_repeat_ngram_size = 3"),
+        ({"min_length": -5}, "min_length must be at least 0"),
+        ({"encoder_no_repeat_ngram_size": 3}, "encoder_no_repeat_ngram_size = 3"),
         ({"min_p": 0.1}, "min_p = 0.1"),
         ({"typical_p": 0.9}, "typical_p = 0.9"),
-        ({"forced_bos_token_id": 0}, "forced_bos_token_id = 0"),
+        ({"forced_bos_token_id": "en"}, "forced_bos_token_id must be an int"),
         ({"suppress_tokens": [3]}, r"suppress_tokens = \[3\]"),
-        ({"bad_words_ids": [[3]]}, r"bad_words_ids = \[\[3\]\]"),
+        ({"bad_words_ids": [[3, 4]]}, "bad_words_ids must be lists of one token each"),
         ({"a_setting_of_tomorrow": 1}, "a_setting_of_tomorrow = 1"),
         ({"max_new_tokens": 0}, "generation_config.json': max_new_tokens must be at least 1, got 0"),
         ({"max_length": "20"}, "generation_config.json': max_length must be an int, got '20'"),
@@ -721,8 +728,8 @@ def test_settings_of_a_folder_without_a_file_for_them(tmp_path):
     assert (
         generator.generate("ab") == plain.generate("ab", max_new_tokens=7, repetition_penalty=1.9) != plain.generate("ab", max_new_tokens=7)
     )
-    path.write_text(json.dumps({**config, "no_repeat_ngram_size": 2}))
-    with pytest.raises(tc.CheckpointError, match="config.json' has no_repeat_ngram_size = 2; supported are do_sample"):
+    path.write_text(json.dumps({**config, "encoder_no_repeat_ngram_size": 2}))
+    with pytest.raises(tc.CheckpointError, match="config.json' has encoder_no_repeat_ngram_size = 2; supported are do_sample"):
         tc.models.TextGenerator.from_pretrained(tmp_path)
     (tmp_path / "generation_config.json").write_text("{}")
     tc.models.TextGenerator.from_pretrained(tmp_path)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from .._core import Tensor
+from .._tensor import empty
 from ..nn.cache import with_room
 from ..nn.packing import Packing
 
@@ -38,6 +40,8 @@ class Cache:
     def __init__(self) -> None:
         self.lengths: np.ndarray | None = None
         self._kept: list[tuple[Tensor, Tensor]] = []  # keys and values of each layer, (B, H, capacity, D)
+        self.source: dict[str, Any] | None = None  # which tokens of the texts that an encoder has read there are, as arguments of attention
+        self._of_source: list[tuple[Tensor, Tensor]] = []  # their keys and values, of each layer of the decoder, (B, H, S, D)
 
     def starts(self, batch: int) -> np.ndarray:
         """The lengths before a call with `batch` texts."""
@@ -66,9 +70,24 @@ class Cache:
         if rows.ndim != 1 or (rows.size and rows.dtype.kind not in "iu"):
             raise TypeError(f"index must be a sequence of integers, got {index!r:.80}")
         chosen = rows.astype(np.int64)
-        lengths = self.lengths[chosen]
-        kept = [(key[chosen], value[chosen]) for key, value in self._kept]
-        self.lengths, self._kept = lengths, kept
+        self.take(chosen, chosen)
+
+    def take(self, rows: np.ndarray, sources: np.ndarray) -> None:
+        """Keeps these texts, and of those that an encoder has read others: several of the first may belong to one of the second, side by side."""
+        assert self.lengths is not None
+        lengths, most = self.lengths[rows], int(self.lengths.max(initial=0))
+        kept, source, of_source = self._kept, self.source, self._of_source
+        if not np.array_equal(rows, np.arange(len(self.lengths))):
+            kept = [(_chosen(key, rows, most), _chosen(value, rows, most)) for key, value in kept]
+        if source is not None and of_source and not np.array_equal(sources, np.arange(of_source[0][0].shape[0])):
+            source = {name: value[sources] for name, value in source.items()}
+            of_source = [(key[sources], value[sources]) for key, value in of_source]
+        self.lengths, self._kept, self.source, self._of_source = lengths, kept, source, of_source
+
+    def begin(self, source: dict[str, Any]) -> None:
+        """Before the first call of a decoder that attends to the states of an encoder, of which `source` says which are tokens'."""
+        self._of_source = []
+        self.source = source
 
     def extended(self, number: int, ends: np.ndarray, packing: Packing | None, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
         """Puts a layer's keys and values after those of earlier calls, up to `ends` (B,), and gives all of them; the call's last step sets ``lengths``."""
@@ -94,6 +113,12 @@ class Cache:
             rows, columns = np.nonzero(starts[:, None] + np.arange(count) < old.shape[2])
             old.transpose(1, 2)[rows, starts[rows] + columns] = new.transpose(1, 2)[rows, columns]
         return old
+
+    def of_source(self, number: int, make: Callable[[], tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
+        """The keys and values of a layer for what the encoder has read, which `make` gives in the first call."""
+        if number == len(self._of_source):
+            self._of_source.append(make())
+        return self._of_source[number]
 
     def __repr__(self) -> str:
         return f"Cache(lengths={None if self.lengths is None else self.lengths.tolist()})"
@@ -124,6 +149,17 @@ class CacheOfLayer:
     def extended(self, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
         """The keys and values of all tokens of the texts."""
         return self.cache.extended(self.number, self.ends, self.packing, key, value)
+
+    def of_source(self, make: Callable[[], tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
+        """The keys and values for what an encoder has read."""
+        return self.cache.of_source(self.number, make)
+
+
+def _chosen(kept: Tensor, rows: np.ndarray, most: int) -> Tensor:
+    """Rows of the keys or values of `most` tokens, with room for as many as there was."""
+    found = empty(len(rows), *kept.shape[1:], dtype=kept.dtype, device=kept.device)
+    found[:, :, :most] = kept[:, :, :most][rows]
+    return found
 
 
 __all__ = ["Cache"]

@@ -1,4 +1,4 @@
-"""Token after token: the loop of a decoder that continues texts."""
+"""Token after token: the loop of a decoder that writes texts."""
 
 from __future__ import annotations
 
@@ -12,21 +12,56 @@ from .._evaluating import evaluating
 from .._recording import no_grad
 from ..nn.packing import checked_lengths
 from ..random import as_generator
+from .beams import search
 from .cache import Cache
 from .sampling import Sampling
 from .texts import finite
 
 
+class Reading:
+    """Texts that a decoder writes, several rows of each where beams are searched.
+
+    Parameters
+    ----------
+    model : TextGeneration or Text2TextGeneration
+    texts : list of list of int
+        The tokens that there are.
+    first : dict
+        The arguments of the first call of the model.
+    later : dict
+        Those of later calls, besides the new tokens.
+    name : str
+        The name of the argument that has the new tokens.
+    """
+
+    def __init__(self, model: Any, texts: list[list[int]], first: dict[str, Any], later: dict[str, Any], name: str) -> None:
+        self.model, self.texts, self._later, self._name = model, texts, later, name
+        self._new, self._cache, self._each = first, Cache(), 1
+
+    def scores(self) -> np.ndarray:
+        """The scores of the next token of each row, (rows, words)."""
+        more = {"last": True} if self._name == "ids" else {}
+        with evaluating(self.model), no_grad():
+            found: np.ndarray = self.model(cache=self._cache, **self._new, **more)
+        return found[:, -1]
+
+    def on(self, rows: np.ndarray, tokens: list[int], each: int = 1) -> None:
+        """Goes on with these rows and their new tokens; `each`: how many of them, side by side, are one text's."""
+        self._cache.take(rows, rows[::each] // self._each)
+        self._each = each
+        self._new = {**self._later, self._name: np.array(tokens, np.int64).reshape(-1, 1)}
+
+
 def continuations(
     model: Any, ids: np.ndarray, lengths: np.ndarray, most: np.ndarray, sampling: Sampling, ends: tuple[int, ...], rng: Any, first: int = 0
 ) -> Iterator[list[tuple[int, int]]]:
-    """After each step, (number of the text, its next token) of every text that has not ended.
+    """After each step, (number of the text, its next token) of every text that has not ended; of beams, the whole texts at the end.
 
     Each text draws from a generator of its own, whose seed `rng` gives: the first has the same tokens alone and among others.
 
     Parameters
     ----------
-    model : TextGeneration
+    model : TextGeneration or Text2TextGeneration
     ids : ndarray of int, shape (B, T)
     lengths : ndarray of int, shape (B,)
     most : ndarray of int, shape (B,)
@@ -36,27 +71,30 @@ def continuations(
     first : int
         The number of the first text.
     """
+    if not len(ids):
+        return
     source = as_generator(rng) if sampling.do_sample else None
     drawn = [as_generator(int(_uniform(source) * 2**53)) if source else None for _ in lengths]
-    texts = [row[:length].tolist() for row, length in zip(ids, lengths, strict=True)]
-    rows, cache = np.arange(len(texts)), Cache()  # of the texts that have not ended
-    new: dict[str, Any] = {"ids": ids, "lengths": lengths}
+    reading = model.begin(ids, lengths)
+    if sampling.num_beams > 1:
+        whole = search(reading, most, sampling, ends, lambda scores, number: finite(scores, first + number, model))
+        yield [(first + number, token) for number, tokens in enumerate(whole) for token in tokens]
+        return
+    texts = reading.texts
+    rows = np.arange(len(texts))  # of the texts that have not ended
     for step in range(1, most.max(initial=0) + 1):
         if not len(rows):
             return
-        with evaluating(model), no_grad():
-            scores = model(cache=cache, last=True, **new)[:, 0]
         found = []
-        for row, own in zip(rows, scores, strict=True):
-            token = sampling.choose(finite(own, first + int(row), model), texts[row], _uniform(drawn[row]))
+        for row, own in zip(rows, reading.scores(), strict=True):
+            scores = sampling.processed(finite(own, first + int(row), model), texts[row], step - 1, int(most[row]), ends)
+            token = sampling.choose(scores, _uniform(drawn[row]))
             texts[row].append(token)
             found.append((first + int(row), token))
         yield found
         left = np.array([token not in ends for _, token in found], bool) & (most[rows] > step)
-        if not left.all():
-            rows = rows[left]
-            cache.select(np.flatnonzero(left))
-        new = {"ids": np.array([[token] for (_, token), stays in zip(found, left, strict=True) if stays], np.int64).reshape(-1, 1)}
+        rows = rows[left]
+        reading.on(np.flatnonzero(left), [token for (_, token), stays in zip(found, left, strict=True) if stays])
 
 
 def _uniform(generator: Generator | None) -> float:
@@ -66,12 +104,12 @@ def _uniform(generator: Generator | None) -> float:
 
 def generate(model: Any, ids: Any, lengths: Any, sampling: Sampling, ends: tuple[int, ...], rng: Any) -> np.ndarray:
     """``TextGeneration.generate``, with the arguments read."""
-    given, _ = model.encoder.checked(ids)
+    given = model.checked(ids)
     host = given.detach().cpu().numpy().astype(np.int64)
     batch, width = host.shape
     own = np.full(batch, width) if lengths is None else checked_lengths(lengths, batch, width, f"ids have {host.shape}")
-    most = sampling.most(own, model.encoder.longest)
-    texts = [row[:length].tolist() for row, length in zip(host, own, strict=True)]
+    most = model.most(sampling, own)
+    texts = [list(text) for text in model.begin(host, own).texts] if batch else []
     for step in continuations(model, host, own, most, sampling, ends, rng):
         for row, token in step:
             texts[row].append(token)
@@ -81,4 +119,4 @@ def generate(model: Any, ids: Any, lengths: Any, sampling: Sampling, ends: tuple
     return found
 
 
-__all__ = ["continuations", "generate"]
+__all__ = ["Reading", "continuations", "generate"]

@@ -229,7 +229,7 @@ class TextGeneration(WithHead):
             "streamer": "tc.models.TextGenerator(model, tokenizer).stream(text) gives pieces",
         },
         {"input_ids": "ids"},
-        harmless={"attention_mask": (None,), "num_beams": (1,), "use_cache": (True,)},
+        harmless={"attention_mask": (None,), "use_cache": (True,)},
     )
     def generate(
         self,
@@ -242,6 +242,10 @@ class TextGeneration(WithHead):
         top_k: int | None = None,
         top_p: float | None = None,
         repetition_penalty: float | None = None,
+        num_beams: int | None = None,
+        length_penalty: float | None = None,
+        early_stopping: bool | str | None = None,
+        no_repeat_ngram_size: int | None = None,
         eos_token_id: Any = None,
         rng: Any = None,
     ) -> np.ndarray:
@@ -254,7 +258,7 @@ class TextGeneration(WithHead):
             At most so many per text; 50 by default.
         lengths : array_like of int, shape (B,), optional
             The number of tokens of each text; those after them are padding.
-        do_sample, temperature, top_k, top_p, repetition_penalty, rng
+        do_sample, temperature, top_k, top_p, repetition_penalty, num_beams, length_penalty, early_stopping, no_repeat_ngram_size, rng
             As for ``TextGenerator.generate``.
         eos_token_id : int or sequence of int, optional
             Tokens that end a text; by default what ``config`` says.
@@ -271,15 +275,37 @@ class TextGeneration(WithHead):
             top_k=top_k,
             top_p=top_p,
             repetition_penalty=repetition_penalty,
+            num_beams=num_beams,
+            length_penalty=length_penalty,
+            early_stopping=early_stopping,
+            no_repeat_ngram_size=no_repeat_ngram_size,
         )
         return generating.generate(self, ids, lengths, settings, self.ends(eos_token_id), rng)
 
+    def checked(self, ids: Any) -> Tensor:
+        """ids as a Tensor, of a shape that fits."""
+        return self.encoder.checked(ids)[0]
+
+    def begin(self, ids: np.ndarray, lengths: np.ndarray) -> generating.Reading:
+        """The texts of these ids (B, T) of so many tokens, which are continued."""
+        texts = [row[:length].tolist() for row, length in zip(ids, lengths, strict=True)]
+        return generating.Reading(self, texts, {"ids": ids, "lengths": lengths}, {}, "ids")
+
+    def most(self, sampling: Sampling, lengths: np.ndarray) -> np.ndarray:
+        """How many new tokens each text gets at most."""
+        return sampling.most(lengths, self.encoder.longest)
+
     def ends(self, given: Any = None) -> tuple[int, ...]:
-        """The tokens that end a text: those given, or of ``config`` those that are words of this model."""
-        if given is not None:
-            return numbers_of("eos_token_id", given)
-        found = numbers_of("eos_token_id", self.config.get("eos_token_id"))
-        return tuple(end for end in found if end < self.encoder.words.weight.shape[0])  # small models keep the default of large ones
+        """The tokens that end a text: see ``ends_of``."""
+        return ends_of(self, given)
+
+
+def ends_of(model: WithHead, given: Any) -> tuple[int, ...]:
+    """The tokens that end a text: those given, or of ``config`` those that are words of this model."""
+    if given is not None:
+        return numbers_of("eos_token_id", given)
+    found = numbers_of("eos_token_id", model.config.get("eos_token_id"))
+    return tuple(end for end in found if end < model.encoder.words.weight.shape[0])  # small models keep the default of large ones
 
 
 def _last(states: Tensor, mask: Tensor | None, lengths: Tensor | None) -> Tensor:
@@ -317,6 +343,7 @@ CLASSES = {
     "fill-mask": "ForMaskedLM",
     "image-classification": "ForImageClassification",
     "text-generation": "ForCausalLM",
+    "text2text-generation": "ForConditionalGeneration",
 }
 
 

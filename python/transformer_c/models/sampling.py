@@ -17,21 +17,22 @@ from .folder import has, mapping
 # Of generation_config.json, besides what is read: what changes no token here, and what would, with the values that change none.
 _HARMLESS = (
     *("_from_model_config", "transformers_version", "bos_token_id", "pad_token_id", "decoder_start_token_id", "return_dict_in_generate"),
-    *("use_cache", "cache_implementation", "cache_config", "compile_config", "disable_compile", "low_memory", "renormalize_logits"),
+    *("use_cache", "cache_implementation", "cache_config", "compile_config", "disable_compile", "low_memory"),
     *("output_attentions", "output_hidden_states", "output_scores", "output_logits"),
-    *("length_penalty", "early_stopping", "diversity_penalty"),  # of beams
+    "diversity_penalty",  # of groups of beams
 )
 _IDLE: dict[str, Any] = {
-    **dict.fromkeys(("num_beams", "num_beam_groups", "num_return_sequences"), 1),
+    **dict.fromkeys(("num_beam_groups", "num_return_sequences"), 1),
     **dict.fromkeys(("typical_p", "encoder_repetition_penalty", "guidance_scale"), 1),
-    **dict.fromkeys(("min_length", "min_new_tokens", "no_repeat_ngram_size", "encoder_no_repeat_ngram_size"), 0),
-    **dict.fromkeys(("min_p", "epsilon_cutoff", "eta_cutoff", "penalty_alpha"), 0),
-    **{name: [] for name in ("suppress_tokens", "begin_suppress_tokens", "bad_words_ids", "sequence_bias", "stop_strings")},
-    **dict.fromkeys(("forced_bos_token_id", "forced_eos_token_id", "exponential_decay_length_penalty", "remove_invalid_values")),
+    **dict.fromkeys(("encoder_no_repeat_ngram_size", "min_p", "epsilon_cutoff", "eta_cutoff", "penalty_alpha"), 0),
+    **{name: [] for name in ("suppress_tokens", "begin_suppress_tokens", "sequence_bias", "stop_strings")},
+    **dict.fromkeys(("exponential_decay_length_penalty", "remove_invalid_values")),
     **dict.fromkeys(("max_time", "token_healing", "top_h", "watermarking_config")),
 }
 _DRAWING = ("temperature", "top_k", "top_p")
+_OF_BEAMS = ("length_penalty", "early_stopping")
 _NEW = 50  # tokens, where nobody says how many
+_BEAMS = 1000  # at most
 _LARGEST = sys.float_info.max
 
 
@@ -49,26 +50,53 @@ class Sampling:
     repetition_penalty: float = 1.0
     max_new_tokens: int | None = None
     max_length: int | None = None
+    num_beams: int = 1
+    length_penalty: float = 1.0
+    early_stopping: bool | str = False
+    renormalize_logits: bool = False
+    no_repeat_ngram_size: int = 0
+    min_length: int = 0
+    min_new_tokens: int = 0
+    bad_words_ids: Any = ()
+    forced_bos_token_id: int | None = None
+    forced_eos_token_id: Any = None
 
     def __post_init__(self) -> None:
-        if type(self.do_sample) is not bool:
-            raise TypeError(f"do_sample must be True or False, got {self.do_sample!r:.80}")
-        count("top_k", self.top_k, 0)
-        for name in ("max_new_tokens", "max_length"):
+        for name in ("do_sample", "renormalize_logits"):
+            if type(getattr(self, name)) is not bool:
+                raise TypeError(f"{name} must be True or False, got {getattr(self, name)!r:.80}")
+        for name in ("top_k", "no_repeat_ngram_size", "min_length", "min_new_tokens"):
+            count(name, getattr(self, name), 0)
+        for name in ("max_new_tokens", "max_length", "num_beams"):
             if getattr(self, name) is not None:
                 count(name, getattr(self, name))
+        if self.num_beams > _BEAMS:
+            raise ValueError(f"num_beams must be at most {_BEAMS}, got {self.num_beams!r:.80}")
         for name, least, most in (("temperature", 0.0, _LARGEST), ("top_p", 0.0, 1.0), ("repetition_penalty", 0.0, _LARGEST)):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, (int, float, np.integer, np.floating)):
-                raise TypeError(f"{name} must be a number, got {value!r:.80}")
+            value = _number(name, getattr(self, name))
             if not least < value <= most:
                 advice = "; for the likeliest token each time, do_sample=False" if name == "temperature" else ""
                 raise ValueError(f"{name} must be above 0{' and at most 1' if most == 1 else ', and finite'}, got {value!r:.80}{advice}")
+        if not -100 <= _number("length_penalty", self.length_penalty) <= 100:
+            raise ValueError(f"length_penalty must be from -100 to 100, got {self.length_penalty!r:.80}")
+        if not (type(self.early_stopping) is bool or self.early_stopping == "never"):
+            raise TypeError(f"early_stopping must be True, False or 'never', got {self.early_stopping!r:.80}")
+        if self.do_sample and self.num_beams > 1:
+            raise ValueError(f"beams are searched without drawing tokens: do_sample=True needs num_beams=1, got {self.num_beams}")
+        for name in ("forced_bos_token_id", "forced_eos_token_id"):
+            numbers_of(name, getattr(self, name))
+        if not isinstance(self.bad_words_ids, (list, tuple)) or any(
+            len(numbers_of("bad_words_ids", word)) != 1 for word in self.bad_words_ids
+        ):
+            raise ValueError(f"bad_words_ids must be lists of one token each, got {self.bad_words_ids!r:.80}")
 
     def with_arguments(self, **values: Any) -> Sampling:
         """The same with those of the values that are not None."""
         given = {name: value for name, value in values.items() if value is not None}
-        if not {**vars(self), **given}["do_sample"] and (idle := [n for n in given if n in _DRAWING]):
+        together = {**vars(self), **given}
+        if together["num_beams"] == 1 and (idle := [n for n in given if n in _OF_BEAMS]):
+            raise ValueError(f"{idle[0]} is for beams, and changes nothing with num_beams = 1")
+        if not together["do_sample"] and (idle := [n for n in given if n in _DRAWING]):
             raise ValueError(f"{idle[0]} is for drawing tokens, and changes nothing without do_sample=True")
         return replace(self, **given)
 
@@ -100,21 +128,50 @@ class Sampling:
             raise ValueError(f"{text}, and max_new_tokens is {new}; the model takes at most {longest} together")
         return np.full(len(lengths), new)
 
-    def choose(self, scores: np.ndarray, before: Sequence[int], uniform: float) -> int:
-        """The next token of a text.
+    def processed(self, scores: np.ndarray, before: Sequence[int], step: int = 0, most: int = 0, ends: tuple[int, ...] = ()) -> np.ndarray:
+        """The scores of the words that may come next; -inf of those that may not.
 
         Parameters
         ----------
         scores : ndarray, shape (words,)
         before : sequence of int
             The text's tokens.
-        uniform : float
-            A random number from 0 to 1, without 1.
+        step, most : int
+            How many of them are new; how many there are at most.
+        ends : tuple of int
+            Tokens that end a text.
         """
         scores = scores.astype(np.float64)
         if self.repetition_penalty != 1:  # Keskar et al. 2019
             seen = np.unique(before)
             scores[seen] = np.where(scores[seen] < 0, scores[seen] * self.repetition_penalty, scores[seen] / self.repetition_penalty)
+        size = self.no_repeat_ngram_size
+        if 0 < size <= len(before):
+            last = list(before[len(before) + 1 - size :])
+            scores[[before[i + size - 1] for i in range(len(before) + 1 - size) if list(before[i : i + size - 1]) == last]] = -np.inf
+        banned = [word for word in self.bad_words_ids if numbers_of("", word)[0] not in ends]
+        scores[[word for each in banned for word in numbers_of("", each) if word < len(scores)]] = -np.inf
+        if len(before) < self.min_length or step < self.min_new_tokens:
+            scores[[end for end in ends if end < len(scores)]] = -np.inf
+        forced = numbers_of("", self.forced_bos_token_id) if len(before) == 1 else ()
+        if step + 1 == most and self.forced_eos_token_id is not None:
+            forced = numbers_of("", self.forced_eos_token_id)
+        if forced:
+            _check_words(forced, len(scores))
+            scores[:] = -np.inf
+            scores[list(forced)] = 0
+        return scores
+
+    def choose(self, scores: np.ndarray, uniform: float) -> int:
+        """The next token of a text.
+
+        Parameters
+        ----------
+        scores : ndarray, shape (words,)
+            As ``processed`` gives them.
+        uniform : float
+            A random number from 0 to 1, without 1.
+        """
         if not self.do_sample:
             return int(scores.argmax())
         words = np.arange(len(scores))
@@ -126,6 +183,17 @@ class Sampling:
         if self.top_p < 1:  # the fewest that have this probability together (Holtzman et al. 2020)
             sums = sums[: int(np.searchsorted(sums, self.top_p)) + 1]
         return int(words[min(int(np.searchsorted(sums, uniform * sums[-1], side="right")), len(sums) - 1)])
+
+
+def _number(name: str, value: Any) -> Any:
+    if isinstance(value, bool) or not isinstance(value, (int, float, np.integer, np.floating)):
+        raise TypeError(f"{name} must be a number, got {value!r:.80}")
+    return value
+
+
+def _check_words(forced: tuple[int, ...], words: int) -> None:
+    if max(forced) >= words:
+        raise ValueError(f"forced_bos_token_id or forced_eos_token_id is {max(forced)}, but the model has {words} words")
 
 
 def read_sampling(folder: str, config: Mapping[str, Any]) -> Sampling:

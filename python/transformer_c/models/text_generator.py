@@ -1,4 +1,4 @@
-"""Texts that a decoder writes."""
+"""Texts that a decoder writes, of those before them or of others."""
 
 from __future__ import annotations
 
@@ -19,21 +19,130 @@ from .sampling import Sampling, read_ends, read_sampling
 from .texts import Bar, arguments, as_others_read, attributes, checked, made_of, of_characters, parts, tokens_of
 from .tokenizing import Tokenizer
 
-_TASK = "text-generation"
+# Settings that repr shows, whatever they are.
+_SHOWN = ("do_sample", "temperature", "top_k", "top_p", "repetition_penalty", "max_new_tokens", "max_length")
 # Transformers' words for what is said otherwise here, or not computed.
 _OF_GENERATE = {
     "max_length": "max_new_tokens=, which counts the new tokens alone",
     **dict.fromkeys(("seed", "random_state", "generator"), "rng="),
-    "num_beams": "beams are not computed; each token is the likeliest, or with do_sample=True a drawn one",
     "num_return_sequences": "generate([text] * n, do_sample=True) gives n continuations",
     "eos_token_id": "an argument of TextGenerator(model, tokenizer, eos_token_id=...)",
     "streamer": "generator.stream(text) gives the pieces",
 }
-_AS_HERE: dict[str, tuple[Any, ...]] = {"num_beams": (1,), "num_return_sequences": (1,), "use_cache": (True,)}
+_AS_HERE: dict[str, tuple[Any, ...]] = {"num_return_sequences": (1,), "use_cache": (True,)}
 _INCOMPLETE = "\N{REPLACEMENT CHARACTER}"  # what the bytes of a part of a character become
 
 
-class TextGenerator(Explaining):
+class Writer(Explaining):
+    """What classes that write texts share."""
+
+    task: str
+    head: type
+    _instead = attributes(
+        "generator.model",
+        **dict.fromkeys(("predict", "forward", "encode"), "generator.generate(texts)"),
+        save="tc.models.save(generator.model, folder) and generator.tokenizer.save(folder)",
+    )
+
+    def __init__(self, model: Any, tokenizer: Any = None, sampling: Any = None, eos_token_id: Any = None) -> None:
+        name = type(self).__name__
+        made_of(name, model, tokenizer, self.head, f'tc.models.load(folder, task="{self.task}")')
+        if not callable(getattr(tokenizer, "decode", None)):
+            raise TypeError(f"{name} needs a tokenizer with decode(ids), which gives the text, not {tokenizer!r:.80}")
+        self.model, self.tokenizer = model, tokenizer
+        self._sampling = Sampling(**(sampling or {}))
+        self._ends = model.ends(eos_token_id)
+
+    @classmethod
+    @as_others_read
+    def from_pretrained(cls, folder: Any, *, dtype: Any = None, mmap: bool = True) -> Any:
+        """A generator from a folder of transformers' with a decoder, alone or with an encoder, and its tokenizer.
+
+        Defaults of ``generate`` are read from generation_config.json.
+
+        Parameters
+        ----------
+        folder : str or path-like
+        dtype : dtype, optional
+            Of the model's parameters.
+        mmap : bool, default True
+            Map safetensors files into memory, as ``tc.models.load`` does.
+
+        Raises
+        ------
+        CheckpointError
+            As ``tc.models.load``; when generation_config.json asks for what is not computed.
+        ImportError
+            When the package tokenizers is not installed.
+        """
+        path = find(folder)
+        config = read_config(path)
+        with naming(path):
+            kind = check(config, cls.task)[1]
+        sampling, ends = read_sampling(path, {**getattr(kind, "USUAL", {}), **config}), read_ends(path)
+        with naming(path):
+            model, lacking = assemble(config, read_weights(path, mmap), cls.task, dtype, owned=True)
+        if lacking:
+            raise CheckpointError(f"{path!r} has no weights for {', '.join(lacking)}, the scores of words")
+        return cls(model, Tokenizer(path, cls._longest(path, model)), vars(sampling), ends)
+
+    @staticmethod
+    def _longest(path: str, model: Any) -> int:
+        """How many tokens of a text are read."""
+        return model.encoder.longest
+
+    def _found(self, tokens: list[np.ndarray], settings: Sampling, rng: Any, batch_size: int, progress: bool) -> list[list[int]]:
+        """The new tokens of each text."""
+        size, most = count("batch_size", batch_size), self.model.most(settings, _lengths(tokens))
+        source = as_generator(rng) if settings.do_sample else None  # of all parts
+        found: list[list[int]] = [[] for _ in tokens]
+        with Bar(len(tokens), progress, "writing") as bar:
+            for rows in parts(np.arange(len(tokens)), size):
+                for step in continuations(
+                    self.model, *self._batch([tokens[i] for i in rows]), most[rows], settings, self._ends, source, rows[0]
+                ):
+                    for number, token in step:
+                        found[number].append(token)
+                bar.update(len(rows))
+        return found
+
+    def _steps(self, text: str, settings: Sampling, rng: Any) -> tuple[np.ndarray, Iterator[list[tuple[int, int]]]]:
+        """(the tokens of one text, its new ones as they are written)."""
+        if settings.num_beams > 1:
+            raise ValueError(f"beams give no pieces before they end, and num_beams is {settings.num_beams}: generate(text), or num_beams=1")
+        tokens = self._tokens([text])
+        most = self.model.most(settings, _lengths(tokens))
+        return tokens[0], continuations(self.model, *self._batch(tokens), most, settings, self._ends, rng)
+
+    def _pieces(self, tokens: list[int], steps: Iterator[list[tuple[int, int]]]) -> Iterator[str]:
+        text = self.tokenizer.decode(tokens) if tokens else ""
+        shown = len(text)
+        for step in steps:
+            tokens += [token for _, token in step]
+            text = self.tokenizer.decode(tokens)
+            if not text.endswith(_INCOMPLETE):
+                yield text[shown:]
+                shown = len(text)
+        yield text[shown:]
+
+    def _tokens(self, texts: list[str]) -> list[np.ndarray]:
+        """The numbers of the tokens of each text."""
+        for i, text in enumerate(texts):
+            of_characters(text, f"text number {i}")
+        return [np.asarray(ids) for ids, *_ in tokens_of(self.tokenizer, texts, some=False)]
+
+    def _batch(self, tokens: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+        """(ids, lengths), after a check that the model has these words."""
+        found = arguments(self.model.encoder, [(own,) for own in tokens])
+        return found["ids"], found["lengths"]
+
+    def __repr__(self) -> str:
+        usual = Sampling()
+        said = {k: v for k, v in vars(self._sampling).items() if k in _SHOWN or v != getattr(usual, k)}
+        return f"{type(self).__name__}({type(self.model.encoder).__name__}, {', '.join(f'{k}={v}' for k, v in said.items())})"
+
+
+class TextGenerator(Writer):
     """Continues texts with a decoder such as GPT-2. ``TextGenerator.from_pretrained(folder)`` makes one.
 
     Parameters
@@ -43,8 +152,7 @@ class TextGenerator(Explaining):
     tokenizer : callable
         Takes a list of str and gives (ids, types) of each; ``tokenizer.decode(ids)`` gives the text.
     sampling : mapping, optional
-        Other defaults of ``generate``: ``do_sample``, ``temperature``, ``top_k``, ``top_p``, ``repetition_penalty``, ``max_new_tokens``, and
-        ``max_length``, which counts all tokens of a text.
+        Other defaults of ``generate``: its settings by their names, and ``max_length``, which counts all tokens of a text.
     eos_token_id : int or sequence of int, optional
         Tokens that end a text; by default what ``model.config`` says.
 
@@ -74,51 +182,7 @@ class TextGenerator(Explaining):
     True
     """
 
-    _instead = attributes(
-        "generator.model",
-        **dict.fromkeys(("predict", "forward", "encode"), "generator.generate(texts)"),
-        save="tc.models.save(generator.model, folder) and generator.tokenizer.save(folder)",
-    )
-
-    def __init__(self, model: Any, tokenizer: Any = None, sampling: Any = None, eos_token_id: Any = None) -> None:
-        made_of("TextGenerator", model, tokenizer, TextGeneration, f'tc.models.load(folder, task="{_TASK}")')
-        if not callable(getattr(tokenizer, "decode", None)):
-            raise TypeError(f"TextGenerator needs a tokenizer with decode(ids), which gives the text, not {tokenizer!r:.80}")
-        self.model, self.tokenizer = model, tokenizer
-        self._sampling = Sampling(**(sampling or {}))
-        self._ends = model.ends(eos_token_id)
-
-    @classmethod
-    @as_others_read
-    def from_pretrained(cls, folder: Any, *, dtype: Any = None, mmap: bool = True) -> TextGenerator:
-        """A generator from a folder of transformers' with a decoder and its tokenizer.
-
-        Defaults of ``generate`` are read from generation_config.json.
-
-        Parameters
-        ----------
-        folder : str or path-like
-        dtype : dtype, optional
-            Of the model's parameters.
-        mmap : bool, default True
-            Map safetensors files into memory, as ``tc.models.load`` does.
-
-        Raises
-        ------
-        CheckpointError
-            As ``tc.models.load``; when generation_config.json asks for what is not computed, such as beams.
-        ImportError
-            When the package tokenizers is not installed.
-        """
-        path = find(folder)
-        config = read_config(path)
-        sampling, ends = read_sampling(path, config), read_ends(path)
-        with naming(path):
-            check(config, _TASK)
-            model, lacking = assemble(config, read_weights(path, mmap), _TASK, dtype, owned=True)
-        if lacking:
-            raise CheckpointError(f"{path!r} has no weights for {', '.join(lacking)}, the scores of words")
-        return cls(model, Tokenizer(path, model.encoder.longest), vars(sampling), ends)
+    task, head = "text-generation", TextGeneration
 
     @explained(_OF_GENERATE, harmless=_AS_HERE)
     def generate(
@@ -131,6 +195,10 @@ class TextGenerator(Explaining):
         top_k: int | None = None,
         top_p: float | None = None,
         repetition_penalty: float | None = None,
+        num_beams: int | None = None,
+        length_penalty: float | None = None,
+        early_stopping: bool | str | None = None,
+        no_repeat_ngram_size: int | None = None,
         return_full_text: bool = True,
         rng: Any = None,
         batch_size: int = 8,
@@ -154,6 +222,16 @@ class TextGenerator(Explaining):
             Draw among the fewest of the likeliest tokens that have this probability together (Holtzman et al. 2020); 1, so all, by default.
         repetition_penalty : float, optional
             Positive scores of tokens that the text has are divided by it, negative ones multiplied (Keskar et al. 2019); 1 by default.
+        num_beams : int, optional
+            Search among so many texts at once, of which the most probable is the result; 1 by default: none but the one that takes the likeliest token
+            each time.
+        length_penalty : float, optional
+            The logarithm of a text's probability is divided by its length to this power: above 1 longer texts become likelier; 1 by default.
+        early_stopping : bool or "never", optional
+            Whether to end when `num_beams` texts have ended; by default, False, when by their present lengths none can become better; "never": when
+            none can by any length.
+        no_repeat_ngram_size : int, optional
+            No such number of tokens follow each other twice; 0, so all may, by default.
         return_full_text : bool, default True
             Whether the result begins with the text that was given.
         rng : int, np.random.Generator, tc.Generator or None
@@ -181,18 +259,19 @@ class TextGenerator(Explaining):
         """
         single = isinstance(texts, str)
         tokens = self._tokens([texts] if single else checked(texts))
-        settings = self._settings(do_sample, temperature, top_k, top_p, repetition_penalty, max_new_tokens)
-        size, most = count("batch_size", batch_size), settings.most(_lengths(tokens), self.model.encoder.longest)
-        source = as_generator(rng) if settings.do_sample else None  # of all parts
-        found: list[list[int]] = [[] for _ in tokens]
-        with Bar(len(tokens), progress, "writing") as bar:
-            for rows in parts(np.arange(len(tokens)), size):
-                for step in continuations(
-                    self.model, *self._batch([tokens[i] for i in rows]), most[rows], settings, self._ends, source, rows[0]
-                ):
-                    for number, token in step:
-                        found[number].append(token)
-                bar.update(len(rows))
+        settings = self._sampling.with_arguments(
+            max_new_tokens=max_new_tokens,
+            do_sample=do_sample,
+            temperature=temperature,
+            top_k=top_k,
+            top_p=top_p,
+            repetition_penalty=repetition_penalty,
+            num_beams=num_beams,
+            length_penalty=length_penalty,
+            early_stopping=early_stopping,
+            no_repeat_ngram_size=no_repeat_ngram_size,
+        )
+        found = self._found(tokens, settings, rng, batch_size, progress)
         given = [texts] if single else list(texts)
         new = map(self._continuation, tokens, found)
         results = [before + after if return_full_text else after for before, after in zip(given, new, strict=True)]
@@ -209,6 +288,8 @@ class TextGenerator(Explaining):
         top_k: int | None = None,
         top_p: float | None = None,
         repetition_penalty: float | None = None,
+        num_beams: int | None = None,
+        no_repeat_ngram_size: int | None = None,
         rng: Any = None,
     ) -> Iterator[str]:
         """The continuation of one text in pieces, as they are written; together they are that of ``generate``.
@@ -216,8 +297,8 @@ class TextGenerator(Explaining):
         Parameters
         ----------
         text : str
-        max_new_tokens, do_sample, temperature, top_k, top_p, repetition_penalty, rng
-            As for ``generate``.
+        max_new_tokens, do_sample, temperature, top_k, top_p, repetition_penalty, num_beams, no_repeat_ngram_size, rng
+            As for ``generate``; beams give no pieces, so that `num_beams` must be 1 where the folder says another number.
 
         Returns
         -------
@@ -229,50 +310,30 @@ class TextGenerator(Explaining):
         """
         if not isinstance(text, str):
             raise TypeError(f"text must be a str, got {text!r:.80} ({type(text).__name__}); generate(texts) continues several")
-        tokens = self._tokens([text])
-        settings = self._settings(do_sample, temperature, top_k, top_p, repetition_penalty, max_new_tokens)
-        most = settings.most(_lengths(tokens), self.model.encoder.longest)
-        steps = continuations(self.model, *self._batch(tokens), most, settings, self._ends, rng)
-        return self._pieces(tokens[0], steps)
+        settings = self._sampling.with_arguments(
+            max_new_tokens=max_new_tokens,
+            do_sample=do_sample,
+            temperature=temperature,
+            top_k=top_k,
+            top_p=top_p,
+            repetition_penalty=repetition_penalty,
+            num_beams=num_beams,
+            no_repeat_ngram_size=no_repeat_ngram_size,
+        )
+        tokens, steps = self._steps(text, settings, rng)
+        return self._pieces(tokens.tolist(), steps)
 
     def _continuation(self, before: np.ndarray, after: list[int]) -> str:
         """The text of new tokens after others: alone, the first one would lose its space in some tokenizers."""
         begin = before.tolist()
         return self.tokenizer.decode(begin + after)[len(self.tokenizer.decode(begin)) :]
 
-    def _pieces(self, before: np.ndarray, steps: Iterator[list[tuple[int, int]]]) -> Iterator[str]:
-        tokens = before.tolist()
-        text = self.tokenizer.decode(tokens)
-        shown = len(text)
-        for step in steps:
-            tokens += [token for _, token in step]
-            text = self.tokenizer.decode(tokens)
-            if not text.endswith(_INCOMPLETE):
-                yield text[shown:]
-                shown = len(text)
-        yield text[shown:]
-
-    def _settings(self, *values: Any) -> Sampling:
-        names = [name for name in vars(self._sampling) if name != "max_length"]
-        return self._sampling.with_arguments(**dict(zip(names, values, strict=True)))
-
     def _tokens(self, texts: list[str]) -> list[np.ndarray]:
         """The numbers of the tokens of each text; of one without any, that which begins texts."""
-        for i, text in enumerate(texts):
-            of_characters(text, f"text number {i}")
-        found = [np.asarray(ids) for ids, *_ in tokens_of(self.tokenizer, texts, some=False)]
-        begin = self.model.config.get("bos_token_id")
+        found, begin = super()._tokens(texts), self.model.config.get("bos_token_id")
         if type(begin) is int and 0 <= begin < self.model.encoder.words.weight.shape[0]:
             found = [ids if len(ids) else np.array([begin]) for ids in found]
         return found
-
-    def _batch(self, tokens: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
-        """(ids, lengths), after a check that the model has these words."""
-        found = arguments(self.model.encoder, [(own,) for own in tokens])
-        return found["ids"], found["lengths"]
-
-    def __repr__(self) -> str:
-        return f"TextGenerator({type(self.model.encoder).__name__}, {', '.join(f'{k}={v}' for k, v in vars(self._sampling).items())})"
 
 
 def _lengths(tokens: list[np.ndarray]) -> np.ndarray:

@@ -1,0 +1,137 @@
+"""Beam search: the most probable text of several that are written at once, as transformers 5 computes it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from .sampling import Sampling
+
+_NEVER = np.float32(-1e9)  # what makes a score that of nothing
+
+
+class Beams:
+    """The beams of one text.
+
+    Parameters
+    ----------
+    begin : list of int
+        The tokens that there are.
+    most : int
+        New tokens.
+    sampling : Sampling
+    ends : tuple of int
+        Tokens that end a text.
+
+    Attributes
+    ----------
+    texts : list of list of int
+        The tokens of each beam.
+    done : bool
+        Whether none can become better than those that have ended.
+    """
+
+    def __init__(self, begin: list[int], most: int, sampling: Sampling, ends: tuple[int, ...]) -> None:
+        count = sampling.num_beams
+        self.texts, self.done = [list(begin) for _ in range(count)], False
+        self._begin, self._most, self._sampling, self._ends = len(begin), most, sampling, ends
+        self._scores = np.full(count, _NEVER)
+        self._scores[0] = 0  # all beams are the same at first
+        self._ended: list[list[int]] = [[] for _ in range(count)]
+        self._ended_scores, self._has_ended = np.full(count, _NEVER), np.zeros(count, bool)
+        self._can_improve = True
+
+    @property
+    def best(self) -> list[int]:
+        """The new tokens of the best text that has ended."""
+        return self._ended[0]
+
+    def step(self, scores: np.ndarray) -> np.ndarray:
+        """Goes on by a token: the numbers of the beams (n,) that the new ones continue.
+
+        Parameters
+        ----------
+        scores : ndarray, shape (n, words)
+            Logarithms of the probabilities of the next token.
+        """
+        sampling, count, step = self._sampling, self._sampling.num_beams, len(self.texts[0]) - self._begin
+        own = [sampling.processed(row, text, step, self._most, self._ends) for row, text in zip(scores, self.texts, strict=True)]
+        total = np.stack(own).astype(np.float32)
+        if sampling.renormalize_logits:
+            total = log_softmax(total)
+        total += self._scores[:, None]
+        words = total.shape[1]
+        kept = _largest(total.ravel(), max(2, 1 + len(self._ends)) * count)
+        values, beams, tokens = total.ravel()[kept], kept // words, kept % words
+        texts = [[*self.texts[beam], int(token)] for beam, token in zip(beams, tokens, strict=True)]
+        ends = np.isin(tokens, self._ends) | (step + 1 >= self._most)
+        chosen = _largest(values + ends * _NEVER, count)
+        self._end(texts, values, ends, step + 1)
+        self.texts = [texts[i] for i in chosen]
+        self._scores = (values + ends * _NEVER)[chosen]
+        self._judge(step + 1, bool(ends.all()))
+        return beams[chosen]
+
+    def _end(self, texts: list[list[int]], values: np.ndarray, ends: np.ndarray, length: int) -> None:
+        """Keeps the best of the texts that have ended, now and before."""
+        now = ends & (np.arange(len(ends)) < self._sampling.num_beams)  # the others would only replace beams that have ended
+        with np.errstate(over="ignore"):
+            found = values / np.float32(length**self._sampling.length_penalty)
+        is_full = self._has_ended.all() and self._sampling.early_stopping is True
+        found = found + np.float32(is_full or False) * _NEVER + np.float32(not self._can_improve) * _NEVER + ~now * _NEVER
+        merged = np.concatenate([self._ended_scores, found]).astype(np.float32)
+        kept = _largest(merged, self._sampling.num_beams)
+        every = self._ended + [text[self._begin :] for text in texts]
+        self._ended, self._ended_scores = [every[i] for i in kept], merged[kept]
+        self._has_ended = np.concatenate([self._has_ended, now])[kept]
+
+    def _judge(self, length: int, has_all_ended: bool) -> None:
+        """Sets ``done``."""
+        sampling = self._sampling
+        longest = self._most if sampling.early_stopping == "never" and sampling.length_penalty > 0 else length
+        possible = self._scores[0] / np.float32(longest**sampling.length_penalty)
+        worst = np.where(self._has_ended, self._ended_scores.min(), _NEVER)
+        self._can_improve = self._can_improve and bool((possible > worst).any())
+        self.done = not self._can_improve or (bool(self._has_ended.all()) and sampling.early_stopping is True) or has_all_ended
+
+
+def search(reading: Any, most: np.ndarray, sampling: Sampling, ends: tuple[int, ...], check: Callable[..., np.ndarray]) -> list[list[int]]:
+    """The new tokens of each text of a ``Reading``; `check` takes the scores of a text and its number."""
+    texts = [Beams(text, int(new), sampling, ends) for text, new in zip(reading.texts, most, strict=True)]
+    open_ones, count, each = list(range(len(texts))), sampling.num_beams, 1
+    while open_ones:
+        scores = reading.scores()
+        rows, tokens, left = [], [], []
+        for place, number in enumerate(open_ones):
+            own = log_softmax(check(scores[place * each : (place + 1) * each], number))
+            beams = texts[number].step(own if each == count else own.repeat(count, 0))
+            if not texts[number].done:
+                left.append(number)
+                rows.append(place * each + (beams if each == count else 0 * beams))
+                tokens += [text[-1] for text in texts[number].texts]
+        open_ones = left
+        if left:
+            reading.on(np.concatenate(rows), tokens, count)
+            each = count
+    return [text.best for text in texts]
+
+
+def log_softmax(scores: np.ndarray) -> np.ndarray:
+    """The logarithms of probabilities over the last axis, float32."""
+    x = scores.astype(np.float32)
+    x = x - x.max(-1, keepdims=True)
+    return x - np.log(np.exp(x).sum(-1, keepdims=True))
+
+
+def _largest(values: np.ndarray, count: int) -> np.ndarray:
+    """Where the largest are, the largest first; of equal ones the first."""
+    if 8 * count < len(values):
+        least = np.partition(values, -count)[-count]
+        found = np.flatnonzero(values >= least)
+        return found[np.argsort(-values[found], kind="stable")[:count]]
+    return np.argsort(-values, kind="stable")[:count]
+
+
+__all__ = ["Beams", "log_softmax", "search"]
