@@ -105,8 +105,17 @@ def test_a_step_waits_for_nothing(emulated_gpu, emulated_library, model, loss, p
 
 SIZES = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
 WORDS = {"vocab_size": 20, "max_position_embeddings": 14, "pad_token_id": 1}
+PAIR = {  # of an encoder-decoder
+    **{"vocab_size": 20, "d_model": 8, "max_position_embeddings": 14, "pad_token_id": 1, "decoder_start_token_id": 2},
+    **{
+        f"{side}_{name}": value
+        for side in ("encoder", "decoder")
+        for name, value in (("layers", 1), ("attention_heads", 2), ("ffn_dim", 16))
+    },
+}
 CONFIGS = {
     "albert": {**SIZES, **WORDS, "embedding_size": 4},
+    **dict.fromkeys(("bart", "marian", "mbart"), PAIR),
     "bert": {**SIZES, **WORDS, "type_vocab_size": 2},
     "deberta-v2": {**SIZES, **WORDS, "relative_attention": True, "pos_att_type": "p2c|c2p", "position_buckets": 4, "conv_kernel_size": 3},
     "distilbert": {**WORDS, "dim": 8, "n_layers": 1, "n_heads": 2, "hidden_dim": 16},
@@ -117,6 +126,7 @@ CONFIGS = {
     "modernbert": {**SIZES, **WORDS},
     "nomic_bert": {**SIZES, **WORDS, "type_vocab_size": 2},
     "qwen3": {**SIZES, **WORDS, "num_key_value_heads": 1, "head_dim": 6},
+    "t5": {"vocab_size": 20, "d_model": 8, "d_kv": 3, "d_ff": 16, "num_layers": 1, "num_heads": 2, "feed_forward_proj": "gated-gelu"},
     "vit": {**SIZES, "image_size": 8, "patch_size": 4, "num_channels": 3},
     **{kind: {**SIZES, **WORDS, "type_vocab_size": 1} for kind in ("camembert", "data2vec-text", "mpnet", "roberta", "xlm-roberta")},
     **{kind: {**SIZES, **WORDS, "num_key_value_heads": 1} for kind in ("llama", "mistral", "olmo2", "phi3", "qwen2")},
@@ -139,11 +149,12 @@ def test_a_step_of_each_architecture_waits_for_nothing(emulated_gpu, emulated_li
             model.bfloat16()
             x = x.bfloat16() if kind == "vit" else x
         optimizer = tc.optim.AdamW(model.parameters(), lr=1e-2)
+        more = {"decoder_ids": x[:, :4].clone()} if kind == "t5" or CONFIGS[kind] is PAIR else {}
 
-        def step(model=model, optimizer=optimizer, x=x):
+        def step(model=model, optimizer=optimizer, x=x, more=more):
             optimizer.zero_grad()
             with tc.autocast(enabled=precision == "autocast"):
-                y = model(x)
+                y = model(x, **more)
             loss = (y.float() ** 2).mean()
             loss.backward()
             tc.nn.utils.clip_grad_norm_(model.parameters(), 1.0)

@@ -190,6 +190,27 @@ def states(model):
     return model(np.array([[1, 2, 3]]) % min(4, (model if hasattr(model, "words") else model.encoder).words.num_embeddings))
 
 
+PAIR = {  # sizes of an encoder-decoder
+    **{"d_model": 16, "d_kv": 8, "d_ff": 24, "num_layers": 2, "num_heads": 2, "encoder_layers": 1, "decoder_layers": 2},
+    **{f"{side}_{name}": value for side in ("encoder", "decoder") for name, value in (("attention_heads", 2), ("ffn_dim", 24))},
+    **{"decoder_start_token_id": 0, "pad_token_id": 0, "eos_token_id": 1, "hidden_act": None},
+}
+
+
+def paired(kind):
+    def write(folder):
+        written(kind, "text2text-generation", **PAIR)(folder)
+        (folder / "generation_config.json").write_text(
+            json.dumps({"num_beams": 2, "max_length": 4, "forced_eos_token_id": 1, "min_length": 1})
+        )
+
+    return write
+
+
+def write_texts(generator):
+    return generator.generate(["abc", "z"], max_new_tokens=3)  # a folder may ask for more than there is time for
+
+
 def classify(classifier):
     return (
         None if classifier.model_ is None else classifier.predict([["abc", "z"]] if "Token" in type(classifier).__name__ else ["abc", "z"])
@@ -215,6 +236,8 @@ TARGETS = {
         lambda folder: M.load(folder, task="image-classification"),
         lambda model: model(np.zeros((1, model.encoder.channels, *model.encoder.size), np.float32)),
     ),
+    "t5": Target(paired("t5"), M.Text2TextGenerator.from_pretrained, write_texts),
+    "bart": Target(paired("bart"), M.Text2TextGenerator.from_pretrained, write_texts),
     "shards": Target(sharded, M.load, states),
     "pytorch_model.bin": Target(of_torch, M.load, states),
 }

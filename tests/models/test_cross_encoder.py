@@ -97,7 +97,7 @@ def test_folders_that_are_refused(folder):
             [{"type": f"sentence_transformers.models.{kind}"} for kind in ("Transformer", "Pooling")],
             "SentenceEncoder reads them",
         ),
-        ("config", {**config, "model_type": "t5"}, "expected one of"),
+        ("config", {**config, "model_type": "t6"}, "expected one of"),
     ):
         path = folder / f"{name}.json"
         before = path.read_text() if path.exists() else None

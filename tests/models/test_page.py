@@ -27,8 +27,18 @@ def test_the_examples_of_the_page_run(tmp_path, monkeypatch, capsys):
         tc.models.save(tc.models.create({**CONFIG, "id2label": labels}, task=f"{kind}-classification"), name)
         write_tokenizer(Path(name))
     decoder_folder(Path("gpt2"))
+    sizes = {"d_model": 8, "d_kv": 4, "d_ff": 8, "num_layers": 1, "num_heads": 2, "decoder_start_token_id": 0}
+    tc.models.save(tc.models.create({"model_type": "t5", "vocab_size": 64, **sizes}, task="text2text-generation"), "flan-t5-small")
+    write_tokenizer(Path("flan-t5-small"))
     texts = ["a text", "another", "yet another", "the last"]
-    names = {"tc": tc, "ids": np.full((2, 5), 7), "lengths": np.array([5, 3]), "mask": np.arange(5) < np.array([[5], [3]])}
+    names = {
+        "tc": tc,
+        "ids": np.full((2, 5), 7),
+        "article": "a text",
+        "text": "b",
+        "lengths": np.array([5, 3]),
+        "mask": np.arange(5) < np.array([[5], [3]]),
+    }
     names |= {"texts": texts, "documents": texts, "labels": [0, 1, 0, 1], "more_texts": texts[:2], "more_labels": [1, 0]}
     names |= {"topics": np.array([[1, 0, 0], [1, 1, 0], [0, 1, 1], [0, 0, 0]]), "stars": [0.2, 0.6, 1.0, 0.4]}
     blocks = re.findall(r"```python\n(.*?)```", PAGE, re.S)
@@ -37,6 +47,7 @@ def test_the_examples_of_the_page_run(tmp_path, monkeypatch, capsys):
     assert (
         len(blocks) >= 5 and names["states"].shape == (2, 5, 16) and names["scores"].shape == (2, 3) and names["vectors"].shape == (4, 16)
     )
+    assert len(names["cache"].lengths) == 2 and names["loss"].item() > 0
     assert np.array_equal(names["found"][0].numpy(), names["states"])
     assert names["several"].predict(texts).shape == (4, 3) and names["rating"].predict(texts).dtype == np.float64
     assert Path("mine/model.safetensors").exists() and names["best"] in range(4)

@@ -21,7 +21,7 @@ def refuses(message, config=BERT, state=STATE, **options):
 
 
 def test_unknown_architectures():
-    for config in ({"model_type": "t5", "architectures": ["T5Model"]}, {}, {"model_type": None}, {"model_type": ["bert"]}):
+    for config in ({"model_type": "t6", "architectures": ["T6Model"]}, {}, {"model_type": None}, {"model_type": ["bert"]}):
         refuses(f"expected one of {', '.join(sorted(ARCHITECTURES))}", config)
 
 

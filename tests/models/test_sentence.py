@@ -416,7 +416,7 @@ WRONG = {
         ({"truncate_dim": 0}, "truncate_dim = 0; expected null or a number of at least 1"),
     ],
     "tokenizer": [(None, "has no tokenizer.json"), ({}, "not a tokenizer that can be read"), ({"model": 3}, "not a tokenizer")],
-    "config": [({"model_type": "t5"}, "expected one of")],
+    "config": [({"model_type": "t6"}, "expected one of")],
 }
 
 

@@ -1,4 +1,4 @@
-"""generate: a text that a decoder continues."""
+"""generate: a text that a decoder continues, or an encoder-decoder writes of another."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ def add(commands) -> None:
     """Describes the command."""
     parser = commands.add_parser(
         "generate",
-        help="a text continued by a pretrained decoder",
-        description="Prints a text and its continuation by a decoder in a folder of transformers', token by token. Settings that are not given are those of the "
-        "folder's generation_config.json.",
+        help="a text continued by a pretrained decoder, or translated by an encoder-decoder",
+        description="Prints a text and its continuation by a decoder in a folder of transformers', token by token; of an encoder-decoder, such as T5, "
+        "the text that it writes of the given one. Settings that are not given are those of the folder's generation_config.json.",
     )
     parser.add_argument("folder", metavar="FOLDER", help="the model: config.json, weights, tokenizer")
-    parser.add_argument("text", metavar="TEXT", nargs="?", help="the beginning; - or none: standard input")
+    parser.add_argument("text", metavar="TEXT", nargs="?", help="the beginning, or the text that is read; - or none: standard input")
     parser.add_argument("--max-new-tokens", type=positive, metavar="N", help="at most so many (default: the folder's, or 50)")
     parser.add_argument(
         "--do-sample", action=argparse.BooleanOptionalAction, help="draw tokens by their probabilities instead of taking the likeliest"
@@ -29,6 +29,7 @@ def add(commands) -> None:
         "--top-p", type=float, metavar="P", help="with --do-sample: draw among the fewest tokens that have this probability"
     )
     parser.add_argument("--repetition-penalty", type=float, metavar="X", help="above 1: tokens that the text has become less likely")
+    parser.add_argument("--num-beams", type=positive, metavar="N", help="the most probable of N texts that are searched at once")
     parser.add_argument("--seed", type=seed, metavar="N", help="with --do-sample: the same seed gives the same text")
     parser.add_argument(
         "--dtype", type=choice(*lines.DTYPES), metavar="D", help=f"of the weights: {', '.join(lines.DTYPES)} (default: the file's)"
@@ -39,27 +40,27 @@ def add(commands) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Loads, reads, writes."""
-    from ..models import TextGenerator
+    from ..models import Text2TextGenerator, TextGenerator
+    from ..models.architectures import writes_another
+    from ..models.folder import find, read_config
 
     if sys.stdout is None:
         raise CommandError("standard output is closed; nobody would read the text")
     text = _read() if options.text in (None, "-") else options.text
-    generator = lines.opened(lambda: TextGenerator.from_pretrained(options.folder, dtype=options.dtype))
+    reads = lines.opened(lambda: writes_another(read_config(find(options.folder))))
+    kind = Text2TextGenerator if reads else TextGenerator
+    generator = lines.opened(lambda: kind.from_pretrained(options.folder, dtype=options.dtype))
     if options.seed is not None and not (generator._sampling.do_sample if options.do_sample is None else options.do_sample):
         raise CommandError("--seed is for drawing tokens, and changes nothing without --do-sample")
-    pieces = lines.opened(
-        lambda: generator.stream(
-            text,
-            options.max_new_tokens,
-            do_sample=options.do_sample,
-            temperature=options.temperature,
-            top_k=options.top_k,
-            top_p=options.top_p,
-            repetition_penalty=options.repetition_penalty,
-            rng=options.seed,
-        )
-    )
-    piece: str | None = text + lines.opened(lambda: next(pieces, ""))  # after the first token: errors come before any output
+    settings = {
+        name: getattr(options, name) for name in ("do_sample", "temperature", "top_k", "top_p", "repetition_penalty", "num_beams")
+    } | {"rng": options.seed}
+    if (generator._sampling.num_beams if options.num_beams is None else options.num_beams) > 1:
+        _write(lines.opened(lambda: generator.generate(text, options.max_new_tokens, **settings)) + "\n")
+        return 0
+    pieces = lines.opened(lambda: generator.stream(text, options.max_new_tokens, **settings))
+    first: str = lines.opened(lambda: next(pieces, ""))  # after the first token: errors come before any output
+    piece: str | None = first if reads else text + first
     while piece is not None:
         _write(piece)
         piece = lines.opened(lambda: next(pieces, None))

@@ -1,4 +1,4 @@
-"""Pretrained encoders from folders of transformers' and sentence-transformers'.
+"""Pretrained encoders and decoders from folders of transformers' and sentence-transformers'.
 
 loading                                     load, save, create
 sentence, pooling, contrastive              SentenceEncoder; one vector of those of a text's tokens; its training
@@ -6,6 +6,7 @@ modules                                     Dense, and the other parts of senten
 cross_encoder                               CrossEncoder
 text_classifier, token_classifier           TextClassifier; TokenClassifier
 text_generator, generating, sampling        TextGenerator; its loop over tokens; the choice of each
+text2text_generator, text_to_text, beams    Text2TextGenerator; the scores of words; the search of several texts at once
 classifier, pretrained, fitting             what they share; where a fine-tuning begins, and its loop
 problems, answers                           classes, several labels, or numbers; reading what a training is given
 texts, tokenizing, vocabularies             texts to batches of numbers
@@ -14,6 +15,8 @@ albert, bert, deberta_v2, distilbert, electra,
 modernbert, mpnet, nomic_bert, roberta, vit these files
 gemma, gpt2, gpt_neox, llama, olmo2, phi3   those of decoders
 layers, rotation, heads                     what they share, rotary positions; what is put on them for a task
+t5, bart, marian, mbart                     those of encoder-decoders
+encoder_decoder                             what these share
 decoder, cache                              what decoders share; the keys and values that they keep
 config, folder, table, names                reading config.json, the folder's files, the arrays by their names
 """
@@ -28,6 +31,7 @@ if TYPE_CHECKING:
     from .cross_encoder import CrossEncoder
     from .modules import Dense
     from .sentence import SentenceEncoder
+    from .text2text_generator import Text2TextGenerator
     from .text_classifier import TextClassifier
     from .text_generator import TextGenerator
     from .token_classifier import TokenClassifier
@@ -37,6 +41,7 @@ __all__ = [
     "CrossEncoder",
     "Dense",
     "SentenceEncoder",
+    "Text2TextGenerator",
     "TextClassifier",
     "TextGenerator",
     "TokenClassifier",
@@ -53,6 +58,7 @@ if not TYPE_CHECKING:
             "CrossEncoder": "cross_encoder",
             "Dense": "modules",
             "SentenceEncoder": "sentence",
+            "Text2TextGenerator": "text2text_generator",
             "TextClassifier": "text_classifier",
             "TextGenerator": "text_generator",
             "TokenClassifier": "token_classifier",
@@ -68,8 +74,10 @@ if not TYPE_CHECKING:
             "AutoModelForMaskedLM": 'tc.models.load(folder, task="fill-mask")',
             "AutoModelForImageClassification": 'tc.models.load(folder, task="image-classification")',
             "AutoModelForCausalLM": 'tc.models.load(folder, task="text-generation"), or TextGenerator.from_pretrained(folder)',
+            "AutoModelForSeq2SeqLM": 'tc.models.load(folder, task="text2text-generation"), or Text2TextGenerator.from_pretrained(folder)',
+            "EncoderDecoderCache": "tc.models.Cache()",
             "DynamicCache": "tc.models.Cache()",
-            "pipeline": "tc.models.TextClassifier(folder), TokenClassifier, SentenceEncoder or TextGenerator",
+            "pipeline": "tc.models.TextClassifier(folder), TokenClassifier, SentenceEncoder, TextGenerator or Text2TextGenerator",
             "from_pretrained": "tc.models.load(folder)",
         },
     )

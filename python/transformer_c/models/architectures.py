@@ -5,25 +5,37 @@ from __future__ import annotations
 from typing import Any
 
 from .albert import Albert
+from .bart import Bart
 from .bert import Bert, Ernie
 from .deberta_v2 import DebertaV2
 from .distilbert import DistilBert
 from .electra import Electra
+from .encoder_decoder import EncoderDecoder
 from .gemma import Gemma, Gemma2, Gemma3
 from .gpt2 import GPT2
 from .gpt_neox import GPTNeoX
 from .llama import Llama, Mistral, Qwen2, Qwen3
+from .marian import Marian
+from .mbart import MBart
 from .modernbert import ModernBert
 from .mpnet import MPNet
 from .nomic_bert import NomicBert
 from .olmo2 import Olmo2
 from .phi3 import Phi3
 from .roberta import Camembert, Data2VecText, Roberta, XLMRoberta
+from .t5 import T5
 from .vit import ViT
 
 _KINDS: tuple[Any, ...] = (
     *(Albert, Bert, Camembert, Data2VecText, DebertaV2, DistilBert, Electra, Ernie, ModernBert, MPNet, NomicBert, Roberta, ViT, XLMRoberta),
     *(Gemma, Gemma2, Gemma3, GPT2, GPTNeoX, Llama, Mistral, Olmo2, Phi3, Qwen2, Qwen3),  # decoders
+    *(Bart, Marian, MBart, T5),  # encoder-decoders
 )
 # By model_type of config.json.
 ARCHITECTURES: dict[str, Any] = {kind.table.model_type: kind for kind in sorted(_KINDS, key=lambda kind: kind.table.model_type)}
+
+
+def writes_another(config: dict[str, Any]) -> bool:
+    """Whether the model of a config.json is an encoder-decoder, which writes a text of another."""
+    kind = config.get("model_type")
+    return isinstance(kind, str) and issubclass(ARCHITECTURES.get(kind, object), EncoderDecoder)

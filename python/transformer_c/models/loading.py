@@ -25,8 +25,10 @@ from .folder import as_json, find, naming, path_of, read_config, read_weights, w
 from .heads import CLASSES, HEADS, WithHead, other_task
 from .layers import OffsetNorm
 from .names import fill, lack, plain, to_state
+from .text_to_text import Text2TextGeneration
 from .texts import as_others_read
 
+_HEADS: dict[str, type[WithHead]] = {**HEADS, Text2TextGeneration.task: Text2TextGeneration}
 _WITH_CLASSES = ("text-classification", "token-classification", "image-classification")  # tasks
 
 
@@ -42,7 +44,7 @@ def load(folder: Any, *, dtype: Any = None, task: str | None = None, mmap: bool 
     folder : str or path-like
     dtype : dtype, optional
         Of the parameters; by default as in the file, float32 where it has several.
-    task : {"text-classification", "token-classification", "question-answering", "fill-mask", "image-classification", "text-generation"}, optional
+    task : {"text-classification", "token-classification", "question-answering", "fill-mask", "image-classification", "text-generation", "text2text-generation"}, optional
         Put this head on the encoder. Its layers that the file has no weights for get new ones, with a warning. By default the encoder alone, whatever
         head the file has.
     mmap : bool, default True
@@ -54,7 +56,8 @@ def load(folder: Any, *, dtype: Any = None, task: str | None = None, mmap: bool 
     -------
     Module
         In eval mode. Encoders of texts take ``(ids, mask=None, lengths=None, token_types=None)`` and give (B, T, E), those of images take
-        pixels (B, C, height, width) and give (B, 1 + patches, E); with a task they give scores. ``config`` is the contents of config.json.
+        pixels (B, C, height, width) and give (B, 1 + patches, E); encoder-decoders also take ``decoder_ids`` (B, T) and give (B, T, E); with a task
+        they give scores. ``config`` is the contents of config.json.
 
     Raises
     ------
@@ -127,6 +130,8 @@ def assemble(values: Any, state: Mapping[str, Any], task: str | None, dtype: Any
     """(model, layers of its head for which `state` has no weights); `owned` as for ``fill``."""
     config, kind = check(values, task)
     files = plain(state, kind, config.values)
+    if hasattr(kind, "settle"):
+        kind.settle(config, {short: state[name] for short, name in files.items()})
     _check_sizes(config, kind, task, {short: tuple(state[name].shape) for short, name in files.items()})
     pooler = kind.table.names.get("pooler")
     with nn.init.skip():
@@ -155,6 +160,7 @@ def assemble(values: Any, state: Mapping[str, Any], task: str | None, dtype: Any
 
     new = fill(model, kind, state, convert, owned)
     if new:
+        new -= set(getattr(model, "optional", ()))
         _draw(model, new, config)
         model.to(dtype=wanted)
     return model.eval(), sorted({key.partition(".")[0] for key in new})
@@ -193,7 +199,7 @@ def create(config: Any, *, task: str | None = None) -> nn.Module:
     found, kind = check(config, task)
     with nn.init.skip():
         model = _make(found, kind, task, pooler=task is None)
-    _draw(model, set(model.state_dict()), found)
+    _draw(model, set(model.state_dict()) - set(getattr(model, "optional", ())), found)
     return model.eval()
 
 
@@ -201,7 +207,7 @@ def _make(config: Config, kind: Any, task: str | None, pooler: bool) -> Any:
     encoder = kind(config, pooler=pooler and task is None)
     if task is None:
         return encoder
-    return HEADS[task].build(encoder, config, encoder.layers[0].out.out_features, kind.head_options(config, task))
+    return _HEADS[task].build(encoder, config, encoder.layers[0].out.out_features, kind.head_options(config, task))
 
 
 def _draw(model: Any, keys: set[str], config: Config) -> None:

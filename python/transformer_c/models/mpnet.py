@@ -13,20 +13,20 @@ from .roberta import Roberta, count_positions
 from .table import BYTE_PAIRS, WORD_PIECES, Table
 
 
-def buckets(longest: int, count: int, farthest: int = 128) -> np.ndarray:
+def buckets(longest: int, count: int, farthest: int = 128, both: bool = True) -> np.ndarray:
     """The buckets of the distances from a query to a key, 1 - longest ... longest - 1: one for each small distance, larger ones by their logarithm.
 
-    As in T5 (Raffel et al. 2020, section 2.1) for both directions: half of the buckets are for keys after the query. PyTorch's
-    float32 is where the logarithms are rounded.
+    As in T5 (Raffel et al. 2020, section 2.1): half of the buckets are for keys after the query, or with `both` False none, as a decoder has it,
+    where these keys are in the first one. PyTorch's float32 is where the logarithms are rounded.
     """
     distance = np.arange(1 - longest, longest)
-    half = count // 2
+    half = count // 2 if both else count
     exact = half // 2
-    away = np.abs(distance)
+    away = np.abs(distance) if both else np.maximum(-distance, 0)
     with np.errstate(divide="ignore"):
         far = np.log(away.astype(np.float32) / np.float32(exact)) / np.float32(np.log(farthest / exact)) * np.float32(half - exact)
     far = np.minimum(exact + np.where(away > 0, far, 0).astype(np.int64), half - 1)
-    return (distance > 0) * half + np.where(away < exact, away, far)
+    return (distance > 0) * (half if both else 0) + np.where(away < exact, away, far)
 
 
 TABLE = Table(

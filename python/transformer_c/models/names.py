@@ -19,7 +19,7 @@ def plain(names: Iterable[str], kind: Any, values: Mapping[str, Any]) -> dict[st
     """Names as the tables have them, without the architecture's name in front: the file's name of each. `values`: of config.json."""
     found: dict[str, str] = {}
     for name in names:
-        short = name.removeprefix(f"{kind.table.prefix}.")
+        short = name.removeprefix(f"{kind.table.prefix}.") if kind.table.prefix else name
         for pattern, replacement in kind.table.renamed:
             short = re.sub(pattern, replacement, short)
         short = re.sub(r"LayerNorm\.gamma$", "LayerNorm.weight", re.sub(r"LayerNorm\.beta$", "LayerNorm.bias", short))

@@ -51,8 +51,8 @@ class Table:
     ----------
     model_type : str
         Its name in config.json.
-    prefix : str
-        Before the names of the encoder's arrays, where the model has a head.
+    prefix : str or None
+        Before the names of the encoder's arrays, where the model has a head; None: nothing.
     name : str
         How the names of its classes begin.
     sizes : mapping of str to (str, int)
@@ -80,7 +80,7 @@ class Table:
     """
 
     model_type: str
-    prefix: str
+    prefix: str | None
     name: str
     sizes: Mapping[str, tuple[str, int]]
     layers: tuple[str, str]
@@ -97,7 +97,7 @@ class Table:
     def full(self, name: str) -> str:
         """The name of an array in a model with a head: the encoder's have the prefix."""
         own = (part for names in self.names.values() for part in several(names))
-        return f"{self.prefix}.{name}" if _first(name) in set(map(_first, own)) else name
+        return f"{self.prefix}.{name}" if self.prefix and _first(name) in set(map(_first, own)) else name
 
     def is_beside(self, name: str) -> bool:
         """Whether an array may be in a file without being needed: of another task's head, the pooler's, a second copy, a buffer."""

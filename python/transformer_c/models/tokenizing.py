@@ -158,6 +158,10 @@ def _read(folder: str) -> Any:
             made = tokenizer_of(folder, tokenizers)
         if made is not None:
             return made
+        if os.path.exists(os.path.join(folder, "source.spm")):
+            raise CheckpointError(
+                f"{folder!r} has no tokenizer.json, and source.spm is not read; a generator may get a tokenizer of your own"
+            )
         others = [
             name
             for name in ("vocab.txt", "vocab.json", "sentencepiece.bpe.model", "spiece.model")
