@@ -19,7 +19,7 @@ from ..nn.attention import join_heads
 from ..nn.fusion import add_norm
 from ..nn.layers import of_sequences
 from .cache import Cache, CacheOfLayer
-from .config import Config, Widths
+from .config import Config, Heads, Widths
 from .layers import _HARMLESS, _INSTEAD, _SAME, ACTIVATIONS, Layer, TextEncoder, norm_of, own_lengths, tokens_among, which_are_tokens
 from .names import lack
 
@@ -69,15 +69,17 @@ class PairLayer(Layer):
     """
 
     def __init__(self, widths: Widths, norm_first: bool, size: int, scale: float | None, inner_dropout: float) -> None:
-        super().__init__(widths, norm_first)
+        super().__init__(widths, norm_first, Heads(widths.heads, size))
         self.scale = scale
-        self.qkv = nn.Linear(widths.model, 3 * widths.heads * size, bias=widths.qkv_bias)
-        self.out = nn.Linear(widths.heads * size, widths.model, bias=widths.out_bias)
-        if widths.gated:
-            del self.linear1
-            self.gate = nn.Linear(widths.model, widths.hidden, bias=widths.network_bias)
-            self.up = nn.Linear(widths.model, widths.hidden, bias=widths.network_bias)
         self.inner_dropout = nn.Dropout(inner_dropout)
+
+    def make_network(self, widths: Widths) -> None:
+        if not widths.gated:
+            super().make_network(widths)
+            return
+        self.gate = nn.Linear(widths.model, widths.hidden, bias=widths.network_bias)
+        self.up = nn.Linear(widths.model, widths.hidden, bias=widths.network_bias)
+        self.linear2 = nn.Linear(widths.hidden, widths.model, bias=widths.network_bias)
 
     def _hidden(self, x: Tensor, lengths: Any) -> Tensor:
         if not self.gated:

@@ -107,19 +107,23 @@ class Layer(nn.Module):
         self.attention_dropout = widths.attention_dropout
         self.make_projections(widths, heads or Heads(widths.heads, widths.model // widths.heads))
         self.norm1 = norm_of(widths) if widths.norm_before[0] else nn.Identity()
-        self.linear1 = nn.Linear(widths.model, widths.hidden * (2 if widths.gated else 1), bias=widths.network_bias)
-        self.linear2 = nn.Linear(widths.hidden, widths.model, bias=widths.network_bias)
+        self.gated = widths.gated
+        self.make_network(widths)
         self.norm2 = norm_of(widths) if widths.norm_before[1] else nn.Identity()
         self.after1 = norm_of(widths) if widths.norm_after else None
         self.after2 = norm_of(widths) if widths.norm_after else None
-        self.gated = widths.gated  # rows of linear1 are [what the activation is applied to | the factors]
         self.dropout1: nn.Module = nn.Dropout(widths.dropout if widths.drops_attended else 0.0)
         self.dropout2: nn.Module = nn.Dropout(widths.dropout)
 
     def make_projections(self, widths: Widths, heads: Heads) -> None:
         """The layers before attention and the one after it."""
-        self.qkv = nn.Linear(widths.model, 3 * widths.model, bias=widths.qkv_bias)  # rows [Q | K | V]
-        self.out = nn.Linear(widths.model, widths.model, bias=widths.out_bias)
+        self.qkv = nn.Linear(widths.model, 3 * widths.heads * heads.size, bias=widths.qkv_bias)  # rows [Q | K | V]
+        self.out = nn.Linear(widths.heads * heads.size, widths.model, bias=widths.out_bias)
+
+    def make_network(self, widths: Widths) -> None:
+        """The layers around the activation; with a gate the rows of the first are [what the activation is applied to | the factors]."""
+        self.linear1 = nn.Linear(widths.model, widths.hidden * (2 if widths.gated else 1), bias=widths.network_bias)
+        self.linear2 = nn.Linear(widths.hidden, widths.model, bias=widths.network_bias)
 
     def forward(
         self,
