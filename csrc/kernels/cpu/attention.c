@@ -178,7 +178,7 @@ static void add_values(const query_block *x, const key_block *y, const real *wei
     if (y->guarded && !all_finite(y->v, y->v_row, y->nk, p->Dv))
         sum_guarded(ALONG_COLUMNS, &weighted);
     else
-        sum_over_keys(&weighted);
+        product_along_columns(&weighted);
 }
 
 /* Writes the values of the block, and the weights to the map, not yet divided by the sums, directly to their rows. */

@@ -59,16 +59,16 @@ static void weights_and_gradients(const tc_attention_backward_args *a, const que
     const vreal none = v_set1(-INFINITE);
     make_scores(x, y);
     if (p->dropout > 0) choose_kept(x, y);
-    tile_product(&(product){.c = x->gradient,
-                            .c_row = QUERIES,
-                            .a = y->v,
-                            .a_stride = y->v_row,
-                            .b = x->dvalues_t,
-                            .b_row = QUERIES,
-                            .M = y->nk,
-                            .N = x->groups * TC_LANES,
-                            .K = p->Dv,
-                            .accumulate = false});
+    product_along_rows(&(product){.c = x->gradient,
+                                  .c_row = QUERIES,
+                                  .a = y->v,
+                                  .a_stride = y->v_row,
+                                  .b = x->dvalues_t,
+                                  .b_row = QUERIES,
+                                  .M = y->nk,
+                                  .N = x->groups * TC_LANES,
+                                  .K = p->Dv,
+                                  .accumulate = false});
     if (p->dropout > 0) drop(x, y, x->gradient);
     if (a->dmap) {
         const real *dmap = (const real *)a->dmap + map_at(x) + y->k0;
@@ -112,9 +112,6 @@ TC_INLINE void gradients_of_scores(const query_block *x, const key_block *y, con
         }
     }
 }
-
-/* c[key][n] (+)= sum over queries of tile[key][query] * b[query][n] */
-static __attribute__((noinline)) void sum_over_queries(const product *x) { product_panels(ALONG_ROWS, x, false); }
 
 /* Where the gradients of keys and values of the item are added up: rows of [Tk][D] and [Tk][Dv]. */
 typedef struct key_gradients {
@@ -175,15 +172,15 @@ static void add_products(const tc_attention_backward_args *a, const query_block 
     if (y->guarded && !all_finite(for_v.b, for_v.b_row, x->nq, p->Dv))
         sum_guarded(ALONG_ROWS, &for_v);
     else
-        sum_over_queries(&for_v);
+        product_along_rows(&for_v);
     if (y->guarded && !all_finite(q, p->q.row, x->nq, p->D))
         sum_guarded(ALONG_ROWS, &for_k);
     else
-        sum_over_queries(&for_k);
+        product_along_rows(&for_k);
     if (y->guarded && !all_finite(y->k, y->k_row, y->nk, p->D))
         sum_guarded(ALONG_COLUMNS, &for_q);
     else
-        sum_over_keys(&for_q);
+        product_along_columns(&for_q);
 }
 
 /* add_uniform_rows() with dropout: each row uses the keys that it keeps. */

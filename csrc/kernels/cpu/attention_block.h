@@ -384,31 +384,25 @@ static inline void modify_scores(const query_block *x, const key_block *y)
         }
 }
 
-/* The products, out of line. For tiles, whose rows are whole vectors: tile[key][query] = sum over d of a[key][d] * b[d][query]. */
-static __attribute__((noinline)) void tile_product(const product *x) { product_panels(ALONG_ROWS, x, true); }
-
-/* x->scores = S^T for the keys of y. */
+/* x->scores = S^T for the keys of y: tile[key][query] = sum over d of k[key][d] * qt[d][query]. */
 static inline void make_scores(const query_block *x, const key_block *y)
 {
     const tc_attention_problem *p = x->problem;
-    tile_product(&(product){.c = x->scores,
-                            .c_row = QUERIES,
-                            .a = y->k,
-                            .a_stride = y->k_row,
-                            .b = x->qt,
-                            .b_row = QUERIES,
-                            .M = y->nk,
-                            .N = x->groups * TC_LANES,
-                            .K = p->D,
-                            .accumulate = false});
+    product_along_rows(&(product){.c = x->scores,
+                                  .c_row = QUERIES,
+                                  .a = y->k,
+                                  .a_stride = y->k_row,
+                                  .b = x->qt,
+                                  .b_row = QUERIES,
+                                  .M = y->nk,
+                                  .N = x->groups * TC_LANES,
+                                  .K = p->D,
+                                  .accumulate = false});
     if (p->softcap > 0 || y->added || y->masked || y->bounded) modify_scores(x, y);
 }
 
-/* c[query][n] = sum over keys of tile[key][query] * b[key][n] */
-static __attribute__((noinline)) void sum_over_keys(const product *x) { product_panels(ALONG_COLUMNS, x, false); }
-
-/* Either sum for a tile with positions that may not be attended to: where a weight is zero the other factor is not read, because 0 times
- * NaN or infinity is NaN. */
+/* Either product for a tile with positions that may not be attended to: where a weight is zero the other factor is not read, because 0
+ * times NaN or infinity is NaN. */
 static __attribute__((noinline)) void sum_guarded(product_order order, const product *x)
 {
     const int64_t a_row = order == ALONG_ROWS ? x->a_stride : 1, a_column = order == ALONG_ROWS ? 1 : x->a_stride;
