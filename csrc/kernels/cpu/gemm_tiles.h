@@ -65,8 +65,13 @@ TC_INLINE void tile_of_stored(const int rows, const int vectors, const tc_stored
 {
     const bool is_long = rows > TC_TILE_SHORT_ROWS || (TC_TILE_ROWS == 4 && stored == TC_STORED_FLOAT16);
     const int64_t size = stored_size(stored), step = w->b_row * size, vector = w->b_vector * size, pair = w->b_pair * size;
-    if (lanes == TC_LANES && !is_long) {
+    const int together = is_long ? 1 : tile_steps_together(rows, vectors);
+    if (lanes == TC_LANES && together == 4) {
         TC_UNROLL_BY(4)
+        for (int64_t k = 0; k < K; k++, b += step, a += a_col)
+            tile_step_stored(rows, vectors, stored, c, a, a_row, b, vector, pair, TC_LANES);
+    } else if (lanes == TC_LANES && together == 2) {
+        TC_UNROLL_BY(2)
         for (int64_t k = 0; k < K; k++, b += step, a += a_col)
             tile_step_stored(rows, vectors, stored, c, a, a_row, b, vector, pair, TC_LANES);
     } else if (lanes == TC_LANES) {
@@ -85,6 +90,7 @@ TC_INLINE void tile_of_stored(const int rows, const int vectors, const tc_stored
 #else
 #define FEW_REGISTERS(a, b, mask) __asm__("" : "+r"(a), "+r"(b))
 #endif
+#define PAIRS_TOGETHER (TC_TILE_ROWS > TC_TILE_SHORT_ROWS ? 1 : 2)
 
 /* One step of k with b as words of two bfloat16, their lower halves or those that `upper` masks. */
 TC_INLINE void tile_of_halves(const int rows, const int vectors, const vwords *upper, tc_tile c, const real *a, int64_t a_row,
@@ -110,7 +116,7 @@ TC_INLINE void tile_of_pairs(const int rows, const int vectors, tc_tile c, int64
 {
     vwords upper = {0};
     upper = ~upper << 16;
-    TC_UNROLL_BY(2)
+    TC_UNROLL_BY(PAIRS_TOGETHER)
     for (int64_t k = 0; k + 1 < K; k += 2, b += PANEL) {
         tile_of_halves(rows, vectors, NULL, c, a, a_row, b, w);
         a += a_col;
@@ -157,13 +163,14 @@ TC_INLINE void tile_begin(const int rows, const int vectors, tc_tile c, const ti
 
 TC_INLINE void tile_end(const int rows, const int vectors, tc_tile c, const tile_work *w)
 {
-    if (w->add_c) tile_add(rows, vectors, c, w->c, w->c_row, w->lanes);
-    if (w->relu) {
+    for (int step = 0; step < (w->residual ? 2 : 1); step++) { /* a loop, for the code of one addition */
+        const real *add = step ? w->residual : w->add_c ? w->c : NULL;
+        if (add) tile_add(rows, vectors, c, add, step ? w->residual_row : w->c_row, w->lanes);
+        if (step || !w->relu) continue;
         TC_UNROLL
         for (int i = 0; i < rows; i++) TC_UNROLL
         for (int j = 0; j < vectors; j++) c[i][j] = v_max(v_zero(), c[i][j]);
     }
-    if (w->residual) tile_add(rows, vectors, c, w->residual, w->residual_row, w->lanes);
     tile_store(rows, vectors, c, w->c, w->c_row, w->lanes);
 }
 
@@ -177,6 +184,10 @@ TC_INLINE const char *fetch_panels(const int vectors, const char *fetch, const t
     return fetch;
 }
 
+/* Are the steps between prefetches in the loop of the others? It takes half the room, which is much in tall tiles; short ones gain a few
+ * percent by a loop of a constant length. */
+enum { ONE_LOOP = TC_TILE_ROWS > TC_TILE_SHORT_ROWS };
+
 TC_INLINE void tile_product(const int rows, const int vectors, const b_kind kind, int64_t a_row, int64_t a_col, const tile_work *w)
 {
     tc_tile c;
@@ -184,16 +195,23 @@ TC_INLINE void tile_product(const int rows, const int vectors, const b_kind kind
     const real *a = w->a;
     const char *b = w->b;
     int64_t K = w->K;
-    if ((kind == B_REAL ? vectors <= 2 : kind != B_BFLOAT16) && w->fetch) { /* of whole panels, in which bfloat16 are pairs */
-        const char *fetch = w->fetch;
-        for (; K >= FETCH_ROWS; K -= FETCH_ROWS) {
-            fetch = fetch_panels(vectors, fetch, w);
-            tile_of_rows(rows, vectors, kind, c, FETCH_ROWS, a, a_row, a_col, b, w, TC_LANES);
-            a += FETCH_ROWS * a_col;
-            b += FETCH_ROWS * w->b_row * stored_size(stored_of(kind));
-        }
+    const bool fetches = kind == B_REAL ? vectors <= 2 : kind != B_BFLOAT16; /* of whole panels, in which bfloat16 are pairs */
+    const char *fetch = fetches ? w->fetch : NULL;
+    for (; !ONE_LOOP && fetch && K >= FETCH_ROWS; K -= FETCH_ROWS) {
+        fetch = fetch_panels(vectors, fetch, w);
+        tile_of_rows(rows, vectors, kind, c, FETCH_ROWS, a, a_row, a_col, b, w, TC_LANES);
+        a += FETCH_ROWS * a_col;
+        b += FETCH_ROWS * w->b_row * stored_size(stored_of(kind));
     }
-    tile_of_rows(rows, vectors, kind, c, K, a, a_row, a_col, b, w, w->b_lanes);
+    do {
+        const bool whole = ONE_LOOP && fetch && K >= FETCH_ROWS;
+        const int64_t steps = whole ? FETCH_ROWS : K;
+        if (whole) fetch = fetch_panels(vectors, fetch, w);
+        tile_of_rows(rows, vectors, kind, c, steps, a, a_row, a_col, b, w, w->b_lanes);
+        a += steps * a_col;
+        b += steps * w->b_row * stored_size(stored_of(kind));
+        K -= steps;
+    } while (K > 0);
     tile_end(rows, vectors, c, w);
 }
 

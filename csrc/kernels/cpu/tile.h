@@ -35,7 +35,11 @@
 #define TC_TILE_ROWS_3 0
 #endif
 #define TC_TILE_VECTORS 4    /* of tiles of very few rows */
-#define TC_TILE_SHORT_ROWS 8 /* up to which steps of k are so short that unrolling them pays */
+#define TC_TILE_SHORT_ROWS 8 /* up to which steps of k are so short that several of them are unrolled */
+
+/* Steps of k that are unrolled. Counting them takes time where a step has few products, or fewer instructions can begin at a time than
+ * a step of short vectors has. */
+#define tile_steps_together(rows, vectors) ((rows) > TC_TILE_SHORT_ROWS ? 1 : TC_TILE_ROWS == 14 && (rows) * (vectors) > 6 ? 2 : 4)
 
 typedef vreal tc_tile[TC_TILE_ROWS][TC_TILE_VECTORS];
 
@@ -152,11 +156,14 @@ TC_INLINE void tile_multiply_add(const int rows, const int vectors, tc_tile c, i
             tile_steps_along(rows, vectors, c, a, a_row, b, b_row, b_vector);
     }
 #endif
-    if (lanes == TC_LANES && rows > TC_TILE_SHORT_ROWS) {
+    const int together = tile_steps_together(rows, vectors);
+    if (lanes == TC_LANES && together == 4) {
+        TC_UNROLL_BY(4)
+        for (int64_t k = 0; k < K; k++) tile_step(rows, vectors, c, a + k * a_col, a_row, b + k * b_row, b_vector, true, lanes);
+    } else if (lanes == TC_LANES && together == 2) {
         TC_UNROLL_BY(2)
         for (int64_t k = 0; k < K; k++) tile_step(rows, vectors, c, a + k * a_col, a_row, b + k * b_row, b_vector, true, lanes);
     } else if (lanes == TC_LANES) {
-        TC_UNROLL_BY(4)
         for (int64_t k = 0; k < K; k++) tile_step(rows, vectors, c, a + k * a_col, a_row, b + k * b_row, b_vector, true, lanes);
     } else {
         for (int64_t k = 0; k < K; k++) tile_step(rows, vectors, c, a + k * a_col, a_row, b + k * b_row, b_vector, false, lanes);
