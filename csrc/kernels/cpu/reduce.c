@@ -187,6 +187,7 @@ TC_INLINE int64_t short_rows(int step, const tc_reduce_args *a, int64_t begin, i
         const real *x = (const real *)a->x + begin * apart;
         vreal row[TC_LANES];
         real sums[TC_LANES];
+        TC_UNROLL
         for (int i = 0; i < TC_LANES; i++, x += apart)
             row[i] = block(step, x, a->reduced, a->center ? v_set1(((const real *)a->center)[begin + i]) : v_zero());
         v_store(sums, v_sums(row));
