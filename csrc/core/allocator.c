@@ -136,7 +136,8 @@ static void *pop(free_list *list)
 /* ---- the system's memory ------------------------------------------------------------------------------------------------- */
 
 /* Blocks of this size and more begin at a huge page and ask for them: the processor's table of addresses has room for a few thousand pages,
- * of 4 KiB or of 2 MiB (docs/performance/elementwise.md). Linux gives them unless it was told not to; elsewhere such a block is like all others. */
+ * of 4 KiB or of 2 MiB (docs/performance/elementwise.md). Linux gives them unless it was told not to; elsewhere such a block is like all
+ * others. */
 #define HUGE_PAGE ((size_t)2 << 20)
 
 #ifdef MADV_HUGEPAGE

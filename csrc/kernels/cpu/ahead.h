@@ -4,8 +4,8 @@
  * over a row twice. A loop over vectors asks once for each line, or twice where elements are stored as halves; a sum along a row asks for
  * each vector. Past the end of an array this does nothing.
  *
- * AMD's processors read ahead better alone (docs/performance/elementwise.md): there loops over vectors ask for the line that they are at, which
- * costs little, and sums for nothing. */
+ * AMD's processors read ahead better alone (docs/performance/elementwise.md): there loops over vectors ask for the line that they are at,
+ * which costs little, and sums for nothing. */
 #ifndef TC_KERNELS_CPU_AHEAD_H
 #define TC_KERNELS_CPU_AHEAD_H
 
