@@ -581,6 +581,7 @@ def test_adam_with_the_weight_decay_of_adamw():
         (x * x).sum().backward()
         optimizer.step()
     assert p.tolist() == q.tolist() == r.tolist() == s.tolist()
+    assert other.state_dict()["param_groups"][0]["decoupled_weight_decay"] is True
     torch = pytest.importorskip("torch")
     theirs = torch.nn.Parameter(torch.tensor([1.0, -2.0]))
     optimizer = torch.optim.Adam([theirs], decoupled_weight_decay=True, **options)

@@ -90,8 +90,6 @@ class Adam(Optimizer):
     0.01
     """
 
-    _decoupled = False
-
     @explained(_HINTS)
     def __init__(self, params, lr: float = 1e-3, betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8, weight_decay: float = 0.0,
                  amsgrad: bool = False, *, maximize: bool = False, foreach: bool | None = None, fused: bool | None = None, capturable: bool = False, differentiable: bool = False,
@@ -108,14 +106,12 @@ class Adam(Optimizer):
         beta1, beta2 = group["betas"]
         _core.adam_step(
             values, gradients, states["exp_avg"], states["exp_avg_sq"], states.get("max_exp_avg_sq"), t, group["lr"], beta1, beta2,
-            group["eps"], group["weight_decay"], self._decoupled or group.get(_DECOUPLED, False), group["maximize"], halves,
+            group["eps"], group["weight_decay"], group.get(_DECOUPLED, False), group["maximize"], halves,
         )  # fmt: skip
 
 
 class AdamW(Adam):
     """Adam with decoupled weight decay (Loshchilov & Hutter 2019, algorithm 2). Parameters as for ``Adam``; `weight_decay` is 0.01."""
-
-    _decoupled = True
 
     @explained(_HINTS)
     def __init__(self, params, lr: float = 1e-3, betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8, weight_decay: float = 1e-2,
@@ -123,6 +119,11 @@ class AdamW(Adam):
         super().__init__(
             params, lr, betas, eps, weight_decay, amsgrad, maximize=maximize, differentiable=differentiable, decoupled_weight_decay=True
         )
+
+    def load_state_dict(self, state_dict):
+        super().load_state_dict(state_dict)
+        for group in self.param_groups:
+            group[_DECOUPLED] = True  # it stays an AdamW, whichever optimizer's state this was, as in PyTorch
 
 
 class RMSprop(Optimizer):
