@@ -273,6 +273,9 @@ MISTAKES = {
     ),
     "a rate by Keras's name": (lambda: tc.optim.Adam([], learning_rate=1), TypeError, r"Adam\(\) has no option 'learning_rate': lr="),
     "an eps of text": (lambda: tc.nn.LayerNorm(4, eps="1e-5"), TypeError, r"eps must be a number, got '1e-5' \(str\)"),
+    "an eps of None": (lambda: tc.nn.LayerNorm(4, eps=None), TypeError, r"eps must be a number, got None"),
+    "an eps below 0": (lambda: tc.nn.RMSNorm(4, eps=-1.0), ValueError, r"eps must not be negative, got -1.0"),
+    "groups with an eps that is NaN": (lambda: tc.nn.GroupNorm(1, 4, eps=np.nan), ValueError, r"eps must not be negative, got nan"),
     "epsilon by Keras's name": (lambda: tc.nn.LayerNorm(4, epsilon=1e-3), TypeError, r"LayerNorm\(\) has no option 'epsilon': eps="),
     "a misspelt option of a layer": (
         lambda: tc.nn.TransformerEncoderLayer(4, 2, dim_feedforwrd=3),

@@ -384,7 +384,7 @@ def test_an_embedding_from_a_table(rng):
     tc.manual_seed(0)
     tc.nn.Embedding.from_pretrained(table)
     assert tc.rand(1).item() == expected
-    with pytest.raises(ValueError, match=r"embeddings must be a table of floats, .* got int64 of shape \(2,\)"):
+    with pytest.raises(TypeError, match=r"embeddings must be a table of floats, .* got int64 of shape \(2,\)"):
         tc.nn.Embedding.from_pretrained(np.arange(2))
 
 

@@ -74,7 +74,8 @@ def add_layer_norm(input, residual, normalized_shape, weight=None, bias=None, ep
 
 def _check_channels(taker: str, input: Tensor) -> None:
     if input.ndim < 2 or not is_floating(input):
-        raise ValueError(f"{taker} takes floats of shape (samples, channels, ...), got {input._dtype_name} of shape {tuple(input.shape)}")
+        wrong = TypeError if input.ndim >= 2 else ValueError
+        raise wrong(f"{taker} takes floats of shape (samples, channels, ...), got {input._dtype_name} of shape {tuple(input.shape)}")
 
 
 def _of_channels(name: str, values: Any, x: Tensor) -> Tensor | None:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from .. import functional as F
-from .._arguments import all_of, array, count, integer, probability, real
+from .._arguments import all_of, array, count, integer, not_negative, probability, real
 from .._core import Tensor
 from .._names import explained
 from .._promotion import cast_input
@@ -108,7 +108,7 @@ class _Norm(Module):
     def __init__(
         self,
         normalized_shape: int | Sequence[int],
-        eps: float | None = None,
+        eps: float,
         elementwise_affine: bool = True,
         device=None,
         dtype=None,
@@ -117,7 +117,8 @@ class _Norm(Module):
         self.normalized_shape = tuple(
             count("normalized_shape", length, 0) for length in (normalized_shape if np.iterable(normalized_shape) else (normalized_shape,))
         )
-        self.eps, self.elementwise_affine = None if eps is None else real("eps", eps), elementwise_affine
+        self.eps: float | None = not_negative("eps", eps)
+        self.elementwise_affine = elementwise_affine
         weight = Parameter(ones(*self.normalized_shape, dtype=dtype, device=device)) if elementwise_affine else None
         self.register_parameter("weight", weight)
 
@@ -189,7 +190,9 @@ class RMSNorm(_Norm):
     def __init__(
         self, normalized_shape: int | Sequence[int], eps: float | None = None, elementwise_affine: bool = True, device=None, dtype=None
     ) -> None:
-        super().__init__(normalized_shape, eps, elementwise_affine, device, dtype)
+        super().__init__(normalized_shape, 0.0 if eps is None else eps, elementwise_affine, device, dtype)
+        if eps is None:
+            self.eps = None
 
     def forward(self, input: Tensor) -> Tensor:
         """input (..., *normalized_shape) to the same shape."""
@@ -226,7 +229,7 @@ class GroupNorm(Module):
         self.num_groups, self.num_channels = all_of((count, "num_groups", num_groups, 1), (count, "num_channels", num_channels, 0))
         if self.num_channels % self.num_groups:
             raise ValueError(f"num_channels must be a multiple of num_groups, got {self.num_channels} and {self.num_groups}")
-        self.eps, self.affine = real("eps", eps), affine
+        self.eps, self.affine = not_negative("eps", eps), affine
         self.register_parameter("weight", Parameter(ones(num_channels, dtype=dtype, device=device)) if affine else None)
         self.register_parameter("bias", Parameter(zeros(num_channels, dtype=dtype, device=device)) if affine and bias else None)
 
@@ -413,7 +416,8 @@ class Embedding(Module):
         """
         table = embeddings.detach() if isinstance(embeddings, Tensor) else as_tensor(embeddings)
         if table.ndim != 2 or table.dtype.kind not in "fV":
-            raise ValueError(
+            wrong = ValueError if table.dtype.kind in "fV" else TypeError
+            raise wrong(
                 f"embeddings must be a table of floats, (num_embeddings, embedding_dim), got {table.dtype.name} of shape {table.shape}"
             )
         rows, width = table.shape
