@@ -493,7 +493,7 @@ def _between(input: Any, end: Any, weight: Any) -> Any:
 
 for method, function in ((_softmax, softmax), (_log_softmax, log_softmax)):
     method.__name__ = method.__qualname__ = function.__name__
-    method.__doc__ = function.__doc__
+    method.__doc__ = function.__doc__.replace("input, x : ", "input : ") if function.__doc__ else None
 METHODS |= {"add": add, "sub": sub, "softmax": _softmax, "log_softmax": _log_softmax}  # the core takes their arrays
 del METHODS["masked_fill"]  # the method is a row of ops.def
 
