@@ -66,6 +66,28 @@ def test_paths_the_docs_name_exist():
             assert any(c.exists() for c in candidates), f"{document.name} names {path}"
 
 
+def anchor(heading):
+    """That of a heading, as the site makes it."""
+    text = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading.replace("`", ""))
+    return re.sub(r"[^\w\- ]", "", text.strip().lower()).replace(" ", "-")
+
+
+def test_links_of_pages_lead_somewhere():
+    """To a file, and to a heading of it. `make docs` checks them in the pages of the site."""
+    pages = [*ROOT.glob("*.md"), *(ROOT / "benchmarks").glob("*.md"), *(ROOT / "tests/golden").glob("*.md"), *(ROOT / "docs").rglob("*.md")]
+    texts = {page: re.sub(r"```.*?```", "", page.read_text(), flags=re.S) for page in pages}
+    wrong, found = [], 0
+    for page, text in texts.items():
+        for link in re.findall(r"\]\((?!\w+:)([^)\s]+)\)", text):
+            path, _, heading = link.partition("#")
+            target = (page.parent / path).resolve() if path else page
+            headings = {anchor(line) for line in re.findall(r"^#+ (.*)$", texts.get(target, ""), re.M)}
+            found += 1
+            if not target.exists() or (heading and target.suffix == ".md" and heading not in headings):
+                wrong.append(f"{page.relative_to(ROOT)}: {link}")
+    assert not wrong and found > 150
+
+
 def test_tests_that_promises_name_exist():
     tests = "\n".join(path.read_text() for path in (ROOT / "tests").rglob("*.py"))
     named = re.findall(r"`(test_\w+)`", (ROOT / "docs/trust.md").read_text())

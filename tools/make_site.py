@@ -280,7 +280,7 @@ def sources() -> None:
     SITE.mkdir(parents=True)
     for page in written():
         target = SITE / page.relative_to(ROOT / "docs")
-        target.parent.mkdir(exist_ok=True)
+        target.parent.mkdir(parents=True, exist_ok=True)
         inner = "../" * (len(target.relative_to(SITE).parts) - 1)
         target.write_text(re.sub(rf"(\]\(|src=\"){re.escape(inner)}\.\./", rf"\1{inner}", page.read_text()))
     shutil.copytree(ROOT / "docs/images", SITE / "images")

@@ -1,5 +1,5 @@
-/* test_refusals.c: what a C program can pass and the Python layer never does. What is wrong is refused with a message, and nothing is
- * written. */
+/* test_refusals.c: what a C program can pass and the Python layer never does. Wrong numbers and shapes are refused with a message, and
+ * nothing is written. */
 #include "check.h"
 #include "transformer_c.h"
 
