@@ -105,8 +105,8 @@ def test_a_long_text_beside_short_ones():
         ("pos_att_type", ["c2p", "p2p"], "expected null, or 'c2p' and 'p2c'"),
         ("pos_att_type", 7, "expected null, or 'c2p' and 'p2c'"),
         ("norm_rel_ebd", "batch_norm", "expected 'none' or 'layer_norm'"),
-        ("position_buckets", 1, "position_buckets = 1; expected -1, or from 2 to 116, as distances are up to 60"),
-        ("position_buckets", 118, "expected -1, or from 2 to 116"),
+        ("position_buckets", 1, "position_buckets = 1; expected -1, or from 2 to 117, as distances are up to 60"),
+        ("position_buckets", 118, "expected -1, or from 2 to 117"),
         ("conv_kernel_size", 2, "expected 0 or an odd number"),
         ("conv_groups", 3, "expected a number that divides hidden_size = 32"),
         ("conv_act", "softmax", "conv_act"),
@@ -124,9 +124,31 @@ def test_what_is_not_computed_is_refused(name, value, message):
 def test_tables_of_other_sizes_are_refused():
     state = {name: value.numpy() for name, value in tc.convert.to_hf(create(position_biased_input=True)).items()}
     for values, message in (
-        ({"position_buckets": 8}, r"half as many distances, 16 rows, but 'encoder.rel_embeddings.weight' has shape \(32, 32\)"),
-        ({"max_position_embeddings": 50}, r"max_position_embeddings, 50 rows, but 'embeddings.position_embeddings.weight'"),
+        ({"position_buckets": 8}, r"the number of buckets = 16, but 'encoder.rel_embeddings.weight' has shape \(32, 32\)"),
+        ({"max_position_embeddings": 50}, r"max_position_embeddings = 50, but 'embeddings.position_embeddings.weight'"),
+        ({"embedding_size": 2**31 - 1}, r"embedding_size = 2147483647.*'embeddings.word_embeddings.weight'"),
+        ({"type_vocab_size": 2**31 - 1}, r"'embeddings.token_type_embeddings.weight'"),
+        ({"conv_kernel_size": 2**31 - 1}, r"'encoder.conv.conv.weight'"),
         ({"position_buckets": 0, "max_relative_positions": 2**30}, "has shape"),
     ):
         with pytest.raises(tc.CheckpointError, match=message):
             tc.convert.from_hf(dict(state), {**create(position_biased_input=True).config, **values})
+
+
+def test_a_norm_of_distances_that_there_are_not():
+    """Which transformers has all the same."""
+    model = create(relative_attention=False, norm_rel_ebd="layer_norm")
+    assert "encoder.LayerNorm.weight" in tc.convert.to_hf(model)
+    other = tc.convert.from_hf(tc.convert.to_hf(model), model.config)
+    assert np.array_equal(other([[5, 6, 7]]), model([[5, 6, 7]]))
+
+
+@pytest.mark.parametrize(("layers", "groups", "ninth"), [(18, 14, 6), (12, 5, 3), (12, 1, 0)])
+def test_groups_of_alberts_layers(layers, groups, ninth):
+    """int(i / (layers / groups)) of transformers, in which floats are rounded."""
+    values = {"model_type": "albert", "num_hidden_layers": layers, "num_hidden_groups": groups, "hidden_size": 8, "num_attention_heads": 2}
+    model = tc.models.create({**values, "intermediate_size": 8, "embedding_size": 4, "vocab_size": 9, "max_position_embeddings": 5})
+    order = [list(model.layers).index(layer) for layer in model.in_order()]
+    assert order == [int(i / (layers / groups)) for i in range(layers)] and order[9] == ninth
+    with pytest.raises(tc.CheckpointError, match="num_hidden_layers = 2147483647; expected an integer of at least 1 and at most 1024"):
+        tc.models.create({**model.config, "num_hidden_layers": 2**31 - 1})

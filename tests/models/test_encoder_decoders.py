@@ -195,6 +195,17 @@ def test_calls_that_are_refused():
             lambda: model(None, decoder_ids=WRITTEN, decoder_lengths=TARGETS, cache=cache),
         ),
         (ValueError, r"`with tc.no_grad\(\):`", lambda: model(tc.tensor(IDS), decoder_ids=tc.tensor(WRITTEN), cache=cache)),
+        (
+            ValueError,
+            r"the cache has the text that is read: give None for ids",
+            lambda: model(IDS, decoder_ids=WRITTEN[:, 2:], cache=cache),
+        ),
+        (
+            ValueError,
+            r"of the texts that are written \(decoder_ids, .*mask",
+            lambda: model(IDS, decoder_ids=WRITTEN, decoder_mask=np.ones((3, 4))),
+        ),
+        (ValueError, "the model takes at most 40 tokens of a text that is written", lambda: create("bart").generate(IDS, 40)),
         (ValueError, "labels must be integers of shape", lambda: model.shifted([1, 2])),
         (ValueError, "text number 1 has no tokens", lambda: model.generate(IDS, 3, lengths=[1, 0, 2])),
         (TypeError, "cache must be a tc.models.Cache, not list", lambda: model(IDS, decoder_ids=WRITTEN, cache=[])),
@@ -214,6 +225,59 @@ def test_calls_that_are_refused():
     model(IDS, decoder_ids=np.ones((3, 38), int), cache=cache)
     with pytest.raises(ValueError, match="would have 41 tokens, 38 of them in the cache; this model takes at most 40"):
         model(None, decoder_ids=np.ones((3, 3), int), cache=cache)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_no_texts_and_texts_without_tokens(kind):
+    model, cache = create(kind), tc.models.Cache()
+    assert model(np.zeros((0, 5), int), decoder_ids=np.zeros((0, 2), int)).shape == (0, 2, 27)
+    assert model(IDS, decoder_ids=np.zeros((3, 0), int)).shape == (3, 0, 27)
+    assert np.isfinite(model(np.zeros((3, 0), int), decoder_ids=WRITTEN)).all()
+    model(IDS, decoder_ids=WRITTEN, cache=cache)
+    cache.select([])
+    assert model(None, decoder_ids=np.zeros((0, 1), int), cache=cache).shape == (0, 1, 27)
+
+
+def test_searches_at_their_limits():
+    """Without a text that has ended the most probable one is taken; where all words are forbidden there is none."""
+    model = create("bart")
+    with np.errstate(all="raise"):
+        for ends, settings in (
+            ([], {"length_penalty": -10.0}),
+            ([], {"length_penalty": 10.0}),
+            ([26], {"no_repeat_ngram_size": 1, "min_length": 40}),
+        ):
+            found = model.generate(IDS[:1], 39, num_beams=3, eos_token_id=ends, **settings)
+            assert found.shape == (1, 40), settings
+    for settings in ({}, {"do_sample": True}):
+        with pytest.raises(ValueError, match="no word may come next: no_repeat_ngram_size"):
+            model.generate(IDS[:1], 39, no_repeat_ngram_size=1, min_length=40, **settings)
+    scores = np.zeros(5, np.float32)
+    for sampling, ended in ((Sampling(min_length=9, min_new_tokens=1), 0.0), (Sampling(min_length=9), -np.inf)):
+        assert sampling.processed(scores, [1, 2], step=1, most=5, ends=(4,))[4] == ended  # min_new_tokens takes precedence
+
+
+def test_positions_of_marian():
+    """Files may have them; others than the sines are refused."""
+    config = create("marian", task=None).config
+    state = {name: value.numpy() for name, value in tc.convert.to_hf(create("marian", task=None)).items()}
+    places = np.array(create("marian", task=None).decoder.positions.waves)
+    for dtype in ("float32", "float16"):
+        tc.convert.from_hf({**state, "encoder.embed_positions.weight": places.astype(dtype)}, config)
+    with pytest.raises(tc.CheckpointError, match="'decoder.embed_positions.weight' are not the positions that Marian computes"):
+        tc.convert.from_hf({**state, "decoder.embed_positions.weight": places[::-1]}, config)
+
+
+@pytest.mark.parametrize("kind", ["bart", "marian", "mbart"])
+def test_words_of_their_own_for_each_side_are_refused(kind):
+    """As transformers writes them with tie_word_embeddings = false; with a head and without."""
+    for task in (None, TASK):
+        model = create(kind, task=task)
+        state = {name: value.numpy() for name, value in tc.convert.to_hf(model).items()}
+        prefix = "" if task is None else "model."
+        state[f"{prefix}decoder.embed_tokens.weight"] = state[f"{prefix}shared.weight"] + 1
+        with pytest.raises(tc.CheckpointError, match=r"decoder.embed_tokens.weight"):
+            tc.convert.from_hf(state, {**model.config, "tie_word_embeddings": False}, task=task)
 
 
 def test_a_call_that_fails_leaves_the_cache_as_it_was():

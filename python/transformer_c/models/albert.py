@@ -65,7 +65,7 @@ class Albert(Bert):
         config.only("inner_group_num", 1)
         embedding = config.size("embedding_size")
         super().__init__(config, pooler, embedding)
-        self.count = config.size("num_hidden_layers", 12)
+        self.count = config.size("num_hidden_layers", 12, most=1 << 10)  # no array says how many
         self.widened = nn.Linear(embedding, self.width)
         for layer in self.layers:
             layer.dropout2 = nn.Dropout(0.0)  # nothing is dropped from what its network gives
@@ -75,8 +75,8 @@ class Albert(Bert):
         return config.widths()._replace(layers=config.size("num_hidden_groups"))
 
     def in_order(self) -> Iterable[nn.Module]:
-        groups = len(self.layers)
-        return (self.layers[number * groups // self.count] for number in range(self.count))
+        share = self.count / len(self.layers)  # of a group, rounded as transformers rounds it
+        return (self.layers[int(number / share)] for number in range(self.count))
 
     def widen(self, x: Tensor, visible: dict[str, Any]) -> Tensor:
         return of_sequences(self.widened, x, own_lengths(x, visible))

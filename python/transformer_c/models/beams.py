@@ -9,7 +9,8 @@ import numpy as np
 
 from .sampling import Sampling
 
-_NEVER = np.float32(-1e9)  # what makes a score that of nothing
+_PART = 64  # scores of which the largest is compared first
+_NEVER = np.float32(-1e9)  # the score of a text that there is not, and what is added to that of one which may not be chosen
 
 
 class Beams:
@@ -45,8 +46,9 @@ class Beams:
 
     @property
     def best(self) -> list[int]:
-        """The new tokens of the best text that has ended."""
-        return self._ended[0]
+        """The new tokens of the best text that has ended, or where none has, of the most probable one."""
+        ended = [text for text, has_ended in zip(self._ended, self._has_ended, strict=True) if has_ended]
+        return ended[0] if ended else self.texts[0][self._begin :]
 
     def step(self, scores: np.ndarray) -> np.ndarray:
         """Goes on by a token: the numbers of the beams (n,) that the new ones continue.
@@ -57,8 +59,9 @@ class Beams:
             Logarithms of the probabilities of the next token.
         """
         sampling, count, step = self._sampling, self._sampling.num_beams, len(self.texts[0]) - self._begin
-        own = [sampling.processed(row, text, step, self._most, self._ends) for row, text in zip(scores, self.texts, strict=True)]
-        total = np.stack(own).astype(np.float32)
+        total = np.empty(scores.shape, np.float32)
+        for own, row, text in zip(total, scores, self.texts, strict=True):
+            own[:] = sampling.processed(row, text, step, self._most, self._ends)
         if sampling.renormalize_logits:
             total = log_softmax(total)
         total += self._scores[:, None]
@@ -91,7 +94,8 @@ class Beams:
         """Sets ``done``."""
         sampling = self._sampling
         longest = self._most if sampling.early_stopping == "never" and sampling.length_penalty > 0 else length
-        possible = self._scores[0] / np.float32(longest**sampling.length_penalty)
+        with np.errstate(over="ignore"):
+            possible = self._scores[0] / np.float32(longest**sampling.length_penalty)
         worst = np.where(self._has_ended, self._ended_scores.min(), _NEVER)
         self._can_improve = self._can_improve and bool((possible > worst).any())
         self.done = not self._can_improve or (bool(self._has_ended.all()) and sampling.early_stopping is True) or has_all_ended
@@ -127,9 +131,10 @@ def log_softmax(scores: np.ndarray) -> np.ndarray:
 
 def _largest(values: np.ndarray, count: int) -> np.ndarray:
     """Where the largest are, the largest first; of equal ones the first."""
-    if 8 * count < len(values):
-        least = np.partition(values, -count)[-count]
-        found = np.flatnonzero(values >= least)
+    if 8 * _PART * count < len(values):
+        whole = len(values) // _PART * _PART
+        best = np.append(values[:whole].reshape(-1, _PART).max(1), values[whole:])  # of each part
+        found = np.flatnonzero(values >= np.partition(best, -count)[-count])  # `count` are as large, perhaps more
         return found[np.argsort(-values[found], kind="stable")[:count]]
     return np.argsort(-values, kind="stable")[:count]
 

@@ -9,8 +9,10 @@ from typing import Any
 import numpy as np
 
 from .._core import Tensor
+from .._recording import is_grad_enabled
 from .._tensor import empty
 from ..nn.cache import with_room
+from ..nn.module import Module
 from ..nn.packing import Packing
 
 
@@ -162,4 +164,12 @@ def _chosen(kept: Tensor, rows: np.ndarray, most: int) -> Tensor:
     return found
 
 
-__all__ = ["Cache"]
+def check_cache(cache: Any, model: Module) -> None:
+    """Raises where `cache` is none, or gradients are recorded, which none keeps."""
+    if not isinstance(cache, Cache):
+        raise TypeError(f"cache must be a tc.models.Cache, not {type(cache).__name__}")
+    if is_grad_enabled() and any(p.requires_grad for p in model.parameters()):
+        raise ValueError("a cache keeps no gradients: give ids as an array, or call the model in `with tc.no_grad():`")
+
+
+__all__ = ["Cache", "check_cache"]

@@ -23,6 +23,7 @@ from .names import lack
 from .table import Table
 
 _POSITIONS, _DISTANCES = "embeddings.position_embeddings.weight", "encoder.rel_embeddings.weight"
+_TYPES, _KERNELS = "embeddings.token_type_embeddings.weight", "encoder.conv.conv.weight"
 TABLE = Table(
     model_type="deberta-v2",
     prefix="deberta",
@@ -30,6 +31,7 @@ TABLE = Table(
     sizes={
         "vocab_size": ("embeddings.word_embeddings.weight", 0),
         "hidden_size": ("encoder.layer.0.attention.self.query_proj.weight", 1),
+        "embedding_size": ("embeddings.word_embeddings.weight", 1),
         "intermediate_size": ("encoder.layer.0.intermediate.dense.weight", 0),
     },
     layers=("num_hidden_layers", "encoder.layer."),
@@ -86,7 +88,7 @@ def buckets(longest: int, count: int, farthest: int) -> np.ndarray:
     """The buckets of the distances from a key to a query, 1 - longest ... longest - 1: one for each of fewer than `count` / 2, larger ones by their
     logarithm, up to `count` at a distance of `farthest`; `count` 0: one for each.
 
-    PyTorch's float32 is where the logarithms are rounded.
+    The logarithms are float32, as PyTorch's, which may round the last bit otherwise.
     """
     distance = np.arange(1 - longest, longest)
     if not count:
@@ -180,6 +182,8 @@ class DisentangledLayer(Layer):
 
     def _convolved(self, x: Tensor, visible: dict[str, Any], packing: Packing | None) -> Tensor:
         """Of the first layer's input, of the shape of it; what is no token counts as 0."""
+        if not x.shape[1]:
+            return x
         if own_lengths(x, visible) is None:
             tokens = None if packing is not None else tokens_among(visible, x)
             whole = x if tokens is None else x.masked_fill(~tokens[:, :, None], 0.0)
@@ -306,6 +310,8 @@ class DebertaV2(TextEncoder):
         self.dropout = nn.Dropout(widths.dropout)
         self.distances: nn.Embedding | None = None
         self.distances_norm: nn.Module = nn.Identity()
+        if normalises_distances(config):  # there also where there are none, as in transformers
+            self.distances_norm = nn.LayerNorm(widths.model, eps=widths.eps)
         if relative:
             self._make_distances(config, widths)
 
@@ -313,24 +319,26 @@ class DebertaV2(TextEncoder):
         """The embeddings of distances, and which of them each distance has."""
         span, count, farthest = spans(config)
         self.distances = nn.Embedding(2 * span, widths.model)
-        if "layer_norm" in norms_of_distances(config):
-            self.distances_norm = nn.LayerNorm(widths.model, eps=widths.eps)
         self.rows = np.clip(buckets(self.longest + 1, count, farthest) + span, 0, 2 * span - 1)
         self.register_buffer("rows_here", as_tensor(self.rows), persistent=False)
 
     @classmethod
     def check_shapes(cls, config: Config, shapes: Mapping[str, tuple[int, ...]]) -> None:
-        """Compares the tables of positions and distances with config.json, before memory is taken for anything."""
-        wanted = {}
+        """Compares sizes that are in no other array with config.json, before memory is taken for anything."""
+        wanted: dict[tuple[str, int], tuple[str, int]] = {}
         if config.flag("position_biased_input", True):
-            wanted[_POSITIONS] = ("max_position_embeddings", config.size("max_position_embeddings", 512))
+            wanted[_POSITIONS, 0] = ("max_position_embeddings", config.size("max_position_embeddings", 512))
         if config.flag("relative_attention", False):
-            wanted[_DISTANCES] = ("half as many distances", 2 * spans(config)[0])
-        for array, (name, rows) in wanted.items():
+            wanted[_DISTANCES, 0] = ("twice the largest distance or the number of buckets", 2 * spans(config)[0])
+        if types := config.size("type_vocab_size", 0, least=0):
+            wanted[_TYPES, 0] = ("type_vocab_size", types)
+        if kernel := config.size("conv_kernel_size", 0, least=0):
+            wanted[_KERNELS, 2] = ("conv_kernel_size", kernel)
+        for (array, axis), (name, size) in wanted.items():
             if array not in shapes:
                 raise lack(array, shapes)
-            if shapes[array][:1] != (rows,):
-                raise CheckpointError(f"config.json has {name}, {rows} rows, but {array!r} has shape {shapes[array]}")
+            if shapes[array][axis : axis + 1] != (size,):
+                raise CheckpointError(f"config.json has {name} = {size}, but {array!r} has shape {shapes[array]}")
 
     def embed(self, ids: Tensor, token_types: Tensor | None, places: Tensor | None) -> Tensor:
         x = self.words(ids)
@@ -410,14 +418,15 @@ def spans(config: Config) -> tuple[int, int, int]:
     farthest, count = (config.size(name, -1, least=-1) for name in ("max_relative_positions", "position_buckets"))
     farthest = farthest if farthest > 0 else config.size("max_position_embeddings", 512)
     if count == 1 or 0 < farthest - 1 <= count // 2:
-        raise config.refuse("position_buckets", f"-1, or from 2 to {2 * farthest - 4}, as distances are up to {farthest}")
+        some = f", or from 2 to {2 * farthest - 3}" if farthest > 2 else ""
+        raise config.refuse("position_buckets", f"-1{some}, as distances are up to {farthest}")
     return (count, count, farthest) if count > 0 else (farthest, 0, farthest)
 
 
-def norms_of_distances(config: Config) -> list[str]:
-    """Whether the embeddings of distances are normalised: "layer_norm" or "none"."""
+def normalises_distances(config: Config) -> bool:
+    """Whether there is a norm of the embeddings of distances."""
     said = config.values.get("norm_rel_ebd", "none")
     found = [part.strip() for part in said.lower().split("|")] if isinstance(said, str) else [""]
     if not set(found) <= {"none", "layer_norm"}:
         raise config.refuse("norm_rel_ebd", "'none' or 'layer_norm'")
-    return found
+    return "layer_norm" in found

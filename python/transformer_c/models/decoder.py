@@ -7,9 +7,8 @@ from collections.abc import Iterable
 import numpy as np
 
 from .._core import Tensor
-from .._recording import is_grad_enabled
 from .._tensor import as_tensor
-from .cache import Cache, CacheOfLayer
+from .cache import Cache, CacheOfLayer, check_cache
 from .config import Config, Widths
 from .layers import Layer, TextEncoder, named_as_in_transformers, tokens_among, which_are_tokens
 
@@ -48,12 +47,9 @@ class TextDecoder(TextEncoder):
         """
         if cache is None:
             return super().forward(ids, mask, lengths, token_types)
-        if not isinstance(cache, Cache):
-            raise TypeError(f"cache must be a tc.models.Cache, not {type(cache).__name__}")
+        check_cache(cache, self)
         if not self.causal:
             raise ValueError("a cache keeps what no later token changes, but in this model tokens see those after them")
-        if is_grad_enabled() and any(p.requires_grad for p in self.parameters()):
-            raise ValueError("a cache keeps no gradients: give ids as an array, or call the model in `with tc.no_grad():`")
         ids, token_types = self.checked(ids, token_types)
         packing, visible = which_are_tokens(tuple(ids.shape), mask, lengths)
         if "attn_mask" in visible:

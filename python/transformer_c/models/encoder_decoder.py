@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -12,13 +12,12 @@ from .. import functional as F
 from .._core import Tensor
 from .._joining import cat
 from .._names import explained
-from .._recording import is_grad_enabled
 from .._tensor import arange, as_tensor, full
 from ..checkpoint import CheckpointError
 from ..nn.attention import join_heads
 from ..nn.fusion import add_norm
 from ..nn.layers import of_sequences
-from .cache import Cache, CacheOfLayer
+from .cache import Cache, CacheOfLayer, check_cache
 from .config import Config, Heads, Widths
 from .layers import _HARMLESS, _INSTEAD, _SAME, ACTIVATIONS, Layer, TextEncoder, norm_of, own_lengths, tokens_among, which_are_tokens
 from .names import lack
@@ -104,7 +103,7 @@ class CrossAttention(nn.Module):
 
     def __init__(self, widths: Widths, size: int, scale: float | None) -> None:
         super().__init__()
-        self.heads, self.scale, self.attention_dropout = widths.heads, scale, widths.attention_dropout
+        self.heads, self.size, self.scale, self.attention_dropout = widths.heads, size, scale, widths.attention_dropout
         self.query = nn.Linear(widths.model, widths.heads * size, bias=widths.qkv_bias)
         self.keys = nn.Linear(widths.model, 2 * widths.heads * size, bias=widths.qkv_bias)  # rows [K | V]
         self.out = nn.Linear(widths.heads * size, widths.model, bias=widths.out_bias)
@@ -112,20 +111,22 @@ class CrossAttention(nn.Module):
     def project(self, source: Source) -> tuple[Tensor, Tensor]:
         """The keys and values of the encoder's states, each (B, H, S, D)."""
         both = of_sequences(self.keys, source.states, own_lengths(source.states, source.visible))
-        k, v = both.reshape(*both.shape[:2], 2, self.heads, -1).permute(2, 0, 3, 1, 4)
+        k, v = both.reshape(*both.shape[:2], 2, self.heads, self.size).permute(2, 0, 3, 1, 4)
         return k, v
 
     def forward(self, x: Tensor, source: Source, lengths: Any, cache: CacheOfLayer | None = None, return_attention: bool = False) -> Any:
         """x (B, T, E) to the same shape, or (B n, T, E) where n rows, those of the beams of a search, attend to each text; `lengths` of x."""
         k, v = self.project(source) if cache is None else cache.of_source(lambda: self.project(source))
         batch, width = x.shape[:2]
-        q = of_sequences(self.query, x, lengths).reshape(k.shape[0], -1, self.heads, k.shape[3]).transpose(1, 2)
+        texts = k.shape[0]
+        each = batch // texts if texts else 1  # rows that attend to one text
+        q = of_sequences(self.query, x, lengths).reshape(texts, each * width, self.heads, self.size).transpose(1, 2)
         dropout = self.attention_dropout if self.training else 0.0
         found = F.scaled_dot_product_attention(
             q, k, v, dropout_p=dropout, scale=self.scale, return_attention=return_attention, **source.visible
         )
         values, weights = found if return_attention else (found, None)
-        y = of_sequences(self.out, join_heads(values).reshape(batch, width, -1), lengths)
+        y = of_sequences(self.out, join_heads(values).reshape(batch, width, self.heads * self.size), lengths)
         return (y, weights) if return_attention else y
 
 
@@ -279,12 +280,14 @@ class EncoderDecoder(nn.Module):
         if decoder_ids is None:
             raise ValueError(
                 "decoder_ids are missing, the tokens of the texts that are written: model.shifted(labels), or what a text begins with; "
-                "the states of the encoder alone are model.encoder(ids, mask)"
+                "the states of the encoder alone are model.encoder(ids, mask), or model.encoder.encoder(ids, mask) of a model with a task"
             )
-        written, _ = self.encoder.checked(decoder_ids)
+        written, _ = _of_written(lambda: self.encoder.checked(decoder_ids))
         if cache is not None:
             self._check(cache, written, decoder_mask, decoder_lengths)
         if cache is not None and cache.source is not None and cache.lengths is not None:  # not of a first call that failed
+            if not (ids is None and mask is None and lengths is None):
+                raise ValueError("the cache has the text that is read: give None for ids, and no mask or lengths")
             source = Source(self.encoder.words.weight, cache.source)  # of whose states the cache has keys and values
         else:
             source = self._read(ids, mask, lengths)
@@ -292,7 +295,7 @@ class EncoderDecoder(nn.Module):
                 raise ValueError(f"ids have {source.states.shape[0]} texts and decoder_ids {written.shape[0]}")
             if cache is not None:
                 cache.begin(source.visible)
-        ends = self._ends(written, decoder_mask, decoder_lengths)
+        ends = _of_written(lambda: self._ends(written, decoder_mask, decoder_lengths))
         x = self.decoder(self.encoder.words(written), source, ends, cache)
         real = None if ends is None else tokens_among({"key_lengths": ends}, written)
         return x if real is None else x.masked_fill(~real[:, :, None], 0.0)
@@ -320,10 +323,7 @@ class EncoderDecoder(nn.Module):
 
     def _check(self, cache: Any, ids: Tensor, mask: Any, lengths: Any) -> None:
         """Raises where a cache cannot be used."""
-        if not isinstance(cache, Cache):
-            raise TypeError(f"cache must be a tc.models.Cache, not {type(cache).__name__}")
-        if is_grad_enabled() and any(p.requires_grad for p in self.parameters()):
-            raise ValueError("a cache keeps no gradients: give ids as an array, or call the model in `with tc.no_grad():`")
+        check_cache(cache, self)
         if mask is not None or lengths is not None:
             raise ValueError("with a cache, the texts that are written have no padding")
         if cache.lengths is not None and cache.source is None:
@@ -348,13 +348,17 @@ class EncoderDecoder(nn.Module):
         -------
         Tensor, shape (B, T)
         """
+        found = self._padded(labels)
+        if self.start is None:
+            raise ValueError("config.json has no decoder_start_token_id, the token that texts begin with")
+        return cat([full((found.shape[0], 1), self.start, dtype=found.dtype, device=found.device), found[:, :-1]], 1)
+
+    def _padded(self, labels: Any) -> Tensor:
+        """Labels (B, T) with the number of padding in place of -100."""
         found = as_tensor(labels)
         if found.ndim != 2 or found.dtype.kind not in "iu":
             raise ValueError(f"labels must be integers of shape (B, T), got {found.dtype.name} of shape {found.shape}")
-        if self.start is None:
-            raise ValueError("config.json has no decoder_start_token_id, the token that texts begin with")
-        begin = full((found.shape[0], 1), self.start, dtype=found.dtype, device=found.device)
-        return cat([begin, found[:, :-1]], 1).masked_fill(cat([begin, found[:, :-1]], 1) == -100, self.padding or 0)
+        return found.masked_fill(found == -100, self.padding or 0)
 
     @classmethod
     def head_options(cls, config: Config, task: str) -> dict:
@@ -365,6 +369,7 @@ class EncoderDecoder(nn.Module):
     def check_layers(cls, config: Config, shapes: Mapping[str, tuple[int, ...]], name: str, usual: Any, prefix: str) -> None:
         """Compares the number of the decoder's layers with the arrays, before memory is taken for anything."""
         numbers = {int(own.removeprefix(prefix).partition(".")[0]) for own in shapes if _is_numbered(own, prefix)}
+        usual = len(numbers) if usual is None else usual
         count = usual if config.values.get(name) is None else config.size(name)
         if numbers != set(range(count)):
             if not numbers:
@@ -377,6 +382,14 @@ class EncoderDecoder(nn.Module):
 def _is_numbered(name: str, prefix: str) -> bool:
     number = name.removeprefix(prefix).partition(".")[0]
     return name.startswith(prefix) and number.isdecimal() and len(number) < 7
+
+
+def _of_written(read: Callable[[], Any]) -> Any:
+    """What `read` gives; its errors say that they are about the text that is written."""
+    try:
+        return read()
+    except (TypeError, ValueError) as error:
+        raise type(error)(f"of the texts that are written (decoder_ids, decoder_mask, decoder_lengths): {error}") from None
 
 
 def without_extensions(config: Config) -> None:

@@ -6,7 +6,6 @@ from dataclasses import replace
 from typing import Any
 
 from .._joining import cat
-from .._tensor import as_tensor
 from .bart import TABLE, Bart
 
 
@@ -19,10 +18,6 @@ class MBart(Bart):
 
     def shifted(self, labels: Any) -> Any:
         """``decoder_ids`` of labels (B, T), whose last token, that of the language, is put in front."""
-        found = as_tensor(labels)
-        if found.ndim != 2 or found.dtype.kind not in "iu":
-            raise ValueError(f"labels must be integers of shape (B, T), got {found.dtype.name} of shape {found.shape}")
-        padding = self.padding or 0
-        found = found.masked_fill(found == -100, padding)
-        last = ((found != padding).sum(1, keepdims=True) - 1).clamp(min=0)
+        found = self._padded(labels)
+        last = ((found != (self.padding or 0)).sum(1, keepdims=True) - 1).clamp(min=0)
         return cat([found.gather(1, last), found[:, :-1]], 1)

@@ -139,10 +139,11 @@ def _check(names: tuple[str, ...], arrays: list[Any], shape: tuple[int, ...]) ->
 
 
 def _check_ties(kind: Any, module: Any, files: Mapping[str, str], state: Mapping[str, Any]) -> None:
-    """Refuses second copies of an array that differ from it."""
-    if not isinstance(module, WithHead) or not module.scores_words:
-        return
+    """Refuses second copies of an array that differ from it; of the head's, where it computes scores with it."""
+    scores_words = isinstance(module, WithHead) and module.scores_words
     for copy, name in kind.table.tied.items():
+        if not (scores_words or kind.table.is_encoders(copy)):
+            continue
         if copy in files and name in files and not np.array_equal(np.asarray(state[files[copy]]), np.asarray(state[files[name]])):
             raise CheckpointError(f"{files[copy]!r} differs from {files[name]!r}; only models in which they are one array are supported")
 

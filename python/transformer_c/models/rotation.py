@@ -185,7 +185,7 @@ _TYPES = {
         of_all_layers=True,
     ),
     # Nothing is scaled up to max_position_embeddings; for longer texts transformers changes all angles, also those of tokens in a cache.
-    "dynamic": _Type(lambda *_: None, _LINEAR, of_all_layers=True),
+    "dynamic": _Type(lambda *_: None, _LONGER, of_all_layers=True),
 }
 
 

@@ -56,7 +56,7 @@ class Sampling:
     renormalize_logits: bool = False
     no_repeat_ngram_size: int = 0
     min_length: int = 0
-    min_new_tokens: int = 0
+    min_new_tokens: int | None = None
     bad_words_ids: Any = ()
     forced_bos_token_id: int | None = None
     forced_eos_token_id: Any = None
@@ -65,11 +65,11 @@ class Sampling:
         for name in ("do_sample", "renormalize_logits"):
             if type(getattr(self, name)) is not bool:
                 raise TypeError(f"{name} must be True or False, got {getattr(self, name)!r:.80}")
-        for name in ("top_k", "no_repeat_ngram_size", "min_length", "min_new_tokens"):
+        for name in ("top_k", "no_repeat_ngram_size", "min_length"):
             count(name, getattr(self, name), 0)
-        for name in ("max_new_tokens", "max_length", "num_beams"):
+        for name, least in (("max_new_tokens", 1), ("max_length", 1), ("num_beams", 1), ("min_new_tokens", 0)):
             if getattr(self, name) is not None:
-                count(name, getattr(self, name))
+                count(name, getattr(self, name), least)
         if self.num_beams > _BEAMS:
             raise ValueError(f"num_beams must be at most {_BEAMS}, got {self.num_beams!r:.80}")
         for name, least, most in (("temperature", 0.0, _LARGEST), ("top_p", 0.0, 1.0), ("repetition_penalty", 0.0, _LARGEST)):
@@ -77,8 +77,8 @@ class Sampling:
             if not least < value <= most:
                 advice = "; for the likeliest token each time, do_sample=False" if name == "temperature" else ""
                 raise ValueError(f"{name} must be above 0{' and at most 1' if most == 1 else ', and finite'}, got {value!r:.80}{advice}")
-        if not -100 <= _number("length_penalty", self.length_penalty) <= 100:
-            raise ValueError(f"length_penalty must be from -100 to 100, got {self.length_penalty!r:.80}")
+        if not -10 <= _number("length_penalty", self.length_penalty) <= 10:
+            raise ValueError(f"length_penalty must be from -10 to 10, got {self.length_penalty!r:.80}")
         if not (type(self.early_stopping) is bool or self.early_stopping == "never"):
             raise TypeError(f"early_stopping must be True, False or 'never', got {self.early_stopping!r:.80}")
         if self.do_sample and self.num_beams > 1:
@@ -86,7 +86,7 @@ class Sampling:
         for name in ("forced_bos_token_id", "forced_eos_token_id"):
             numbers_of(name, getattr(self, name))
         if not isinstance(self.bad_words_ids, (list, tuple)) or any(
-            len(numbers_of("bad_words_ids", word)) != 1 for word in self.bad_words_ids
+            not isinstance(word, (list, tuple)) or len(numbers_of("bad_words_ids", word)) != 1 for word in self.bad_words_ids
         ):
             raise ValueError(f"bad_words_ids must be lists of one token each, got {self.bad_words_ids!r:.80}")
 
@@ -128,6 +128,19 @@ class Sampling:
             raise ValueError(f"{text}, and max_new_tokens is {new}; the model takes at most {longest} together")
         return np.full(len(lengths), new)
 
+    def most_written(self, longest: int) -> int:
+        """How many tokens a text may get after the one that begins it, where the model takes `longest`."""
+        if self.max_new_tokens is None and self.max_length is not None:
+            if self.max_length == 1:
+                raise ValueError("max_length is 1, which is the token that begins a text; max_new_tokens counts those after it")
+            return min(self.max_length, longest) - 1
+        new = _NEW if self.max_new_tokens is None else self.max_new_tokens
+        if new >= longest:
+            raise ValueError(
+                f"max_new_tokens is {new}; with the token that begins it, the model takes at most {longest} tokens of a text that is written"
+            )
+        return new
+
     def processed(self, scores: np.ndarray, before: Sequence[int], step: int = 0, most: int = 0, ends: tuple[int, ...] = ()) -> np.ndarray:
         """The scores of the words that may come next; -inf of those that may not.
 
@@ -151,7 +164,7 @@ class Sampling:
             scores[[before[i + size - 1] for i in range(len(before) + 1 - size) if list(before[i : i + size - 1]) == last]] = -np.inf
         banned = [word for word in self.bad_words_ids if numbers_of("", word)[0] not in ends]
         scores[[word for each in banned for word in numbers_of("", each) if word < len(scores)]] = -np.inf
-        if len(before) < self.min_length or step < self.min_new_tokens:
+        if len(before) < self.min_length if self.min_new_tokens is None else step < self.min_new_tokens:
             scores[[end for end in ends if end < len(scores)]] = -np.inf
         forced = numbers_of("", self.forced_bos_token_id) if len(before) == 1 else ()
         if step + 1 == most and self.forced_eos_token_id is not None:
@@ -172,8 +185,11 @@ class Sampling:
         uniform : float
             A random number from 0 to 1, without 1.
         """
+        likeliest = int(scores.argmax())
+        if scores[likeliest] == -np.inf:
+            raise ValueError("no word may come next: no_repeat_ngram_size, bad_words_ids and the least length together forbid all")
         if not self.do_sample:
-            return int(scores.argmax())
+            return likeliest
         words = np.arange(len(scores))
         if 0 < self.top_k < len(scores):
             words = np.flatnonzero(scores >= np.partition(scores, -self.top_k)[-self.top_k])  # more where scores are equal

@@ -96,8 +96,12 @@ class Table:
 
     def full(self, name: str) -> str:
         """The name of an array in a model with a head: the encoder's have the prefix."""
+        return f"{self.prefix}.{name}" if self.prefix and self.is_encoders(name) else name
+
+    def is_encoders(self, name: str) -> bool:
+        """Whether an array belongs to the encoder, or encoder-decoder, not to a head."""
         own = (part for names in self.names.values() for part in several(names))
-        return f"{self.prefix}.{name}" if self.prefix and _first(name) in set(map(_first, own)) else name
+        return _first(name) in set(map(_first, own))
 
     def is_beside(self, name: str) -> bool:
         """Whether an array may be in a file without being needed: of another task's head, the pooler's, a second copy, a buffer."""

@@ -163,7 +163,7 @@ class Text2TextGeneration(WithHead):
         """How many new tokens the text that is written of each gets at most."""
         if len(lengths) and lengths.min() < 1:
             raise ValueError(f"text number {lengths.argmin()} has no tokens; a model needs one to read")
-        return sampling.most(np.ones_like(lengths), self.encoder.longest)
+        return np.full(len(lengths), sampling.most_written(self.encoder.longest))
 
 
 __all__ = ["Text2TextGeneration"]
