@@ -1,5 +1,6 @@
 """Small folders of models, as sentence-transformers and transformers write them."""
 
+import io
 import json
 
 import transformer_c as tc
@@ -106,3 +107,34 @@ def decoder_folder(folder, **files):
     for name, value in files.items():
         (folder / f"{name}.json").write_text(json.dumps(value))
     return folder
+
+
+def marian_files(folder, **files):
+    """Writes a folder's files of Marian's tokenizer, by the package sentencepiece; `files` are contents of other JSON files; returns the words."""
+    import sentencepiece
+
+    words = ["</s>", "<unk>"]
+    for name, text in (
+        ("source", "the small house has a garden and the house is in the garden"),
+        ("target", "la petite maison a un jardin et la maison est dans le jardin"),
+    ):
+        made = io.BytesIO()
+        sentencepiece.SentencePieceTrainer.train(
+            sentence_iterator=iter([text, *text.split()] * 9), model_writer=made, vocab_size=40, hard_vocab_limit=False, num_threads=1,
+            minloglevel=2,
+        )  # fmt: skip
+        (folder / f"{name}.spm").write_bytes(made.getvalue())
+        model = sentencepiece.SentencePieceProcessor(model_proto=made.getvalue())
+        own = (model.id_to_piece(i) for i in range(3, model.get_piece_size()))
+        words += [piece for piece in own if piece not in words]
+    words += [">>fr<<", ">>it<<", "\u2581.", "\u2581n", "'t", "<pad>"]
+    values = {
+        "source_lang": "en",
+        "target_lang": "fr",
+        "separate_vocabs": False,
+        "model_max_length": 30,
+        "tokenizer_class": "MarianTokenizer",
+    }
+    for name, value in {"vocab": {word: i for i, word in enumerate(words)}, "tokenizer_config": values, **files}.items():
+        (folder / f"{name}.json").write_text(json.dumps(value))
+    return words

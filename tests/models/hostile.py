@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch_files
 import transformer_c as tc
-from folders import CONFIG, sentence_folder, sizes
+from folders import CONFIG, marian_files, sentence_folder, sizes
 from test_vocabularies import write as write_vocabulary
 from words import letters, write_tokenizer
 
@@ -207,6 +207,12 @@ def paired(kind):
     return write
 
 
+def marian(folder):
+    words = marian_files(folder, special_tokens_map={"unk_token": "<unk>", "eos_token": "</s>", "pad_token": {"content": "<pad>"}})
+    last = {"pad_token_id": len(words) - 1, "decoder_start_token_id": len(words) - 1, "eos_token_id": 0}
+    tc.models.save(create("marian", "text2text-generation", **{**PAIR, **last, "vocab_size": len(words)}), folder)
+
+
 def write_texts(generator):
     return generator.generate(["abc", "z"], max_new_tokens=3)  # a folder may ask for more than there is time for
 
@@ -238,10 +244,15 @@ TARGETS = {
     ),
     "t5": Target(paired("t5"), M.Text2TextGenerator.from_pretrained, write_texts),
     "bart": Target(paired("bart"), M.Text2TextGenerator.from_pretrained, write_texts),
+    "marian": Target(marian, M.Text2TextGenerator.from_pretrained, write_texts),
     "shards": Target(sharded, M.load, states),
     "pytorch_model.bin": Target(of_torch, M.load, states),
 }
-WITHOUT_TOKENIZERS = ("fill-mask", "images", "shards", "pytorch_model.bin")
+PACKAGES = {
+    **dict.fromkeys(TARGETS, "tokenizers"),
+    **dict.fromkeys(("fill-mask", "images", "shards", "pytorch_model.bin")),
+    "marian": "sentencepiece",
+}
 
 
 # ---- attacks ----------------------------------------------------------------------------------------------------------------

@@ -436,8 +436,7 @@ def test_folders(folder, tmp_path):
     with pytest.raises(ValueError, match="task is 'text-generation'; for bart there are 'text2text-generation'"):
         tc.models.TextGenerator.from_pretrained(folder)
     tc.models.save(create("marian"), tmp_path / "marian")
-    (tmp_path / "marian" / "source.spm").touch()
-    with pytest.raises(tc.CheckpointError, match="has no tokenizer.json, and source.spm is not read; a generator may get a tokenizer"):
+    with pytest.raises(tc.CheckpointError, match="has no tokenizer.json$"):
         tc.models.Text2TextGenerator.from_pretrained(tmp_path / "marian")
     decoder_folder(tmp_path)
     with pytest.raises(ValueError, match="task is 'text2text-generation'; for gpt2 there are"):

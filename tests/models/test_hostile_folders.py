@@ -1,12 +1,12 @@
 """Folders with changed files: 60 attacks on each reader and layout here, 10,000 in all by `make model-tests`."""
 
 import pytest
-from hostile import TARGETS, WITHOUT_TOKENIZERS, attacked
+from hostile import PACKAGES, TARGETS, attacked
 
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("target", TARGETS)
 def test_hostile_folders(tmp_path, target):
-    if target not in WITHOUT_TOKENIZERS:
-        pytest.importorskip("tokenizers")
+    if PACKAGES[target]:
+        pytest.importorskip(PACKAGES[target])
     assert attacked(tmp_path, target, 60, seed=1) > 20

@@ -9,7 +9,7 @@ text_generator, generating, sampling        TextGenerator; its loop over tokens;
 text2text_generator, text_to_text, beams    Text2TextGenerator; the scores of words; the search of several texts at once
 classifier, pretrained, fitting             what they share; where a fine-tuning begins, and its loop
 problems, answers                           classes, several labels, or numbers; reading what a training is given
-texts, tokenizing, vocabularies             texts to batches of numbers
+texts, tokenizing, vocabularies, pieces     texts to batches of numbers
 architectures                               the list of the architectures, each a file: a few lines over tc.nn and a table
 albert, bert, deberta_v2, distilbert, electra,
 modernbert, mpnet, nomic_bert, roberta, vit these files

@@ -76,7 +76,7 @@ class Text2TextGenerator(Writer):
         CheckpointError
             As ``tc.models.load``; when generation_config.json asks for what is not computed.
         ImportError
-            When the package tokenizers is not installed.
+            When the package tokenizers, or for Marian sentencepiece, is not installed.
         """
         made = super().from_pretrained(folder, dtype=dtype, mmap=mmap)
         path = os.path.join(find(folder), "generation_config.json")

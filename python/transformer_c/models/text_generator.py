@@ -15,9 +15,9 @@ from .folder import find, naming, read_config, read_weights
 from .generating import continuations
 from .heads import TextGeneration
 from .loading import assemble, check
+from .pieces import tokenizer_in
 from .sampling import Sampling, read_ends, read_sampling
 from .texts import Bar, arguments, as_others_read, attributes, checked, made_of, of_characters, parts, tokens_of
-from .tokenizing import Tokenizer
 
 # Settings that repr shows, whatever they are.
 _SHOWN = ("do_sample", "temperature", "top_k", "top_p", "repetition_penalty", "max_new_tokens", "max_length")
@@ -73,7 +73,7 @@ class Writer(Explaining):
         CheckpointError
             As ``tc.models.load``; when generation_config.json asks for what is not computed.
         ImportError
-            When the package tokenizers is not installed.
+            When the package tokenizers, or for Marian sentencepiece, is not installed.
         """
         path = find(folder)
         config = read_config(path)
@@ -84,7 +84,7 @@ class Writer(Explaining):
             model, lacking = assemble(config, read_weights(path, mmap), cls.task, dtype, owned=True)
         if lacking:
             raise CheckpointError(f"{path!r} has no weights for {', '.join(lacking)}, the scores of words")
-        return cls(model, Tokenizer(path, cls._longest(path, model)), vars(sampling), ends)
+        return cls(model, tokenizer_in(path, cls._longest(path, model)), vars(sampling), ends)
 
     @staticmethod
     def _longest(path: str, model: Any) -> int:
@@ -116,13 +116,14 @@ class Writer(Explaining):
 
     def _pieces(self, tokens: list[int], steps: Iterator[list[tuple[int, int]]]) -> Iterator[str]:
         text = self.tokenizer.decode(tokens) if tokens else ""
-        shown = len(text)
+        shown, settled = len(text), getattr(self.tokenizer, "settled", len)
         for step in steps:
             tokens += [token for _, token in step]
             text = self.tokenizer.decode(tokens)
             if not text.endswith(_INCOMPLETE):
-                yield text[shown:]
-                shown = len(text)
+                end = max(shown, settled(text))
+                yield text[shown:end]
+                shown = end
         yield text[shown:]
 
     def _tokens(self, texts: list[str]) -> list[np.ndarray]:

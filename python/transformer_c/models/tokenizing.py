@@ -64,27 +64,21 @@ class Tokenizer:
         self.max_length = max_length
         path = os.path.join(folder, "tokenizer_config.json")
         self.config = mapping(path)
-        self._side = self.config.get("truncation_side", "right")
-        if self._side not in ("left", "right"):
-            raise CheckpointError(f"{path!r} has truncation_side = {self._side!r:.80}; expected 'left' or 'right'")
+        self._side = side_of(path, self.config)
         names = self.config.get("model_input_names")
         self._has_types = "token_type_ids" in names if isinstance(names, list) else tokenizer_class(folder) not in _WITHOUT_TYPES
-        special = self._tokenizer.num_special_tokens_to_add(pairs)
-        if max_length <= special:
-            raise ValueError(
-                f"texts are cut off at {max_length} tokens, but the tokenizer of {folder!r} adds {special} to each; nothing of the text is left"
-            )
+        check_room(folder, max_length, self._tokenizer.num_special_tokens_to_add(pairs))
         self._of_words: Any = self._tokenizer if tokenizer_class(folder) in _AS_IN_ITS_FILE else None  # the same, or a copy for words
 
     def __call__(self, texts: Sequence[Any]) -> list[tuple[np.ndarray, np.ndarray]]:
         """(ids, types), int64, of each text or pair of texts; types are 0 where tokenizer_config.json does not name them as the model's."""
-        with _refusing("the tokenizer failed"):
+        with refusing("the tokenizer failed"):
             found = self._tokenizer.encode_batch(list(texts))
         return [self._cut_off(e, self._side, e.ids, e.type_ids if self._has_types else [0] * len(e.ids)) for e in found]
 
     def decode(self, ids: Sequence[int]) -> str:
         """The text of tokens, without special ones."""
-        with _refusing("the tokenizer failed"):
+        with refusing("the tokenizer failed"):
             return self._tokenizer.decode(list(ids), skip_special_tokens=True)
 
     def words(self, texts: Sequence[Sequence[str]]) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:
@@ -92,7 +86,7 @@ class Tokenizer:
 
         They are cut off at their ends: what is left of a text is read next.
         """
-        with _refusing("the tokenizer failed"):
+        with refusing("the tokenizer failed"):
             self._of_words = self._of_words or _for_words(self._tokenizer)
             found = self._of_words.encode_batch([list(text) for text in texts], is_pretokenized=True)
         return [self._cut_off(e, "right", e.ids, e.type_ids, [-1 if word is None else word for word in e.word_ids]) for e in found]
@@ -116,6 +110,22 @@ class Tokenizer:
         path = sentence_config(folder)
         if has(path):  # of an encoder that was there before; it is what readers ask first
             write_json(path, {**mapping(path), "max_seq_length": self.max_length})
+
+
+def side_of(path: str, config: Mapping[str, Any]) -> str:
+    """The side at which texts are cut off, by the mapping in tokenizer_config.json."""
+    side = config.get("truncation_side", "right")
+    if side not in ("left", "right"):
+        raise CheckpointError(f"{path!r} has truncation_side = {side!r:.80}; expected 'left' or 'right'")
+    return side
+
+
+def check_room(folder: str, max_length: int, special: int) -> None:
+    """Refuses a length that special tokens alone have."""
+    if max_length <= special:
+        raise ValueError(
+            f"texts are cut off at {max_length} tokens, but the tokenizer of {folder!r} adds {special} to each; nothing of the text is left"
+        )
 
 
 def _kept(parts: list[int | None], most: int, side: str) -> np.ndarray:
@@ -154,14 +164,10 @@ def _read(folder: str) -> Any:
         ) from None
     path = os.path.join(folder, "tokenizer.json")
     if not has(path):
-        with _refusing(f"the vocabulary of {folder!r} makes no tokenizer"):
+        with refusing(f"the vocabulary of {folder!r} makes no tokenizer"):
             made = tokenizer_of(folder, tokenizers)
         if made is not None:
             return made
-        if os.path.exists(os.path.join(folder, "source.spm")):
-            raise CheckpointError(
-                f"{folder!r} has no tokenizer.json, and source.spm is not read; a generator may get a tokenizer of your own"
-            )
         others = [
             name
             for name in ("vocab.txt", "vocab.json", "sentencepiece.bpe.model", "spiece.model")
@@ -174,15 +180,15 @@ def _read(folder: str) -> Any:
         )
         raise CheckpointError(f"{folder!r} has no tokenizer.json{also}")
     data = contents(path, MAX_TOKENIZER)
-    with _refusing(f"{path!r} is not a tokenizer that can be read"):
+    with refusing(f"{path!r} is not a tokenizer that can be read"):
         made = tokenizers.Tokenizer.from_buffer(data)
     if tokenizer_class(folder) not in _AS_IN_ITS_FILE:
         configure(made, folder)
     return made
 
 
-class _refusing:
-    """What tokenizers raises becomes a CheckpointError: Exception for bad files, and its own BaseException where its code panics."""
+class refusing:
+    """What tokenizers or sentencepiece raises becomes a CheckpointError: Exception for bad files, and its own BaseException where its code panics."""
 
     def __init__(self, message: str) -> None:
         self._message = message

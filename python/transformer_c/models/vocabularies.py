@@ -45,8 +45,8 @@ def tokenizer_of(folder: str, tokenizers: Any) -> Any:
     more = os.path.join(folder, "added_tokens.json")
     if mapping(more):
         raise CheckpointError(f"{more!r} has tokens of its own; only a tokenizer.json can have them")
-    words = _words(paths[0]) if len(paths) == 1 else _numbers(paths[0])
-    special = _special({**named, **mapping(os.path.join(folder, "special_tokens_map.json")), **values}, named, words, paths[0])
+    words = _words(paths[0]) if len(paths) == 1 else numbers(paths[0])
+    special = special_tokens({**named, **mapping(os.path.join(folder, "special_tokens_map.json")), **values}, named, words, paths[0])
     made = _word_piece(tokenizers, words, special) if len(paths) == 1 else _byte_pairs(tokenizers, words, paths[1])
     configure(made, folder)
     if "cls_token" in named:
@@ -107,12 +107,14 @@ def _byte_pairs(tokenizers: Any, words: dict[str, int], merges: str) -> Any:
     return made
 
 
-def _special(values: Mapping[str, Any], named: Mapping[str, str], words: Mapping[str, int], path: str) -> dict[str, str]:
-    """The special tokens by their names in files, of those that the vocabulary has."""
+def special_tokens(
+    values: Mapping[str, Any], named: Mapping[str, str], words: Mapping[str, int], path: str, needed: tuple[str, ...] = _NEEDED
+) -> dict[str, str]:
+    """The special tokens by their names in files, of those that the vocabulary has; those that are needed must be there."""
     found: dict[str, str] = {}
     for name in named:
         word = values[name].get("content") if isinstance(values[name], dict) else values[name]
-        if not isinstance(word, str) or (word not in words and name in _NEEDED):
+        if not isinstance(word, str) or (word not in words and name in needed):
             raise CheckpointError(f"{path!r} lacks {word!r:.80}, the {name} that tokenizer_config.json or the architecture has")
         if word in words:
             found[name] = word
@@ -132,7 +134,7 @@ def _words(path: str) -> dict[str, int]:
     return {word: number for number, word in enumerate(_lines(path))}
 
 
-def _numbers(path: str) -> dict[str, int]:
+def numbers(path: str) -> dict[str, int]:
     """The words of a JSON file, and their numbers."""
     values = read_json(path, MAX_VOCABULARY)
     if not isinstance(values, dict) or not all(type(number) is int and 0 <= number < 2**31 for number in values.values()):
