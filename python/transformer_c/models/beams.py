@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from .sampling import Sampling
+from .sampling import ALL_FORBIDDEN, Sampling
 
 _PART = 64  # scores of which the largest is compared first
 _NEVER = np.float32(-1e9)  # the score of a text that there is not, and what is added to that of one which may not be chosen
@@ -41,7 +41,7 @@ class Beams:
         self._scores = np.full(count, _NEVER)
         self._scores[0] = 0  # all beams are the same at first
         self._ended: list[list[int]] = [[] for _ in range(count)]
-        self._ended_scores, self._has_ended = np.full(count, _NEVER), np.zeros(count, bool)
+        self._ended_scores, self._has_ended = np.full(count, -np.inf, np.float32), np.zeros(count, bool)
         self._can_improve = True
 
     @property
@@ -68,6 +68,11 @@ class Beams:
         words = total.shape[1]
         kept = _largest(total.ravel(), max(2, 1 + len(self._ends)) * count)
         values, beams, tokens = total.ravel()[kept], kept // words, kept % words
+        if values[0] == -np.inf:  # no word may come next, in none of the beams
+            if not self._has_ended.any():
+                raise ValueError(ALL_FORBIDDEN)
+            self.done = True
+            return beams[:count]
         texts = [[*self.texts[beam], int(token)] for beam, token in zip(beams, tokens, strict=True)]
         ends = np.isin(tokens, self._ends) | (step + 1 >= self._most)
         chosen = _largest(values + ends * _NEVER, count)
@@ -83,7 +88,7 @@ class Beams:
         with np.errstate(over="ignore"):
             found = values / np.float32(length**self._sampling.length_penalty)
         is_full = self._has_ended.all() and self._sampling.early_stopping is True
-        found = found + np.float32(is_full or False) * _NEVER + np.float32(not self._can_improve) * _NEVER + ~now * _NEVER
+        found = np.where(now & (self._can_improve and not is_full), found, -np.inf)
         merged = np.concatenate([self._ended_scores, found]).astype(np.float32)
         kept = _largest(merged, self._sampling.num_beams)
         every = self._ended + [text[self._begin :] for text in texts]
@@ -96,7 +101,7 @@ class Beams:
         longest = self._most if sampling.early_stopping == "never" and sampling.length_penalty > 0 else length
         with np.errstate(over="ignore"):
             possible = self._scores[0] / np.float32(longest**sampling.length_penalty)
-        worst = np.where(self._has_ended, self._ended_scores.min(), _NEVER)
+        worst = np.where(self._has_ended, self._ended_scores.min(), -np.inf)
         self._can_improve = self._can_improve and bool((possible > worst).any())
         self.done = not self._can_improve or (bool(self._has_ended.all()) and sampling.early_stopping is True) or has_all_ended
 

@@ -34,6 +34,7 @@ _OF_BEAMS = ("length_penalty", "early_stopping")
 _NEW = 50  # tokens, where nobody says how many
 _BEAMS = 1000  # at most
 _LARGEST = sys.float_info.max
+ALL_FORBIDDEN = "no word may come next: no_repeat_ngram_size, bad_words_ids and the least length together forbid all"
 
 
 @dataclass(frozen=True)
@@ -187,7 +188,7 @@ class Sampling:
         """
         likeliest = int(scores.argmax())
         if scores[likeliest] == -np.inf:
-            raise ValueError("no word may come next: no_repeat_ngram_size, bad_words_ids and the least length together forbid all")
+            raise ValueError(ALL_FORBIDDEN)
         if not self.do_sample:
             return likeliest
         words = np.arange(len(scores))
@@ -249,4 +250,4 @@ def numbers_of(name: str, value: Any) -> tuple[int, ...]:
     return tuple(count(name, each, 0) for each in found)
 
 
-__all__ = ["Sampling", "numbers_of", "read_ends", "read_sampling"]
+__all__ = ["ALL_FORBIDDEN", "Sampling", "numbers_of", "read_ends", "read_sampling"]
