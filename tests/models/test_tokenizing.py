@@ -59,6 +59,7 @@ def test_a_model_without_types_is_given_none(tmp_path):
     ("kind", "types"),
     [
         ("TokenizersBackend", [0, 0, 0, 0, 0]),
+        ("AlbertTokenizer", [0, 0, 0, 0, 0]),
         ("DistilBertTokenizerFast", [0, 0, 0, 0, 0]),
         ("BertTokenizer", [0, 0, 0, 1, 1]),
         ("PreTrainedTokenizerFast", [0, 0, 0, 1, 1]),

@@ -6,7 +6,8 @@ modules                                     Dense, and the other parts of senten
 cross_encoder                               CrossEncoder
 text_classifier, token_classifier           TextClassifier; TokenClassifier
 text_generator, generating, sampling        TextGenerator; its loop over tokens; the choice of each
-text2text_generator, text_to_text, beams    Text2TextGenerator; the scores of words; the search of several texts at once
+text2text_generator, text2text_generation   Text2TextGenerator; the scores of words of the text that is written
+beams                                       the search of several texts at once
 classifier, pretrained, fitting             what they share; where a fine-tuning begins, and its loop
 problems, answers                           classes, several labels, or numbers; reading what a training is given
 texts, tokenizing, vocabularies, pieces     texts to batches of numbers

@@ -59,7 +59,7 @@ class Beams:
             Logarithms of the probabilities of the next token.
         """
         sampling, count, step = self._sampling, self._sampling.num_beams, len(self.texts[0]) - self._begin
-        total = np.empty(scores.shape, np.float32)
+        total: np.ndarray = np.empty(scores.shape, np.float32)
         for own, row, text in zip(total, scores, self.texts, strict=True):
             own[:] = sampling.processed(row, text, step, self._most, self._ends)
         if sampling.renormalize_logits:
@@ -106,12 +106,12 @@ class Beams:
         self.done = not self._can_improve or (bool(self._has_ended.all()) and sampling.early_stopping is True) or has_all_ended
 
 
-def search(reading: Any, most: np.ndarray, sampling: Sampling, ends: tuple[int, ...], check: Callable[..., np.ndarray]) -> list[list[int]]:
-    """The new tokens of each text of a ``Reading``; `check` takes the scores of a text and its number."""
-    texts = [Beams(text, int(new), sampling, ends) for text, new in zip(reading.texts, most, strict=True)]
+def search(decoding: Any, most: np.ndarray, sampling: Sampling, ends: tuple[int, ...], check: Callable[..., np.ndarray]) -> list[list[int]]:
+    """The new tokens of each text of a ``Decoding``; `check` takes the scores of a text and its number."""
+    texts = [Beams(text, int(new), sampling, ends) for text, new in zip(decoding.texts, most, strict=True)]
     open_ones, count, each = list(range(len(texts))), sampling.num_beams, 1
     while open_ones:
-        scores = reading.scores()
+        scores = decoding.scores()
         rows, tokens, left = [], [], []
         for place, number in enumerate(open_ones):
             own = log_softmax(check(scores[place * each : (place + 1) * each], number))
@@ -122,7 +122,7 @@ def search(reading: Any, most: np.ndarray, sampling: Sampling, ends: tuple[int, 
                 tokens += [text[-1] for text in texts[number].texts]
         open_ones = left
         if left:
-            reading.on(np.concatenate(rows), tokens, count)
+            decoding.advance(np.concatenate(rows), tokens, count)
             each = count
     return [text.best for text in texts]
 

@@ -18,7 +18,7 @@ from .sampling import Sampling
 from .texts import finite
 
 
-class Reading:
+class Decoding:
     """Texts that a decoder writes, several rows of each where beams are searched.
 
     Parameters
@@ -45,7 +45,7 @@ class Reading:
             found: np.ndarray = self.model(cache=self._cache, **self._new, **more)
         return found[:, -1]
 
-    def on(self, rows: np.ndarray, tokens: list[int], each: int = 1) -> None:
+    def advance(self, rows: np.ndarray, tokens: list[int], each: int = 1) -> None:
         """Goes on with these rows and their new tokens; `each`: how many of them, side by side, are one text's."""
         self._cache.take(rows, rows[::each] // self._each)
         self._each = each
@@ -75,18 +75,18 @@ def continuations(
         return
     source = as_generator(rng) if sampling.do_sample else None
     drawn = [as_generator(int(_uniform(source) * 2**53)) if source else None for _ in lengths]
-    reading = model.begin(ids, lengths)
+    decoding = model.begin(ids, lengths)
     if sampling.num_beams > 1:
-        whole = search(reading, most, sampling, ends, lambda scores, number: finite(scores, first + number, model))
+        whole = search(decoding, most, sampling, ends, lambda scores, number: finite(scores, first + number, model))
         yield [(first + number, token) for number, tokens in enumerate(whole) for token in tokens]
         return
-    texts = reading.texts
+    texts = decoding.texts
     rows = np.arange(len(texts))  # of the texts that have not ended
     for step in range(1, most.max(initial=0) + 1):
         if not len(rows):
             return
         found = []
-        for row, own in zip(rows, reading.scores(), strict=True):
+        for row, own in zip(rows, decoding.scores(), strict=True):
             scores = sampling.processed(finite(own, first + int(row), model), texts[row], step - 1, int(most[row]), ends)
             token = sampling.choose(scores, _uniform(drawn[row]))
             texts[row].append(token)
@@ -94,7 +94,7 @@ def continuations(
         yield found
         left = np.array([token not in ends for _, token in found], bool) & (most[rows] > step)
         rows = rows[left]
-        reading.on(np.flatnonzero(left), [token for (_, token), stays in zip(found, left, strict=True) if stays])
+        decoding.advance(np.flatnonzero(left), [token for (_, token), stays in zip(found, left, strict=True) if stays])
 
 
 def _uniform(generator: Generator | None) -> float:
@@ -119,4 +119,4 @@ def generate(model: Any, ids: Any, lengths: Any, sampling: Sampling, ends: tuple
     return found
 
 
-__all__ = ["Reading", "continuations", "generate"]
+__all__ = ["Decoding", "continuations", "generate"]

@@ -286,10 +286,10 @@ class TextGeneration(WithHead):
         """ids as a Tensor, of a shape that fits."""
         return self.encoder.checked(ids)[0]
 
-    def begin(self, ids: np.ndarray, lengths: np.ndarray) -> generating.Reading:
+    def begin(self, ids: np.ndarray, lengths: np.ndarray) -> generating.Decoding:
         """The texts of these ids (B, T) of so many tokens, which are continued."""
         texts = [row[:length].tolist() for row, length in zip(ids, lengths, strict=True)]
-        return generating.Reading(self, texts, {"ids": ids, "lengths": lengths}, {}, "ids")
+        return generating.Decoding(self, texts, {"ids": ids, "lengths": lengths}, {}, "ids")
 
     def most(self, sampling: Sampling, lengths: np.ndarray) -> np.ndarray:
         """How many new tokens each text gets at most."""

@@ -25,7 +25,7 @@ from .folder import as_json, find, naming, path_of, read_config, read_weights, w
 from .heads import CLASSES, HEADS, WithHead, other_task
 from .layers import OffsetNorm
 from .names import fill, lack, plain, to_state
-from .text_to_text import Text2TextGeneration
+from .text2text_generation import Text2TextGeneration
 from .texts import as_others_read
 
 _HEADS: dict[str, type[WithHead]] = {**HEADS, Text2TextGeneration.task: Text2TextGeneration}

@@ -68,9 +68,9 @@ class Sampling:
                 raise TypeError(f"{name} must be True or False, got {getattr(self, name)!r:.80}")
         for name in ("top_k", "no_repeat_ngram_size", "min_length"):
             count(name, getattr(self, name), 0)
-        for name, least in (("max_new_tokens", 1), ("max_length", 1), ("num_beams", 1), ("min_new_tokens", 0)):
+        for name, fewest in (("max_new_tokens", 1), ("max_length", 1), ("num_beams", 1), ("min_new_tokens", 0)):
             if getattr(self, name) is not None:
-                count(name, getattr(self, name), least)
+                count(name, getattr(self, name), fewest)
         if self.num_beams > _BEAMS:
             raise ValueError(f"num_beams must be at most {_BEAMS}, got {self.num_beams!r:.80}")
         for name, least, most in (("temperature", 0.0, _LARGEST), ("top_p", 0.0, 1.0), ("repetition_penalty", 0.0, _LARGEST)):

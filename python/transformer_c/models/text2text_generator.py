@@ -9,8 +9,8 @@ from typing import Any
 from .._names import explained
 from ..checkpoint import CheckpointError
 from .folder import find, mapping
+from .text2text_generation import Text2TextGeneration
 from .text_generator import _AS_HERE, _OF_GENERATE, Writer
-from .text_to_text import Text2TextGeneration
 from .texts import as_others_read, checked
 from .tokenizing import longest
 

@@ -50,6 +50,9 @@ class Writer(Explaining):
         if not callable(getattr(tokenizer, "decode", None)):
             raise TypeError(f"{name} needs a tokenizer with decode(ids), which gives the text, not {tokenizer!r:.80}")
         self.model, self.tokenizer = model, tokenizer
+        unknown = [name for name in sampling or {} if name not in vars(Sampling())]
+        if unknown:
+            raise TypeError(f"sampling has {unknown[0]!r:.80}; there are {', '.join(vars(Sampling()))}")
         self._sampling = Sampling(**(sampling or {}))
         self._ends = model.ends(eos_token_id)
 
@@ -232,7 +235,7 @@ class TextGenerator(Writer):
             Whether to end when `num_beams` texts have ended; by default, False, when by their present lengths none can become better; "never": when
             none can by any length.
         no_repeat_ngram_size : int, optional
-            No such number of tokens follow each other twice; 0, so all may, by default.
+            No sequence of so many tokens (n-gram) occurs twice; 0, so all may, by default.
         return_full_text : bool, default True
             Whether the result begins with the text that was given.
         rng : int, np.random.Generator, tc.Generator or None

@@ -19,8 +19,8 @@ _AS_IN_ITS_FILE = (
     "PreTrainedTokenizerFast",
     "TokenizersBackend",
 )  # transformers' classes of tokenizers that tokenizer.json alone says all of
-# Those that give no types of tokens unless model_input_names does; the first is of transformers 5, whose forerunner gave them.
-_WITHOUT_TYPES = ("TokenizersBackend", "DistilBertTokenizer", "DistilBertTokenizerFast")
+# Those that give no types of tokens unless model_input_names does; the first three are of transformers 5, whose forerunners gave them.
+_WITHOUT_TYPES = ("TokenizersBackend", "AlbertTokenizer", "AlbertTokenizerFast", "DistilBertTokenizer", "DistilBertTokenizerFast")
 # Arguments for transformers in sentence_bert_config.json: their names from version 6 of sentence-transformers on and before, those that change
 # no result, and where the others belong.
 _LOADING = ("trust_remote_code", "revision", "cache_dir", "local_files_only", "token")
@@ -170,7 +170,7 @@ def _read(folder: str) -> Any:
             return made
         others = [
             name
-            for name in ("vocab.txt", "vocab.json", "sentencepiece.bpe.model", "spiece.model")
+            for name in ("vocab.txt", "vocab.json", "sentencepiece.bpe.model", "spiece.model", "spm.model")
             if os.path.exists(os.path.join(folder, name))
         ]
         also = (

@@ -149,13 +149,13 @@ class Text2TextGeneration(WithHead):
         """ids as a Tensor, of a shape that fits."""
         return self.encoder.encoder.checked(ids)[0]
 
-    def begin(self, ids: np.ndarray, lengths: np.ndarray) -> generating.Reading:
+    def begin(self, ids: np.ndarray, lengths: np.ndarray) -> generating.Decoding:
         """The texts that are written of these ids (B, S) of so many tokens, before their first tokens."""
         start = self.encoder.start
         if start is None:
             raise ValueError("the model's config.json has no decoder_start_token_id, the token that texts begin with")
         begun = np.full((len(ids), 1), start, np.int64)
-        return generating.Reading(
+        return generating.Decoding(
             self, begun.tolist(), {"ids": ids, "lengths": lengths, "decoder_ids": begun}, {"ids": None}, "decoder_ids"
         )
 
