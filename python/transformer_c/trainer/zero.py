@@ -8,6 +8,7 @@ state.
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
@@ -85,7 +86,9 @@ class Zero:
             for g in self._optimizer.param_groups
         ]
         kind = type(self._optimizer)
-        self._inner: Any = type(kind.__name__, (_WithoutBuffers, kind), {})(groups, **self._optimizer.defaults)
+        taken = inspect.signature(kind).parameters  # AdamW has an option of Adam's in its groups alone
+        defaults = {name: value for name, value in self._optimizer.defaults.items() if name in taken}
+        self._inner: Any = type(kind.__name__, (_WithoutBuffers, kind), {})(groups, **defaults)
         self._look = look_of(self._optimizer)
 
     def _check_look(self) -> None:
