@@ -17,8 +17,9 @@ from ..nn.attention import join_heads
 from ..nn.fusion import is_plain
 from ..nn.layers import of_sequences
 from ..nn.packing import Packing
+from . import bert
 from .config import Config, Widths
-from .layers import ACTIVATIONS, Layer, TextEncoder, own_lengths, tokens_among
+from .layers import ACTIVATIONS, Layer, TextEncoder, ends_of_texts, own_lengths, tokens_among
 from .names import lack
 from .table import Table
 
@@ -58,20 +59,8 @@ TABLE = Table(
         "layers.{}.conv": "encoder.conv.conv",  # of the first layer alone
         "layers.{}.conv_norm": "encoder.conv.LayerNorm",
     },
-    heads={
-        "text-classification": {"dense": "pooler.dense", "out": "classifier"},
-        "token-classification": {"out": "classifier"},
-        "question-answering": {"out": "qa_outputs"},
-        "fill-mask": {
-            "dense": "cls.predictions.transform.dense",
-            "norm": "cls.predictions.transform.LayerNorm",
-            "bias": "cls.predictions.bias",
-        },
-    },
-    tied={
-        "cls.predictions.decoder.weight": "embeddings.word_embeddings.weight",
-        "cls.predictions.decoder.bias": "cls.predictions.bias",
-    },
+    heads=bert.TABLE.heads,
+    tied=bert.TABLE.tied,
     renamed=(  # with legacy = false, which is the same computation
         (r"^lm_predictions\.lm_head\.bias$", "cls.predictions.bias"),
         (r"^lm_predictions\.lm_head\.", "cls.predictions.transform."),
@@ -273,7 +262,7 @@ def _texts(parts: Any, visible: dict[str, Any], x: Tensor, packing: Packing | No
     alone = zip(*(part.split(1, 0) for part in parts), strict=True)
     if tokens is None:
         return [(*each, None) for each in alone]
-    ends = (tokens.numpy() * np.arange(1, x.shape[1] + 1)).max(1, initial=0).tolist()
+    ends = ends_of_texts(tokens).tolist()
     return [
         (*(part[:, :, :end] for part in each), tokens[i : i + 1, None, None, :end])
         for i, (each, end) in enumerate(zip(alone, ends, strict=True))

@@ -56,8 +56,14 @@ def own_lengths(x: Tensor, visible: dict[str, Any]) -> Any:
         tokens = tokens_among(visible, x)
         if tokens is None:
             return x.shape[1]
-        ends = (tokens.numpy() * np.arange(1, x.shape[1] + 1)).max(1, initial=0)
+        ends = ends_of_texts(tokens)
     return np.stack((ends, x.shape[1] - ends), 1).ravel()
+
+
+def ends_of_texts(tokens: Tensor) -> np.ndarray:
+    """Of each text the number of positions up to its last token, of which positions are tokens (B, T)."""
+    ends: np.ndarray = (tokens.numpy() * np.arange(1, tokens.shape[1] + 1)).max(1, initial=0)
+    return ends
 
 
 class OffsetNorm(nn.RMSNorm):
