@@ -177,7 +177,43 @@ class FillMask(WithHead):
         return of_tokens(scores, self.encoder(ids, mask, lengths, token_types), mask, lengths)
 
 
-class TextGeneration(WithHead):
+# Transformers' words for what is said otherwise here, in ``generate`` of the heads that write.
+OF_GENERATE = {
+    "attention_mask": "lengths=mask.sum(1) are the numbers of tokens of texts that are padded at their ends",
+    "max_length": "max_new_tokens counts the new ones alone",
+}
+AS_HERE: dict[str, tuple[Any, ...]] = {"attention_mask": (None,), "use_cache": (True,)}
+
+
+class NextWords(WithHead):
+    """What heads share that score the next word: by products with the words' embeddings, or with a table ``out`` of their own."""
+
+    def __init__(self, encoder: Any, width: int, tied: bool) -> None:
+        super().__init__(encoder, width, 0)
+        self.scores_words = tied
+        if not tied:
+            self.out = nn.Linear(width, encoder.words.weight.shape[0], bias=False)
+
+    @classmethod
+    def build(cls, encoder: Any, config: Config, width: int, options: dict) -> WithHead:
+        try:
+            numbers_of("eos_token_id", config.values.get("eos_token_id"))
+        except (TypeError, ValueError):
+            raise config.refuse("eos_token_id", "null, the number of a token, or a list of them") from None
+        return cls(encoder, encoder.width, **options)
+
+    def _products(self, states: Tensor) -> Tensor:
+        return F.linear(states, self.encoder.words.weight) if self.scores_words else self.out(states)
+
+    def ends(self, given: Any = None) -> tuple[int, ...]:
+        """The tokens that end a text: those given, or of ``config`` those that are words of this model."""
+        if given is not None:
+            return numbers_of("eos_token_id", given)
+        found = numbers_of("eos_token_id", self.config.get("eos_token_id"))
+        return tuple(end for end in found if end < self.encoder.words.weight.shape[0])  # small models keep the default of large ones
+
+
+class TextGeneration(NextWords):
     """Scores of all words to be the next one after each position, (B, T, vocabulary); 0 at the padded ends.
 
     They are products with the words' embeddings, or with a table ``out`` of their own where config.json has tie_word_embeddings = false,
@@ -187,20 +223,8 @@ class TextGeneration(WithHead):
     task = "text-generation"
 
     def __init__(self, encoder: Any, width: int, tied: bool, softcap: float = 0.0) -> None:
-        super().__init__(encoder, width, 0)
+        super().__init__(encoder, width, tied)
         self.softcap = softcap
-        words = encoder.words.weight.shape[0]
-        self.scores_words = tied
-        if not tied:
-            self.out = nn.Linear(width, words, bias=False)
-
-    @classmethod
-    def build(cls, encoder: Any, config: Config, width: int, options: dict) -> WithHead:
-        try:
-            numbers_of("eos_token_id", config.values.get("eos_token_id"))
-        except (TypeError, ValueError):
-            raise config.refuse("eos_token_id", "null, the number of a token, or a list of them") from None
-        return cls(encoder, encoder.width, **options)
 
     @named_as_in_transformers
     def forward(
@@ -219,17 +243,13 @@ class TextGeneration(WithHead):
         return self._scores(_last(states, mask, lengths))
 
     def _scores(self, states: Tensor) -> Tensor:
-        scores = F.linear(states, self.encoder.words.weight) if self.scores_words else self.out(states)
+        scores = self._products(states)
         return F.tanh(scores / self.softcap) * self.softcap if self.softcap else scores
 
     @explained(
-        {
-            "attention_mask": "lengths=mask.sum(1) are the numbers of tokens of texts that are padded at their ends",
-            "max_length": "max_new_tokens counts the new ones alone",
-            "streamer": "tc.models.TextGenerator(model, tokenizer).stream(text) gives pieces",
-        },
+        {**OF_GENERATE, "streamer": "tc.models.TextGenerator(model, tokenizer).stream(text) gives pieces"},
         {"input_ids": "ids"},
-        harmless={"attention_mask": (None,), "use_cache": (True,)},
+        harmless=AS_HERE,
     )
     def generate(
         self,
@@ -294,18 +314,6 @@ class TextGeneration(WithHead):
     def most(self, sampling: Sampling, lengths: np.ndarray) -> np.ndarray:
         """How many new tokens each text gets at most."""
         return sampling.most(lengths, self.encoder.longest)
-
-    def ends(self, given: Any = None) -> tuple[int, ...]:
-        """The tokens that end a text: see ``ends_of``."""
-        return ends_of(self, given)
-
-
-def ends_of(model: WithHead, given: Any) -> tuple[int, ...]:
-    """The tokens that end a text: those given, or of ``config`` those that are words of this model."""
-    if given is not None:
-        return numbers_of("eos_token_id", given)
-    found = numbers_of("eos_token_id", model.config.get("eos_token_id"))
-    return tuple(end for end in found if end < model.encoder.words.weight.shape[0])  # small models keep the default of large ones
 
 
 def _last(states: Tensor, mask: Tensor | None, lengths: Tensor | None) -> Tensor:

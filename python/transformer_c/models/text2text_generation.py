@@ -6,8 +6,6 @@ from typing import Any
 
 import numpy as np
 
-from .. import functional as F
-from .. import nn
 from .._core import Tensor
 from .._names import explained
 from .._tensor import zeros
@@ -16,11 +14,11 @@ from . import generating
 from .cache import Cache
 from .config import Config
 from .encoder_decoder import named_as_in_transformers
-from .heads import WithHead, ends_of, of_tokens
-from .sampling import Sampling, numbers_of
+from .heads import AS_HERE, OF_GENERATE, NextWords, WithHead, of_tokens
+from .sampling import Sampling
 
 
-class Text2TextGeneration(WithHead):
+class Text2TextGeneration(NextWords):
     """Scores of all words to be the next one of the text that is written, (B, T, vocabulary); 0 at its padded ends.
 
     They are products with the words' embeddings, or with a table ``out`` of their own, of states that are multiplied by `scale`.
@@ -30,24 +28,17 @@ class Text2TextGeneration(WithHead):
     optional = ("bias",)  # what files may lack
 
     def __init__(self, encoder: Any, width: int, tied: bool, scale: float = 1.0, bias: bool = False) -> None:
-        super().__init__(encoder, width, 0)
-        self.scale, self.scores_words = scale, tied
-        words = encoder.words.weight.shape[0]
-        if not tied:
-            self.out = nn.Linear(width, words, bias=False)
-        self.register_parameter("bias", Parameter(zeros(1, words), requires_grad=False) if bias else None)
+        super().__init__(encoder, width, tied)
+        self.scale = scale
+        self.register_parameter("bias", Parameter(zeros(1, encoder.words.weight.shape[0]), requires_grad=False) if bias else None)
 
     @classmethod
     def build(cls, encoder: Any, config: Config, width: int, options: dict) -> WithHead:
-        try:
-            numbers_of("eos_token_id", config.values.get("eos_token_id"))
-        except (TypeError, ValueError):
-            raise config.refuse("eos_token_id", "null, the number of a token, or a list of them") from None
         words = encoder.words.weight.shape[0]
         for name, number in encoder.USUAL.items():
             if number < words:  # small models have not the words of large ones
                 config.values.setdefault(name, number)
-        return cls(encoder, encoder.width, **options)
+        return super().build(encoder, config, width, options)
 
     @named_as_in_transformers
     def forward(
@@ -66,7 +57,7 @@ class Text2TextGeneration(WithHead):
 
     def _scores(self, states: Tensor) -> Tensor:
         states = states if self.scale == 1 else states * self.scale
-        scores = F.linear(states, self.encoder.words.weight) if self.scores_words else self.out(states)
+        scores = self._products(states)
         return scores if self.bias is None else scores + self.bias[0]
 
     def shifted(self, labels: Any) -> Any:
@@ -74,13 +65,9 @@ class Text2TextGeneration(WithHead):
         return self.encoder.shifted(labels)
 
     @explained(
-        {
-            "attention_mask": "lengths=mask.sum(1) are the numbers of tokens of texts that are padded at their ends",
-            "max_length": "max_new_tokens counts the new ones alone",
-            "streamer": "tc.models.Text2TextGenerator(model, tokenizer).stream(text) gives pieces",
-        },
+        {**OF_GENERATE, "streamer": "tc.models.Text2TextGenerator(model, tokenizer).stream(text) gives pieces"},
         {"input_ids": "ids"},
-        harmless={"attention_mask": (None,), "use_cache": (True,)},
+        harmless=AS_HERE,
     )
     def generate(
         self,
@@ -140,10 +127,6 @@ class Text2TextGeneration(WithHead):
             repetition_penalty=repetition_penalty,
         )
         return generating.generate(self, ids, lengths, chosen, self.ends(eos_token_id), rng)
-
-    def ends(self, given: Any = None) -> tuple[int, ...]:
-        """The tokens that end a text: see ``ends_of``."""
-        return ends_of(self, given)
 
     def checked(self, ids: Any) -> Tensor:
         """ids as a Tensor, of a shape that fits."""

@@ -8,10 +8,10 @@ from typing import Any
 
 from .._names import explained
 from ..checkpoint import CheckpointError
-from .folder import find, mapping
+from .folder import mapping
 from .text2text_generation import Text2TextGeneration
 from .text_generator import _AS_HERE, _OF_GENERATE, Writer
-from .texts import as_others_read, checked
+from .texts import checked
 from .tokenizing import longest
 
 
@@ -56,36 +56,14 @@ class Text2TextGenerator(Writer):
 
     task, head = "text2text-generation", Text2TextGeneration
 
-    @classmethod
-    @as_others_read
-    def from_pretrained(cls, folder: Any, *, dtype: Any = None, mmap: bool = True) -> Text2TextGenerator:
-        """A generator from a folder of transformers' with an encoder-decoder and its tokenizer.
-
-        Defaults of ``generate`` are read from generation_config.json.
-
-        Parameters
-        ----------
-        folder : str or path-like
-        dtype : dtype, optional
-            Of the model's parameters.
-        mmap : bool, default True
-            Map safetensors files into memory, as ``tc.models.load`` does.
-
-        Raises
-        ------
-        CheckpointError
-            As ``tc.models.load``; when generation_config.json asks for what is not computed.
-        ImportError
-            When the package tokenizers, or for Marian sentencepiece, is not installed.
-        """
-        made = super().from_pretrained(folder, dtype=dtype, mmap=mmap)
-        path = os.path.join(find(folder), "generation_config.json")
-        start, words = mapping(path).get("decoder_start_token_id"), made.model.encoder.words.weight.shape[0]
+    def _settle(self, path: str) -> None:
+        """The token that texts begin with."""
+        path = os.path.join(path, "generation_config.json")
+        start, words = mapping(path).get("decoder_start_token_id"), self.model.encoder.words.weight.shape[0]
         if start is not None:
             if type(start) is not int or not 0 <= start < words:
                 raise CheckpointError(f"{path!r} has decoder_start_token_id = {start!r:.80}; expected a number below {words}")
-            made.model.encoder.start = start
-        return made
+            self.model.encoder.start = start
 
     @staticmethod
     def _longest(path: str, model: Any) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -33,6 +33,9 @@ _AS_HERE: dict[str, tuple[Any, ...]] = {"num_return_sequences": (1,), "use_cache
 _INCOMPLETE = "\N{REPLACEMENT CHARACTER}"  # what the bytes of a part of a character become
 
 
+Own = TypeVar("Own", bound="Writer")
+
+
 class Writer(Explaining):
     """What classes that write texts share."""
 
@@ -58,7 +61,7 @@ class Writer(Explaining):
 
     @classmethod
     @as_others_read
-    def from_pretrained(cls, folder: Any, *, dtype: Any = None, mmap: bool = True) -> Any:
+    def from_pretrained(cls: type[Own], folder: Any, *, dtype: Any = None, mmap: bool = True) -> Own:
         """A generator from a folder of transformers' with a decoder, alone or with an encoder, and its tokenizer.
 
         Defaults of ``generate`` are read from generation_config.json.
@@ -87,7 +90,12 @@ class Writer(Explaining):
             model, lacking = assemble(config, read_weights(path, mmap), cls.task, dtype, owned=True)
         if lacking:
             raise CheckpointError(f"{path!r} has no weights for {', '.join(lacking)}, the scores of words")
-        return cls(model, tokenizer_in(path, cls._longest(path, model)), vars(sampling), ends)
+        made = cls(model, tokenizer_in(path, cls._longest(path, model)), vars(sampling), ends)
+        made._settle(path)
+        return made
+
+    def _settle(self, path: str) -> None:
+        """Reads what else a folder's generation_config.json says."""
 
     @staticmethod
     def _longest(path: str, model: Any) -> int:
