@@ -309,7 +309,7 @@ def softmax(input: Any = None, axis: int | None = None, dtype: Any = None, *, di
     Parameters
     ----------
     input, x : array_like
-        Two names of one argument.
+        Two names of one argument, which is the Tensor itself where this is a method.
     axis, dim : int, default -1
         Two names of one argument.
     dtype : dtype, optional
@@ -493,7 +493,7 @@ def _between(input: Any, end: Any, weight: Any) -> Any:
 
 for method, function in ((_softmax, softmax), (_log_softmax, log_softmax)):
     method.__name__ = method.__qualname__ = function.__name__
-    method.__doc__ = function.__doc__.replace("input, x : ", "input : ") if function.__doc__ else None
+    method.__doc__ = function.__doc__
 METHODS |= {"add": add, "sub": sub, "softmax": _softmax, "log_softmax": _log_softmax}  # the core takes their arrays
 del METHODS["masked_fill"]  # the method is a row of ops.def
 
