@@ -9,8 +9,8 @@ import functools
 import math
 import os
 from _thread import get_ident
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -45,8 +45,7 @@ def manual_seed(seed: int) -> Generator:
     return default_generator.manual_seed(seed)
 
 
-@contextmanager
-def fork_rng(devices: Any = None, enabled: bool = True) -> Iterator[None]:
+def fork_rng(devices: Any = None, enabled: bool = True) -> AbstractContextManager[Any]:
     """Gives the default generator the state that it had before the block, when the block ends.
 
     Parameters
@@ -65,13 +64,15 @@ def fork_rng(devices: Any = None, enabled: bool = True) -> Iterator[None]:
     >>> tc.equal(tc.rand(2), inside)
     True
     """
+    if not enabled:
+        return nullcontext()
     generator = as_generator(None)
-    state = generator.get_state() if enabled else None
-    try:
-        yield
-    finally:
-        if state is not None:
-            generator.set_state(state)
+
+    def exchange(state: Tensor) -> Tensor:
+        generator.set_state(state)
+        return state
+
+    return _core.switched(exchange, generator.get_state)
 
 
 def get_rng_state() -> Tensor:

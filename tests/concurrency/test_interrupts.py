@@ -35,6 +35,12 @@ SWITCHES = {
         "_core.autocast_state() == 0 and _core.call_depth() == 0 and [*map(id, module.parameters())] == weights",
     ),
     "a function under autocast": ("halved()", "_core.autocast_state() == 0"),
+    "a state dict": ("module.load_state_dict(state)", "not LOADING"),
+    "layers without initial values": ("with tc.nn.init.skip(): tc.nn.ReLU()", "not skipping"),
+    "the state of the generator": (
+        "with tc.random.fork_rng(): tc.rand(1)",
+        "tc.equal(tc.get_rng_state(), drawn)",
+    ),
     "modes and hooks of a module": (
         "with evaluating(attention), tc.nn.attention_maps(attention):\n        tc.summary(module, array)",
         "attention.training and module.training and not any(map(hooks_of, (attention, *module.modules())))",
@@ -55,6 +61,8 @@ from transformer_c import _core
 from transformer_c.trainer.interrupts import Interrupts
 from transformer_c._evaluating import evaluating
 from transformer_c.trainer.run import Run
+from transformer_c.nn.parameter import skipping
+from transformer_c.nn.state import LOADING
 
 class Interrupt(BaseException): pass
 
@@ -87,6 +95,9 @@ with tc.autocast(): module(array)  # imports what bfloat16 needs
 weights = [*map(id, module.parameters())]
 log = Run("val_loss", None)
 averages = log.averages
+state = module.state_dict()
+tc.manual_seed(0)
+drawn = tc.get_rng_state()
 
 def action():
     {action}

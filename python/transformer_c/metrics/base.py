@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from .. import _core
 from .._core import Tensor
 
 
@@ -42,12 +43,9 @@ class Metric:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Takes a batch; returns the value of this batch alone."""
-        before, self.state = self.state, self._start()
-        try:
+        with _core.replaced([(vars(self), "state", self._start())]):
             self.update(*args, **kwargs)
             value, found = self.compute(), self.state
-        finally:
-            self.state = before
         self.join(found)
         return value
 

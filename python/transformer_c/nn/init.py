@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from _thread import get_ident
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from .. import _core
 from .. import random as _random
 from .._arguments import all_of, count, real
 from .._core import Tensor
@@ -21,8 +23,7 @@ from ..tensor_functions import eye
 from .parameter import skipping
 
 
-@contextmanager
-def skip() -> Iterator[None]:
+def skip() -> AbstractContextManager[None]:
     """Layers that are made in it have parameters that are not initialised: for those whose values are loaded next.
 
     The functions of this module leave a tensor as it is and draw no random numbers; an ``nn.Parameter`` of a Tensor shares its memory. It
@@ -37,11 +38,7 @@ def skip() -> Iterator[None]:
     >>> layer.load_state_dict(source.state_dict())
     <All keys matched successfully>
     """
-    before = skipping.set(True)
-    try:
-        yield
-    finally:
-        skipping.reset(before)
+    return _core.replaced([(skipping, get_ident(), True)])
 
 
 _LINEAR = ("linear", *(f"conv{kind}{n}d" for kind in ("", "_transpose") for n in (1, 2, 3)))
@@ -65,7 +62,7 @@ def _check(tensor: Any) -> None:
 
 def _fill(tensor: Tensor, write: Callable[[], Tensor]) -> Tensor:
     _check(tensor)
-    if skipping.get():
+    if get_ident() in skipping:
         return tensor
     with no_grad():
         return write()
@@ -151,7 +148,7 @@ def _among_uniform(tensor: Tensor, mean: float, std: float, a: float, b: float, 
 def constant_(tensor: Tensor, val: float) -> Tensor:
     """Fills with `val`."""
     _check(tensor)
-    if skipping.get():
+    if get_ident() in skipping:
         return tensor
     with no_grad():
         return tensor.fill_(val)

@@ -7,6 +7,7 @@ names, joined by dots, are the keys of the state dict, which are the same as in 
 from __future__ import annotations
 
 import itertools
+from _thread import get_ident
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping
 from typing import Any, ClassVar, TypeVar
@@ -524,11 +525,8 @@ class Module:
         missing: list[str] = []
         unexpected: list[str] = []
         errors: list[str] = []
-        outer = LOADING.set(loading)
-        try:
+        with _core.replaced([(LOADING, get_ident(), loading)]):
             _offer(self, OrderedDict(state_dict), "", getattr(state_dict, "_metadata", None) or {}, missing, unexpected, errors)
-        finally:
-            LOADING.reset(outer)
         values = fitting_values(loading, state_dict, type(self).__name__, strict, missing, unexpected, errors)
         if assign:
             data = taken_over(loading.places, values, loading.values)
@@ -554,7 +552,7 @@ class Module:
         if strict:
             missing_keys.extend(key for key in own if key not in state_dict)
             unexpected_keys.extend(key for key in state_dict if key not in own and _has_no_place(key, prefix, self))
-        if (loading := LOADING.get()) is not None:
+        if (loading := LOADING.get(get_ident())) is not None:
             loading.ask(own, state_dict)  # load_state_dict takes the values of all modules, or of none
         else:
             loading = Loading()

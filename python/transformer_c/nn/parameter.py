@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from contextvars import ContextVar
+from _thread import get_ident
 from typing import Any
 
 from .. import _core, _tensor_copying
 from .._core import Tensor
 from .._tensor import empty
 
-skipping = ContextVar("skipping", default=False)  # whether `nn.init.skip()` is entered in this thread
+skipping: dict[int, bool] = {}  # the numbers of the threads in which `nn.init.skip()` is entered
 
 
 class Parameter(Tensor):
@@ -31,7 +31,7 @@ class Parameter(Tensor):
     """
 
     def __new__(cls, data, requires_grad: bool = True):
-        if skipping.get() and isinstance(data, Tensor):
+        if get_ident() in skipping and isinstance(data, Tensor):
             return cls._over(data, requires_grad)  # memory that is not initialised is not copied
         if isinstance(data, Tensor) and data.device != "cpu":
             return cls._over(data.detach().clone(), requires_grad)

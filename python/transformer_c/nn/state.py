@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextvars import ContextVar
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -45,8 +44,8 @@ class Loading:
         self.values.update((key, state[key]) for key in own if key in state)
 
 
-# The load_state_dict that runs in this thread.
-LOADING: ContextVar[Loading | None] = ContextVar("loading", default=None)
+# The load_state_dict that runs in a thread, by its number. Set by `_core.replaced`, which an interrupt does not leave half done.
+LOADING: dict[int, Loading] = {}
 
 
 def fitting_values(

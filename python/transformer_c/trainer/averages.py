@@ -6,11 +6,12 @@ import copy
 import itertools
 import math
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from typing import Any
 
 import numpy as np
 
+from .. import _core
 from .._core import Tensor
 from ..metrics import Metric
 
@@ -129,17 +130,12 @@ class Averages:
         self.sums = {str(name): [float(total), float(weight)] for name, (total, weight) in sums.items()}
 
 
-@contextmanager
-def unchanged_metrics(model: Any) -> Iterator[None]:
+def unchanged_metrics(model: Any) -> AbstractContextManager[None]:
     """For a ``with`` block whose batches do not count in the metrics that a model and its parts have."""
     held = [value for _, part in model.named_modules() for value in vars(part).values()]
     lists = [value.values() if isinstance(value, dict) else value for value in held if isinstance(value, (dict, list, tuple))]
-    states = [(m, copy.deepcopy(m.state)) for m in (*held, *itertools.chain.from_iterable(lists)) if isinstance(m, Metric)]
-    try:
-        yield
-    finally:
-        for metric, state in states:
-            metric.state = state
+    found = {id(m): m for m in (*held, *itertools.chain.from_iterable(lists)) if isinstance(m, Metric)}
+    return _core.replaced([(vars(m), "state", copy.deepcopy(m.state)) for m in found.values()])
 
 
 def batch_size_of(batch: Any) -> int:
