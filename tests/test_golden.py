@@ -13,6 +13,7 @@ FUNCTIONS = load("functions")
 LOSSES = load("losses")
 ATTENTION = load("attention")
 OPTIMIZERS = load("optimizers")
+MUON = load("muon")
 
 
 def both(arrays, name, expected, *, k=1, scale=None):
@@ -192,6 +193,17 @@ def test_optimizers(case):
         path.append(np.concatenate([values["a"].ravel(), values["b"].ravel()]))
     assert_close(arrays["f64"], np.stack(path), np.float64, scale=10)
     assert_close(arrays["f32"], np.stack(path[-1:]), np.float32, k=20, scale=np.abs(path[-1]).max())
+
+
+@pytest.mark.parametrize("case", [case for case in MUON if case != "inputs"])
+def test_muon(case):
+    options, arrays = MUON[case]
+    inputs, given = MUON["inputs"]
+    values, states, path = {name: R.f64(given[name]) for name in "ab"}, {"a": {}, "b": {}}, []
+    for step in range(inputs["steps"]):
+        values = {name: R.muon(value, given[f"d{name}"][step], states[name], **options) for name, value in values.items()}
+        path.append(np.concatenate([value.ravel() for value in values.values()]))
+    assert_close(arrays["f64"], np.stack(path), np.float64, scale=10)
 
 
 def test_reverse_run_is_the_tutorials():

@@ -306,6 +306,34 @@ def optimizers(steps=20):
     return cases
 
 
+MUON = {
+    "default": {},
+    "options": {"lr": 0.05, "weight_decay": 0.3, "momentum": 0.8, "ns_steps": 3, "ns_coefficients": [3.0, -3.2, 1.2], "eps": 1e-3},
+    "without_nesterov": {"lr": 0.05, "nesterov": False},
+    "as_adamw": {"lr": 0.05, "adjust_lr_fn": "match_rms_adamw"},
+}
+
+
+def muon(steps=5):
+    """Two matrices; the iterations are in the parameters' dtype, where PyTorch's are in bfloat16."""
+    cases, as_bfloat16 = Cases(), torch.Tensor.bfloat16
+    start, gradients = draw(7, (3, 5), (8, 2)), draw(8, (steps, 3, 5), (steps, 8, 2))
+    cases.add("inputs", {"steps": steps}, a=start[0], b=start[1], da=gradients[0], db=gradients[1])
+    torch.Tensor.bfloat16 = torch.Tensor.clone
+    for case, options in MUON.items():
+        parameters = [nn.Parameter(x.double()) for x in start]
+        optimizer = torch.optim.Muon(parameters, **options)
+        path = []
+        for step in range(steps):
+            for parameter, gradient in zip(parameters, gradients, strict=True):
+                parameter.grad = gradient[step].double()
+            optimizer.step()
+            path.append(torch.cat([p.detach().flatten() for p in parameters]))
+        cases.add(case, options, f64=torch.stack(path))
+    torch.Tensor.bfloat16 = as_bfloat16
+    return cases
+
+
 # ---- functions -----------------------------------------------------------------------------------------------------
 
 
@@ -467,7 +495,7 @@ def interpolated(options, x):
 
 
 FILES = [
-    modules, positional_encoding, reverse_run, shuffles, initial_weights, optimizers, functions, attention, losses, interpolation
+    modules, positional_encoding, reverse_run, shuffles, initial_weights, optimizers, muon, functions, attention, losses, interpolation
 ]  # fmt: skip
 
 

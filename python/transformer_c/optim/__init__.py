@@ -7,6 +7,7 @@ from . import lr_scheduler
 from .algorithms import SGD, Adam, AdamW, RMSprop
 from .gradients import clip_grad_norm_, clip_grad_value_
 from .lr_scheduler import CosineWarmupScheduler, LambdaLR
+from .muon import Muon
 from .optimizer import Optimizer
 
 __all__ = [
@@ -15,6 +16,7 @@ __all__ = [
     "AdamW",
     "CosineWarmupScheduler",
     "LambdaLR",
+    "Muon",
     "Optimizer",
     "RMSprop",
     "clip_grad_norm_",

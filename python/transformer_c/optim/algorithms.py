@@ -9,7 +9,7 @@ from .optimizer import Optimizer
 
 # PyTorch's AdamW is its Adam with this option of a group, which state dicts have.
 _DECOUPLED = "decoupled_weight_decay"
-_HINTS = {"learning_rate": "lr=", "beta_1": "betas=", "beta_2": "betas=", "epsilon": "eps=", "clipnorm": "tc.nn.utils.clip_grad_norm_"}
+HINTS = {"learning_rate": "lr=", "beta_1": "betas=", "beta_2": "betas=", "epsilon": "eps=", "clipnorm": "tc.nn.utils.clip_grad_norm_"}
 
 
 def _check_differentiable(differentiable: bool) -> None:
@@ -44,7 +44,7 @@ class SGD(Optimizer):
 
     _counts_from = "momentum_buffer"  # the first one is not dampened
 
-    @explained(_HINTS)
+    @explained(HINTS)
     def __init__(self, params, lr: float = 1e-3, momentum: float = 0.0, dampening: float = 0.0, weight_decay: float = 0.0, nesterov: bool = False, *,
                  maximize: bool = False, foreach: bool | None = None, fused: bool | None = None, capturable: bool = False, differentiable: bool = False) -> None:  # fmt: skip
         _check_differentiable(differentiable)
@@ -90,7 +90,7 @@ class Adam(Optimizer):
     0.01
     """
 
-    @explained(_HINTS)
+    @explained(HINTS)
     def __init__(self, params, lr: float = 1e-3, betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8, weight_decay: float = 0.0,
                  amsgrad: bool = False, *, maximize: bool = False, foreach: bool | None = None, fused: bool | None = None, capturable: bool = False, differentiable: bool = False,
                  decoupled_weight_decay: bool = False) -> None:  # fmt: skip
@@ -113,7 +113,7 @@ class Adam(Optimizer):
 class AdamW(Adam):
     """Adam with decoupled weight decay (Loshchilov & Hutter 2019, algorithm 2). Parameters as for ``Adam``; `weight_decay` is 0.01."""
 
-    @explained(_HINTS)
+    @explained(HINTS)
     def __init__(self, params, lr: float = 1e-3, betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8, weight_decay: float = 1e-2,
                  amsgrad: bool = False, *, maximize: bool = False, foreach: bool | None = None, fused: bool | None = None, capturable: bool = False, differentiable: bool = False) -> None:  # fmt: skip
         super().__init__(
@@ -144,7 +144,7 @@ class RMSprop(Optimizer):
         True divides by sqrt(v + eps), as Keras does; False divides by sqrt(v) + eps.
     """
 
-    @explained(_HINTS)
+    @explained(HINTS)
     def __init__(self, params, lr: float = 1e-2, alpha: float = 0.99, eps: float = 1e-8, weight_decay: float = 0.0, momentum: float = 0.0,
                  centered: bool = False, *, maximize: bool = False, foreach: bool | None = None, fused: bool | None = None, capturable: bool = False, differentiable: bool = False, eps_inside_sqrt: bool = False) -> None:  # fmt: skip
         _check_differentiable(differentiable)

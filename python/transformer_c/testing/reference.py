@@ -930,6 +930,19 @@ def rmsprop(
     return p - lr * update
 
 
+def muon(p, g, state, lr=1e-3, weight_decay=0.1, momentum=0.95, nesterov=True, ns_coefficients=(3.4445, -4.775, 2.0315), eps=1e-7, ns_steps=5,
+         adjust_lr_fn=None):  # fmt: skip
+    """The iterations are a polynomial of the singular values, aS + bS³ + cS⁵."""
+    p, g, (a, b, c) = f64(p), f64(g), ns_coefficients
+    state["m"] = m = momentum * state.get("m", 0) + (1 - momentum) * g
+    left, values, right = np.linalg.svd(momentum * m + (1 - momentum) * g if nesterov else m, full_matrices=False)
+    values = values / max(np.linalg.norm(values), eps)
+    for _ in range(ns_steps):
+        values = a * values + b * values**3 + c * values**5
+    scale = 0.2 * max(p.shape) ** 0.5 if adjust_lr_fn == "match_rms_adamw" else max(1, p.shape[0] / p.shape[1]) ** 0.5
+    return (1 - lr * weight_decay) * p - lr * scale * (left * values) @ right
+
+
 def clip_grad_norm(gradients, max_norm, norm_type=2.0):
     """The gradients scaled so that their common norm is at most max_norm, and their norm before."""
     gradients = [f64(g) for g in gradients]
