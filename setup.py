@@ -66,7 +66,7 @@ ISAS = {
 
 # Tiles of bfloat16, by which float32 products are computed; everything else is another instruction set's. In builds for tests
 # TRANSFORMER_C_CFLAGS may emulate them.
-TILES = {"amx": ("avx512", ["-mamx-tile", "-mamx-bf16"])}
+TILES = {"avx512_bf16": ("avx512", ["-mavx512bf16", "-DTC_DOTS"]), "amx": ("avx512", ["-mamx-tile", "-mamx-bf16"])}
 EMULATE_TILES = "-DTC_EMULATE_TILES"
 
 

@@ -31,10 +31,12 @@ INSTRUCTION_SETS = {
     "baseline": {"ATEN_CPU_CAPABILITY": "default", "ONEDNN_MAX_CPU_ISA": "SSE41", "MKL_ENABLE_INSTRUCTIONS": "SSE4_2"},
     "avx2": {"ATEN_CPU_CAPABILITY": "avx2", "ONEDNN_MAX_CPU_ISA": "AVX2", "MKL_ENABLE_INSTRUCTIONS": "AVX2"},
     "avx512": {"ATEN_CPU_CAPABILITY": "avx512", "ONEDNN_MAX_CPU_ISA": "AVX512_CORE", "MKL_ENABLE_INSTRUCTIONS": "AVX512"},
+    "avx512_bf16": {"ATEN_CPU_CAPABILITY": "avx512", "ONEDNN_MAX_CPU_ISA": "AVX512_CORE_BF16", "MKL_ENABLE_INSTRUCTIONS": "AVX512"},
     "amx": {},
     "neon": {},
 }
-VECTORS_OF = {"amx": "avx512"}  # whose kernels compute everything but products
+VECTORS_OF = {"amx": "avx512", "avx512_bf16": "avx512"}  # whose kernels compute everything but products
+SAME_IN_FLOAT32 = {"avx512_bf16"}  # as another one: what is measured in float32 would be measured twice
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 

@@ -78,7 +78,8 @@ def parse_threads(text):
 def parse_isas(text):
     """ "avx2,avx512", or "all" for those that this machine can run."""
     usable, _ = harness.usable_instruction_sets()
-    names = [name for name in usable if name != "baseline"] or usable if text == "all" else text.split(",")
+    several = [name for name in usable if name not in {"baseline", *harness.SAME_IN_FLOAT32}]
+    names = several or usable if text == "all" else text.split(",")
     if unusable := [name for name in names if name not in usable]:
         raise argparse.ArgumentTypeError(f"{', '.join(unusable)}: this machine and this build can use {', '.join(usable)}")
     return names
@@ -92,7 +93,7 @@ def parse_arguments(argv):
     parser.add_argument("--threads", type=parse_threads, default=[1], metavar="N[,N]", help="numbers of threads, one after the other (1)")
     parser.add_argument(
         "--isa", type=parse_isas, metavar="NAME[,NAME]",
-        help="instruction sets, forced for both sides, one after the other; all: every one of this machine but the baseline (the best one)",
+        help="instruction sets, forced for both sides, one after the other; all: every one of this machine whose float32 differs, but the baseline (the best one)",
     )  # fmt: skip
     parser.add_argument(
         "--cpu-clock", action="store_true", help="the time that a process has on a core, where others use it too: needs one thread"

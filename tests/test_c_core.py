@@ -31,7 +31,7 @@ CPU = ["cpu.c", "cpu_count.c", "status.c"]
 PROGRAMS = {  # name: (program, sources of csrc/core, macros)
     "status": ("test_status.c", ["status.c", "dtype.c"], []),
     "status-with-assertions": ("test_status.c", ["status.c", "dtype.c"], ["-DTC_ASSERTIONS"]),
-    "cpu": ("test_cpu.c", CPU, ["-DTC_HAVE_AVX2", "-DTC_HAVE_AVX512", "-DTC_HAVE_AMX"]),
+    "cpu": ("test_cpu.c", CPU, ["-DTC_HAVE_AVX2", "-DTC_HAVE_AVX512", "-DTC_HAVE_AVX512_BF16", "-DTC_HAVE_AMX"]),
     "cpu-without-amx": ("test_cpu.c", CPU, ["-DTC_HAVE_AVX2", "-DTC_HAVE_AVX512"]),
     "cpu-without-avx512": ("test_cpu.c", CPU, ["-DTC_HAVE_AVX2"]),
     "cpu-baseline-only": ("test_cpu.c", CPU, []),

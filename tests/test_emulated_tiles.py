@@ -21,6 +21,13 @@ def is_accurate(got, a, b, limit):
 def variant():
     return tc.config.last_plans("cpu")["gemm"]["variant"]
 
+def plain_of(x, weight):
+    _core.cpu_select("baseline")
+    try:
+        return _core.linear(x, weight, sequence_lengths=len(x))
+    finally:
+        _core.cpu_select("avx512_bf16")
+
 assert _core.cpu_isa() == "amx"
 rng = np.random.default_rng(0)
 x, weight = (rng.standard_normal((n, 384)).astype(np.float32) for n in (131, 385))
@@ -47,6 +54,23 @@ assert variant() == "tiles"
 dy, x, weight = (t.float().numpy() for t in (dy, x, weight))
 for got, exact in zip(gradients, (dy.astype(float) @ weight, dy.T.astype(float) @ x, dy.sum(0, dtype=float)), strict=True):
     np.testing.assert_allclose(got.float().numpy(), exact, rtol=2.0**-8, atol=1e-4)
+
+_core.cpu_select("avx512_bf16")
+tc.set_float32_precision("highest")
+x, weight = (rng.standard_normal((n, 384)).astype(np.float32) for n in (131, 385))
+assert np.array_equal(_core.linear(x, weight, sequence_lengths=131), plain_of(x, weight)) and "dots" not in variant()
+tc.set_float32_precision("medium")
+a, b = (rng.standard_normal((n, 130)).astype(np.float32) for n in (330, 140))
+is_accurate(_core.linear(a, b), a, b.T, 8e-3)
+assert variant() == "dots"
+a, b = (tc.tensor(rng.standard_normal(shape).astype(np.float32)).bfloat16() for shape in ((40, 330), (330, 300)))
+whole = tc.matmul(a, b)
+assert variant() == "dots"
+is_accurate(whole.double().numpy(), a.double().numpy(), b.double().numpy(), 2.0**-8)
+for rows in (1, 2, 3, 7, 13, 16):
+    assert tc.equal(tc.matmul(a[:rows], b), whole[:rows]) and variant() == "dots, strips"
+assert tc.equal(tc.matmul(a[:5], b[:, 50:150]), whole[:5, 50:150]) and variant() == "dots"
+assert tc.equal(tc.functional.linear(a, b.T.contiguous()), whole)
 """
 
 

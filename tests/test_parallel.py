@@ -70,7 +70,10 @@ def collected(file, *options):
 @pytest.mark.parametrize(
     "file, words",
     [
-        ("tests/ops/test_equal_bits.py", ("baseline", "avx2", "avx512", "amx", "neon", "1-threads", "2-threads", "3-threads")),
+        (
+            "tests/ops/test_equal_bits.py",
+            ("baseline", "avx2", "avx512", "avx512_bf16", "amx", "neon", "1-threads", "2-threads", "3-threads"),
+        ),
         ("tests/gpu_emulation/test_cuda_gemm.py", ("round_robin", "greedy", "random")),
     ],
 )

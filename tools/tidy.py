@@ -19,6 +19,8 @@ ROOT = Path(__file__).resolve().parent.parent
 # One variant of the kernels: the widest vectors, the precision most used.
 KERNEL_FLAGS = ["-DTC_ISA=avx512", "-DTC_PRECISION=32", "-mavx512f", "-mavx512dq", "-mavx512bw", "-mavx512vl", "-mfma", "-mf16c"]
 TILES_FLAGS = [*KERNEL_FLAGS[1:], "-DTC_ISA=amx", "-DTC_TILES_BESIDE=avx512"]
+DOTS_FLAGS = [*KERNEL_FLAGS[1:], "-DTC_ISA=avx512_bf16", "-DTC_TILES_BESIDE=avx512", "-DTC_DOTS", "-mavx512bf16"]
+FLAGS = {"cpu": [KERNEL_FLAGS], "benchmarks": [KERNEL_FLAGS], "tiles": [TILES_FLAGS, DOTS_FLAGS]}  # by folder, each with all of them
 # The analyzer ends a function after so many states. clang's own limit, --deep, takes four times as long.
 STATES = ["-Xclang", "-analyzer-config", "-Xclang", "max-nodes=50000"]
 
@@ -32,9 +34,8 @@ def headers() -> str:
     raise SystemExit("tools/tidy.py needs the headers of a clang, and there is none: apt install clang-14")
 
 
-def tidy(command: list[str], path: Path) -> str:
+def tidy(command: list[str], path: Path, extra: list[str]) -> str:
     """clang-tidy's output for one file; empty when it finds nothing."""
-    extra = {"cpu": KERNEL_FLAGS, "benchmarks": KERNEL_FLAGS, "tiles": TILES_FLAGS}.get(path.parent.name, [])
     done = subprocess.run([*command[:2], str(path), "--", *command[2:], *extra], capture_output=True, text=True, cwd=ROOT)
     return (done.stdout or done.stderr or f"{path}: exit status {done.returncode}\n") if done.returncode else ""
 
@@ -51,7 +52,8 @@ def main() -> int:
     includes = ["-isystem", headers(), "-isystem", sysconfig.get_paths()["include"], "-isystem", np.get_include()]
     command = [program, "--quiet", "-std=gnu11", *includes, *([] if deep else STATES)]
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        found = [text for text in pool.map(lambda path: tidy(command, path), paths) if text]
+        runs = [(path, extra) for path in paths for extra in FLAGS.get(path.parent.name, [[]])]
+        found = [text for text in pool.map(lambda run: tidy(command, *run), runs) if text]
     print("\n".join(found) or f"clang-tidy: {len(paths)} files, nothing found")
     return bool(found)
 

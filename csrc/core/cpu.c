@@ -4,7 +4,7 @@
  * An instruction set is usable when the processor has every extension its kernels are compiled with (-mavx2 -mfma
  * -mf16c; also -mavx512f -mavx512dq -mavx512bw -mavx512vl) and the operating system saves its registers when it
  * switches threads, which XGETBV reports (Intel SDM volume 1, 14.3 and 15.2). The tiles of AMX need a permission as well (18.3 of the
- * same). */
+ * same). The best usable one is chosen, but for those that gain nothing on this processor. */
 #include "cpu.h"
 
 #include <stdatomic.h>
@@ -29,17 +29,20 @@ static bool always(void) { return true; }
 
 #ifdef HAVE_X86
 typedef struct cpu_bits {
-    unsigned leaf1_ecx, leaf7_ebx, leaf7_edx;
+    unsigned leaf1_ecx, leaf7_ebx, leaf7_edx, leaf7_1_eax;
     unsigned xcr0; /* the register states the operating system saves; 0 without XGETBV */
 } cpu_bits;
 
 static cpu_bits read_cpu_bits(void)
 {
-    cpu_bits bits = {0, 0, 0, 0};
+    cpu_bits bits = {0};
     unsigned eax, ebx, ecx, edx;
     if (!__get_cpuid(1, &eax, &ebx, &ecx, &edx)) return bits;
     bits.leaf1_ecx = ecx;
-    if (__get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx)) bits.leaf7_ebx = ebx, bits.leaf7_edx = edx;
+    if (__get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx)) {
+        bits.leaf7_ebx = ebx, bits.leaf7_edx = edx;
+        if (eax >= 1 && __get_cpuid_count(7, 1, &eax, &ebx, &ecx, &edx)) bits.leaf7_1_eax = eax;
+    }
     if (bits.leaf1_ecx & bit_OSXSAVE) {
         /* As assembly, because the intrinsic would need -mxsave. */
         __asm__ volatile("xgetbv" : "=a"(eax), "=d"(edx) : "c"(0));
@@ -70,8 +73,12 @@ static bool has_avx512(void) { return false; }
 #endif
 
 #ifdef TC_EMULATE_TILES
+static bool has_avx512_bf16(void) { return true; }
 static bool has_amx(void) { return true; }
-#elif defined(__x86_64__) && defined(__linux__)
+#elif defined(__x86_64__)
+static bool has_avx512_bf16(void) { return has_avx512() && all_set(read_cpu_bits().leaf7_1_eax, 1u << 5); }
+
+#ifdef __linux__
 /* Linux gives a process room for the tiles' 8 KiB when it asks: for all its threads, and those of its children. */
 static bool may_use_tiles(void)
 {
@@ -86,6 +93,10 @@ static bool has_amx(void)
     return has_avx512() && all_set(bits.leaf7_edx, bfloat16 | tiles) && all_set(bits.xcr0, tile_state) && may_use_tiles();
 }
 #else
+static bool has_amx(void) { return false; }
+#endif
+#else
+static bool has_avx512_bf16(void) { return false; }
 static bool has_amx(void) { return false; }
 #endif
 
@@ -105,7 +116,8 @@ typedef struct isa {
     const char *name;
     bool (*usable)(void);
     const tc_kernel_table *float32, *float64; /* NULL where the build left it out */
-    bool tiles;                               /* float32 products may be split into bfloat16 */
+    int parts;                                /* tc_cpu_parts() */
+    bool (*gains)(void);                      /* over those before it; NULL: always */
 } isa;
 
 extern const tc_kernel_table tc_kernels_f32_baseline, tc_kernels_f64_baseline;
@@ -121,13 +133,21 @@ extern const tc_kernel_table tc_kernels_f32_avx512, tc_kernels_f64_avx512;
 #else
 #define AVX512_TABLES NULL, NULL
 #endif
-#ifdef TC_HAVE_AMX /* the kernels of another instruction set, but for float32 products */
-extern const tc_kernel_table tc_kernels_f32_amx;
+/* The kernels of another instruction set, but for float32 products. */
 #ifdef TC_EMULATE_TILES
-#define AMX_TABLES &tc_kernels_f32_amx, &tc_kernels_f64_baseline
+#define FLOAT64_BESIDE &tc_kernels_f64_baseline
 #else
-#define AMX_TABLES &tc_kernels_f32_amx, &tc_kernels_f64_avx512
+#define FLOAT64_BESIDE &tc_kernels_f64_avx512
 #endif
+#ifdef TC_HAVE_AVX512_BF16
+extern const tc_kernel_table tc_kernels_f32_avx512_bf16;
+#define AVX512_BF16_TABLES &tc_kernels_f32_avx512_bf16, FLOAT64_BESIDE
+#else
+#define AVX512_BF16_TABLES NULL, NULL
+#endif
+#ifdef TC_HAVE_AMX
+extern const tc_kernel_table tc_kernels_f32_amx;
+#define AMX_TABLES &tc_kernels_f32_amx, FLOAT64_BESIDE
 #else
 #define AMX_TABLES NULL, NULL
 #endif
@@ -139,11 +159,12 @@ extern const tc_kernel_table tc_kernels_f32_neon, tc_kernels_f64_neon;
 #endif
 
 static const isa isas[] = {
-    {"baseline", always, &tc_kernels_f32_baseline, &tc_kernels_f64_baseline, false},
-    {"avx2", has_avx2, AVX2_TABLES, false},
-    {"avx512", has_avx512, AVX512_TABLES, false},
-    {"amx", has_amx, AMX_TABLES, true},
-    {"neon", has_neon, NEON_TABLES, false},
+    {"baseline", always, &tc_kernels_f32_baseline, &tc_kernels_f64_baseline, 0, NULL},
+    {"avx2", has_avx2, AVX2_TABLES, 0, NULL},
+    {"avx512", has_avx512, AVX512_TABLES, 0, NULL},
+    {"avx512_bf16", has_avx512_bf16, AVX512_BF16_TABLES, 1, tc_cpu_is_amd}, /* on a Xeon VDPBF16PS takes as long as four multiply-adds */
+    {"amx", has_amx, AMX_TABLES, 3, NULL},
+    {"neon", has_neon, NEON_TABLES, 0, NULL},
 };
 enum { ISA_COUNT = sizeof isas / sizeof isas[0] };
 
@@ -189,7 +210,7 @@ tc_status tc_cpu_initialize(tc_error *err)
     if (forced && forced[0]) return select_isa(forced, "TRANSFORMER_C_ISA: ", err);
     int best = 0;
     for (int i = 0; i < ISA_COUNT; i++) {
-        if (is_usable(&isas[i])) best = i;
+        if (is_usable(&isas[i]) && (!isas[i].gains || isas[i].gains())) best = i;
     }
     atomic_store(&current, best);
     return TC_OK;
@@ -211,7 +232,7 @@ int tc_cpu_isas(const char **names, bool *usable, int max)
     return count;
 }
 
-bool tc_cpu_has_tiles(void) { return isas[atomic_load_explicit(&current, memory_order_relaxed)].tiles; }
+int tc_cpu_parts(void) { return isas[atomic_load_explicit(&current, memory_order_relaxed)].parts; }
 
 bool tc_cpu_is_amd(void)
 {

@@ -180,6 +180,12 @@ static tc_gemm_a_form choose_a_form(const tc_gemm_args *g, size_t element)
 /* Multiply-adds of split products that cost as much as one elementary operation. */
 #define SPLIT_FMA_PER_OPERATION 24.0
 
+/* By dot products of AVX512-BF16 in place of tiles. They read B in place for few rows, several lines of memory at a time. */
+#define DOTS_LEAST_OF_HALVES 4096
+#define DOTS_LEAST_ADJACENT_HALVES 8192
+#define DOTS_STRIP_COLUMNS 128 /* the least, for which the scratch has tiles of B for a block of k, and a multiple */
+static bool by_dots(void) { return tc_cpu_parts() == 1; }
+
 static bool is_of_float32(const tc_gemm_args *g, tc_dtype compute)
 {
     return g->a_stored == TC_STORED_AS_COMPUTED && g->b_stored == TC_STORED_AS_COMPUTED && compute == TC_FLOAT32;
@@ -187,7 +193,7 @@ static bool is_of_float32(const tc_gemm_args *g, tc_dtype compute)
 
 bool tc_cpu_gemm_goes_by_length(const tc_gemm_args *g, tc_dtype compute)
 {
-    return is_of_float32(g, compute) && tc_cpu_has_tiles() && tc_get_float32_precision() == TC_FLOAT32_HIGHEST &&
+    return is_of_float32(g, compute) && tc_cpu_parts() == 3 && tc_get_float32_precision() == TC_FLOAT32_HIGHEST &&
            least_of(g->N, g->K) >= SPLIT_LEAST_SIDE_IN_FULL;
 }
 
@@ -197,16 +203,19 @@ static int choose_parts(const tc_plan *plan, const tc_gemm_args *g)
     const bool halves = g->a_stored == TC_STORED_BFLOAT16 && g->b_stored == TC_STORED_BFLOAT16;
     const bool full = plan->precision == TC_FLOAT32_HIGHEST;
     const int64_t other_side = g->k_is_rows ? g->M : g->K;
-    if (!g->may_split || !tc_cpu_has_tiles()) return 0;
+    if (!g->may_split || !tc_cpu_parts()) return 0;
     if (halves) {
-        const int64_t least = g->b_col == 1 && !g->is_gradient ? SPLIT_LEAST_ADJACENT_HALVES : SPLIT_LEAST_OF_HALVES;
+        const bool adjacent = g->b_col == 1 && !g->is_gradient;
+        const int64_t of_tiles = adjacent ? SPLIT_LEAST_ADJACENT_HALVES : SPLIT_LEAST_OF_HALVES;
+        const int64_t least = !by_dots() ? of_tiles : adjacent ? DOTS_LEAST_ADJACENT_HALVES : DOTS_LEAST_OF_HALVES;
         if (g->k_is_rows && g->K < SPLIT_LEAST_ROWS_OF_HALVES) return 0;
         return least_of(g->N, other_side) >= SPLIT_LEAST_SIDE_OF_HALVES && g->N * other_side >= least;
     }
     if (!is_of_float32(g, plan->compute)) return 0;
     if (full && (g->k_is_rows ? g->K < SPLIT_LEAST_ROWS_IN_FULL : !tc_gemm_is_long(g->sequence))) return 0;
     if (least_of(g->N, other_side) < (full ? SPLIT_LEAST_SIDE_IN_FULL : SPLIT_LEAST_SIDE)) return 0;
-    return full ? 3 : plan->precision == TC_FLOAT32_HIGH ? 2 : 1;
+    const int parts = full ? 3 : plan->precision == TC_FLOAT32_HIGH ? 2 : 1;
+    return parts <= tc_cpu_parts() ? parts : 0;
 }
 
 /* B is split in advance where several items need it. Of six products nothing is kept but the panels of float32, from which one item splits
@@ -222,8 +231,10 @@ static void choose_split_b(tc_plan *plan, tc_gemm_args *g)
 
 static void plan_split(tc_plan *plan, tc_gemm_args *g)
 {
-    static const char *const variants[][2] = {
-        [1] = {"tiles", "tiles, split k"}, [2] = {"tiles x 3", "tiles x 3, split k"}, [3] = {"tiles x 6", "tiles x 6, split k"}};
+    static const char *const variants[][2] = {[0] = {"dots", "dots, split k"},
+                                              [1] = {"tiles", "tiles, split k"},
+                                              [2] = {"tiles x 3", "tiles x 3, split k"},
+                                              [3] = {"tiles x 6", "tiles x 6, split k"}};
     tc_gemm_split_k(g, g->k_is_rows && g->M * g->N <= LARGEST_SPLIT_C ? MOST_CHUNKS : 1);
     g->k_chunk = tc_divide_up(g->k_chunk, TC_GEMM_STEP) * TC_GEMM_STEP;
     if (g->k_chunks > 1) g->k_chunks = tc_divide_up(g->K, g->k_chunk);
@@ -232,15 +243,17 @@ static void plan_split(tc_plan *plan, tc_gemm_args *g)
     const int64_t wanted = threads > 1 ? SPLIT_ITEMS * threads : 1, columns = tc_divide_up(g->N, tc_divide_up(wanted, others));
     g->col_block = tc_divide_up(least_of(columns, SPLIT_COLUMNS), SPLIT_LEAST_COLUMNS) * SPLIT_LEAST_COLUMNS;
     choose_split_b(plan, g);
-    g->by_strips =
-        tc_gemm_of_halves(g) && !g->b_parts && g->b_col == 1 && g->M <= ROWS_OF_STRIPS && g->K * g->b_row * 2 >= LEAST_B_OF_STRIPS;
-    if (g->by_strips) g->col_block = tc_divide_up(least_of(tc_divide_up(g->N, wanted), SPLIT_STRIP_COLUMNS), 64) * 64;
+    const bool pays = by_dots() ? g->N >= DOTS_STRIP_COLUMNS : g->K * g->b_row * 2 >= LEAST_B_OF_STRIPS;
+    g->by_strips = pays && g->M <= ROWS_OF_STRIPS && tc_gemm_of_halves(g) && !g->b_parts && g->b_col == 1;
+    const int64_t multiple = by_dots() ? DOTS_STRIP_COLUMNS : 64;
+    if (g->by_strips) g->col_block = tc_divide_up(least_of(tc_divide_up(g->N, wanted), SPLIT_STRIP_COLUMNS), multiple) * multiple;
     tc_gemm_args plain = *g;
     plain.M = plain.N = TC_GEMM_GROUP;
     plain.K = plain.k_chunk = least_of(tc_gemm_longest_item(g), TC_GEMM_K_BLOCK), plain.k_chunks = 1;
     tc_gemm_make_plain(&plain);
     const double work = (double)least_of(g->M, g->row_block) * (double)least_of(g->N, g->col_block) * (double)(g->k_chunk + 1);
-    plan->variant = g->by_strips ? "tiles, strips" : variants[g->parts][g->k_chunks > 1];
+    const char *const strips = by_dots() ? "dots, strips" : "tiles, strips";
+    plan->variant = g->by_strips ? strips : variants[by_dots() ? 0 : g->parts][g->k_chunks > 1];
     plan->splits = g->k_chunks;
     plan->items = tc_gemm_items(g);
     plan->cost = work / SPLIT_FMA_PER_OPERATION;

@@ -1,5 +1,5 @@
 /* test_cpu.c: detection and choice of instruction sets, on tables that stand in for the kernels; and the number of
- * processors. Built with and without TC_HAVE_AVX2, TC_HAVE_AVX512, TC_HAVE_AMX and TC_HAVE_NEON. */
+ * processors. Built with and without TC_HAVE_AVX2, TC_HAVE_AVX512, TC_HAVE_AVX512_BF16, TC_HAVE_AMX and TC_HAVE_NEON. */
 #include "core/cpu.h"
 #include "core/cpu_count.h"
 #include "kernels/kernel_ids.h"
@@ -15,8 +15,8 @@ TABLES(baseline);
 TABLES(avx2);
 TABLES(avx512);
 TABLES(neon);
-extern const tc_kernel_table tc_kernels_f32_amx;
-const tc_kernel_table tc_kernels_f32_amx = {{0}};
+extern const tc_kernel_table tc_kernels_f32_avx512_bf16, tc_kernels_f32_amx;
+const tc_kernel_table tc_kernels_f32_avx512_bf16 = {{0}}, tc_kernels_f32_amx = {{0}};
 
 /* The first line of a field, which ends in a space; empty where there is none. */
 static void read_proc_cpuinfo(const char *field, char *line, int size)
@@ -42,36 +42,50 @@ static bool proc_cpuinfo_has(const char *const *flags, int count)
     return all;
 }
 
-static const char *const x86_flags[] = {"avx2", "fma", "f16c", "avx512f", "avx512dq", "avx512bw", "avx512vl", "amx_tile", "amx_bf16"};
+static bool is_amd(void)
+{
+    char line[8193] = ""; /* one more stays 0 */
+    read_proc_cpuinfo("vendor_id", line, sizeof line - 1);
+    return strstr(line, "AuthenticAMD") != NULL;
+}
 
-enum { EVERY_ARM = -1 };
+static const char *const x86_flags[] = {"avx2", "fma", "f16c", "avx512f", "avx512dq", "avx512bw", "avx512vl", "amx_tile", "amx_bf16"};
+static const char *const bf16_flags[] = {"avx2", "fma", "f16c", "avx512f", "avx512dq", "avx512bw", "avx512vl", "avx512_bf16"};
+
+enum { EVERY_ARM = -1, OF_BF16 = -2 };
 
 static const struct {
     const char *name;
     const tc_kernel_table *float32, *float64;
     bool built;
-    int flags; /* of x86_flags, or EVERY_ARM */
+    int flags; /* of x86_flags, OF_BF16: all of bf16_flags, or EVERY_ARM */
+    int parts;
 } sets[] = {
-    {"baseline", &tc_kernels_f32_baseline, &tc_kernels_f64_baseline, true, 0},
+    {"baseline", &tc_kernels_f32_baseline, &tc_kernels_f64_baseline, true, 0, 0},
 #ifdef TC_HAVE_AVX2
-    {"avx2", &tc_kernels_f32_avx2, &tc_kernels_f64_avx2, true, 3},
+    {"avx2", &tc_kernels_f32_avx2, &tc_kernels_f64_avx2, true, 3, 0},
 #else
-    {"avx2", &tc_kernels_f32_avx2, &tc_kernels_f64_avx2, false, 3},
+    {"avx2", &tc_kernels_f32_avx2, &tc_kernels_f64_avx2, false, 3, 0},
 #endif
 #ifdef TC_HAVE_AVX512
-    {"avx512", &tc_kernels_f32_avx512, &tc_kernels_f64_avx512, true, 7},
+    {"avx512", &tc_kernels_f32_avx512, &tc_kernels_f64_avx512, true, 7, 0},
 #else
-    {"avx512", &tc_kernels_f32_avx512, &tc_kernels_f64_avx512, false, 7},
+    {"avx512", &tc_kernels_f32_avx512, &tc_kernels_f64_avx512, false, 7, 0},
 #endif
-#ifdef TC_HAVE_AMX /* float64 is AVX-512's */
-    {"amx", &tc_kernels_f32_amx, &tc_kernels_f64_avx512, true, 9},
+#ifdef TC_HAVE_AVX512_BF16 /* float64 is AVX-512's, here and in the next */
+    {"avx512_bf16", &tc_kernels_f32_avx512_bf16, &tc_kernels_f64_avx512, true, OF_BF16, 1},
 #else
-    {"amx", &tc_kernels_f32_amx, &tc_kernels_f64_avx512, false, 9},
+    {"avx512_bf16", &tc_kernels_f32_avx512_bf16, &tc_kernels_f64_avx512, false, OF_BF16, 1},
+#endif
+#ifdef TC_HAVE_AMX
+    {"amx", &tc_kernels_f32_amx, &tc_kernels_f64_avx512, true, 9, 3},
+#else
+    {"amx", &tc_kernels_f32_amx, &tc_kernels_f64_avx512, false, 9, 3},
 #endif
 #ifdef TC_HAVE_NEON
-    {"neon", &tc_kernels_f32_neon, &tc_kernels_f64_neon, true, EVERY_ARM},
+    {"neon", &tc_kernels_f32_neon, &tc_kernels_f64_neon, true, EVERY_ARM, 0},
 #else
-    {"neon", &tc_kernels_f32_neon, &tc_kernels_f64_neon, false, EVERY_ARM},
+    {"neon", &tc_kernels_f32_neon, &tc_kernels_f64_neon, false, EVERY_ARM, 0},
 #endif
 };
 enum { SETS = sizeof sets / sizeof sets[0] };
@@ -83,6 +97,7 @@ static bool expected_usable(int set)
 #else
     if (sets[set].flags == EVERY_ARM) return false;
 #endif
+    if (sets[set].flags == OF_BF16) return sets[set].built && proc_cpuinfo_has(bf16_flags, sizeof bf16_flags / sizeof bf16_flags[0]);
     return sets[set].built && (sets[set].flags == 0 || proc_cpuinfo_has(x86_flags, sets[set].flags));
 }
 
@@ -91,7 +106,7 @@ static void check_in_use(int set)
     CHECK(strcmp(tc_cpu_isa(), sets[set].name) == 0);
     CHECK(tc_cpu_kernels(TC_FLOAT32) == sets[set].float32);
     CHECK(tc_cpu_kernels(TC_FLOAT64) == sets[set].float64);
-    CHECK_EQUAL(tc_cpu_has_tiles(), strcmp(sets[set].name, "amx") == 0);
+    CHECK_EQUAL(tc_cpu_parts(), sets[set].parts);
 }
 
 static void lists_what_was_built(void)
@@ -116,7 +131,7 @@ static void chooses(void)
     check_in_use(0); /* before anybody has looked */
     int best = 0;
     for (int i = 0; i < SETS; i++) {
-        if (expected_usable(i)) best = i;
+        if (expected_usable(i) && (sets[i].flags != OF_BF16 || is_amd())) best = i; /* others multiply no faster by it */
     }
     unsetenv("TRANSFORMER_C_ISA");
     CHECK_EQUAL(tc_cpu_initialize(&err), TC_OK);
@@ -142,12 +157,10 @@ static void chooses(void)
 
 static void asks_ahead_where_that_pays(void)
 {
-    char line[8193] = ""; /* one more stays 0 */
     tc_error err;
     unsetenv("TRANSFORMER_C_ISA");
     CHECK_EQUAL(tc_cpu_initialize(&err), TC_OK);
-    read_proc_cpuinfo("vendor_id", line, sizeof line - 1);
-    CHECK_EQUAL(tc_kernel_bytes_ahead, strstr(line, "AuthenticAMD") ? 0 : 2048);
+    CHECK_EQUAL(tc_kernel_bytes_ahead, is_amd() ? 0 : 2048);
 }
 
 static void refuses_unknown_names(void)

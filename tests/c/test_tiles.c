@@ -1,24 +1,32 @@
-/* test_tiles.c: split products and those of bfloat16 (kernels/cpu/tiles) with emulated tile instructions, against double, the float32
- * kernel, and where the processor has them, the instructions themselves, bit for bit. */
+/* test_tiles.c: split products and those of bfloat16 (kernels/cpu/tiles) with emulated instructions, of tiles or with TC_DOTS dot products,
+ * against double, the float32 kernel, and where the processor has them (`NATIVE`, their instruction set), the instructions themselves, bit
+ * for bit. */
 #include "kernels/cpu/half.h"
 #include "kernels/gemm.h"
 
 #include <math.h>
 #include <stdlib.h>
-#ifdef HAVE_TILES
+#ifdef NATIVE
 #include <sys/syscall.h>
 #include <unistd.h>
 #endif
 
 #include "check.h"
 
-#define KERNEL(name, isa) void tc_##name##_f32_##isa(const void *args, int64_t begin, int64_t end, void *scratch)
+#define FUNCTION_OF(name, isa) tc_##name##_f32_##isa
+#define FUNCTION(name, isa) FUNCTION_OF(name, isa)
+#define KERNEL(name, isa) void FUNCTION(name, isa)(const void *args, int64_t begin, int64_t end, void *scratch)
 KERNEL(gemm, baseline);
 KERNEL(gemm, emulated);
 KERNEL(gemm_pack, emulated);
-#ifdef HAVE_TILES
-KERNEL(gemm, amx);
-KERNEL(gemm_pack, amx);
+#ifdef NATIVE
+KERNEL(gemm, NATIVE);
+KERNEL(gemm_pack, NATIVE);
+#endif
+#ifdef TC_DOTS
+enum { MOST_PARTS = 1, STRIP_COLUMNS = 128 }; /* of items by strips a multiple, and B has as many */
+#else
+enum { MOST_PARTS = 3, STRIP_COLUMNS = 32 };
 #endif
 
 typedef struct tiles_kernels {
@@ -37,8 +45,8 @@ typedef struct problem {
     bool halves, by_strips; /* halves: of one part */
 } problem;
 
-enum { MOST = 64 * 512 };
-static float a[2 * MOST], b[2 * MOST], bias[64], residual[MOST];
+enum { MOST = 64 * 512, MOST_COLUMNS = 300 };
+static float a[2 * MOST], b[2 * MOST], bias[MOST_COLUMNS], residual[MOST];
 static uint16_t half_a[2 * MOST], half_b[2 * MOST];
 
 static float number(unsigned *state)
@@ -85,7 +93,8 @@ static void split(tiles_kernels kernels, const problem *p, float *c, float *pre)
 {
     tc_gemm_args g = args_of(p, c, pre), rest = g;
     const int source = p->halves && p->source == PANELS ? STRIDED : p->source;
-    g.parts = p->parts, g.by_strips = p->by_strips && source == STRIDED;
+    g.parts = p->parts, g.by_strips = p->by_strips && source == STRIDED && g.N >= STRIP_COLUMNS;
+    if (g.by_strips) g.col_block = tc_divide_up(g.col_block, STRIP_COLUMNS) * STRIP_COLUMNS;
     g.b_form = source == STRIDED ? TC_GEMM_B_STRIDED : TC_GEMM_B_PANELS;
     const int64_t groups = tc_divide_up(g.N, TC_GEMM_GROUP);
     void *prepared = aligned((size_t)(groups * tc_gemm_group_bytes(g.K, g.parts)) + (size_t)(groups * g.K) * TC_GEMM_PANEL_BYTES);
@@ -137,7 +146,7 @@ static void fill(void)
     unsigned state = 1;
     for (int i = 0; i < 2 * MOST; i++) a[i] = number(&state), b[i] = number(&state);
     for (int i = 0; i < 2 * MOST; i++) half_a[i] = tc_to_bfloat16(a[i]), half_b[i] = tc_to_bfloat16(b[i]);
-    for (int i = 0; i < 64; i++) bias[i] = number(&state);
+    for (int i = 0; i < MOST_COLUMNS; i++) bias[i] = number(&state);
     for (int i = 0; i < MOST; i++) residual[i] = number(&state);
 }
 
@@ -193,9 +202,9 @@ static void has_equal_bits(const problem *p)
 
 static void agrees_with_the_processor(const problem *p)
 {
-#ifdef HAVE_TILES
+#ifdef NATIVE
     split(emulated, p, c, pre);
-    split((tiles_kernels){tc_gemm_f32_amx, tc_gemm_pack_f32_amx}, p, other, other_pre);
+    split((tiles_kernels){FUNCTION(gemm, NATIVE), FUNCTION(gemm_pack, NATIVE)}, p, other, other_pre);
     CHECK(same_bits(c, other, p->M * p->N));
     if (p->epilogue) CHECK(same_bits(pre, other_pre, p->M * p->N));
 #else
@@ -279,10 +288,11 @@ static void multiplies_specials(const problem *p, float special, bool in_a)
 
 int main(void)
 {
-#ifdef HAVE_TILES
+#if defined(NATIVE) && !defined(TC_DOTS)
     CHECK_EQUAL(syscall(SYS_arch_prctl, 0x1023, 18), 0);
 #endif
-    static const int64_t shapes[][3] = {{1, 16, 32}, {5, 33, 70}, {37, 50, 129}, {16, 32, 300}, {49, 17, 1}};
+    static const int64_t shapes[][3] = {{1, 16, 32}, {5, 33, 70},   {37, 50, 129}, {16, 32, 300},
+                                        {49, 17, 1}, {1, 300, 100}, {3, 165, 190}, {11, 150, 130}};
     static const float of_halves[] = {INFINITY, -INFINITY, NAN};
     static const float specials[] = {INFINITY, -INFINITY, NAN, 3.4e38f, -1e20f, 1e-40f, 1e-31f, -1e-33f};
     fill();
@@ -290,7 +300,7 @@ int main(void)
         for (int form = 0; form < 9; form++) {
             problem p = {.M = shapes[s][0], .N = shapes[s][1], .K = shapes[s][2], .row_block = 160, .col_block = 64};
             p.a_form = form % 3, p.b_form = form / 3, p.source = (form + (int)s) % SOURCES, p.epilogue = (form + s) % 2;
-            for (p.parts = 1; p.parts <= 3; p.parts++) {
+            for (p.parts = 1; p.parts <= MOST_PARTS; p.parts++) {
                 is_accurate(&p);
                 agrees_with_the_processor(&p);
                 if (form < 4) has_equal_bits(&p);
@@ -303,7 +313,7 @@ int main(void)
                 for (int in_a = 0; in_a < 2; in_a++) multiplies_specials(&p, of_halves[i], in_a);
         }
     problem p = {.M = 19, .N = 40, .K = 70, .row_block = 160, .col_block = 64};
-    for (p.parts = 1; p.parts <= 3; p.parts++)
+    for (p.parts = 1; p.parts <= MOST_PARTS; p.parts++)
         for (size_t i = 0; i < sizeof specials / sizeof specials[0]; i++)
             for (int in_a = 0; in_a < 2; in_a++) {
                 p.source = (int)i % SOURCES;

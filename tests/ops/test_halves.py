@@ -7,6 +7,7 @@ bfloat16, however the operands are laid out, and whether a weight's prepared for
 import numpy as np
 import pytest
 import transformer_c as tc
+from bfloat16_products import BFLOAT16_PRODUCTS
 from tolerance import assert_close
 from transformer_c import _core
 
@@ -25,16 +26,16 @@ def bits(tensor):
     return tensor.contiguous().numpy().view(np.uint16)
 
 
-def adds_by_tiles(half):
-    return half == tc.bfloat16 and _core.cpu_isa() == "amx"
+def multiplies_halves(half):
+    return half == tc.bfloat16 and _core.cpu_isa() in BFLOAT16_PRODUCTS
 
 
 def same(actual, wide):
-    """`actual`, halves, are the rounded `wide`; NaN where it is NaN. Tiles of bfloat16 add in another order than float32 products do, so there
+    """`actual`, halves, are the rounded `wide`; NaN where it is NaN. Products of bfloat16 add in another order than those of float32, so there
     sums that are nearly in the middle between two halves may become the other one."""
     assert actual.dtype in (tc.float16, tc.bfloat16) and wide.dtype == tc.float32
     expected = wide.to(actual.dtype)
-    if adds_by_tiles(actual.dtype):
+    if multiplies_halves(actual.dtype):
         most = np.max(np.abs(wide.numpy()), initial=0, where=np.isfinite(wide.numpy()))
         np.testing.assert_allclose(actual.float().numpy(), expected.float().numpy(), rtol=2.0**-7, atol=2.0**-20 * most)
         return
@@ -60,7 +61,7 @@ def test_linear(K, N, half, isa, threads, rng):
     y, pre = _core.linear_forward(x[:29], weight, bias, "gelu", residual[:29])
     y32, pre32 = _core.linear_forward(x32[:29], weight32, bias32, "gelu", residual32[:29])
     same(y, y32)
-    np.testing.assert_allclose(pre.float().numpy(), pre32.numpy(), rtol=0, atol=1e-5 if adds_by_tiles(half) else 0)
+    np.testing.assert_allclose(pre.float().numpy(), pre32.numpy(), rtol=0, atol=1e-5 if multiplies_halves(half) else 0)
 
 
 @pytest.mark.parametrize("K, N", WIDTHS)
@@ -290,11 +291,14 @@ def test_a_nan_of_a_gradient_reaches_its_own_row_and_column_only(half, isa, rng)
     assert not dbias[33] and np.delete(dbias, 33).all()
 
 
-def test_tiles_multiply_the_gradients_of_bfloat16(isa, rng):
+def test_which_gradients_are_products_of_bfloat16(isa, rng):
     """By the widths and, where the sum is over them, by the rows."""
-    for rows, C, N, tiles in ((64, 256, 128, True), (63, 256, 128, False), (64, 128, 128, False)):
+    kind = BFLOAT16_PRODUCTS.get(isa, "none")
+    for rows, C, N, kinds in (
+        (64, 256, 128, ("tiles", "dots")), (63, 256, 128, ()), (64, 128, 128, ("dots",)), (64, 64, 64, ("dots",)), (64, 64, 63, ())
+    ):  # fmt: skip
         _core.linear_backward(*(halves(rng, tc.bfloat16, *shape) for shape in ((rows, N), (rows, C), (N, C))))
-        assert tc.config.last_plans("cpu")["gemm"]["variant"].startswith("tiles") == (tiles and isa == "amx")
+        assert tc.config.last_plans("cpu")["gemm"]["variant"].startswith(kind) == (kind in kinds)
 
 
 @pytest.mark.parametrize("C", [1, 7, 16, 65, 384, 1000])

@@ -1,5 +1,5 @@
-"""Products of float32 that are split into bfloat16 where the processor multiplies tiles of them (`TRANSFORMER_C_ISA=amx`), and are whole on
-every other instruction set: accuracy, bits, what cannot be split. tests/test_tiles.py tries the same kernels on any processor."""
+"""Products of float32 that are split into bfloat16 where the processor multiplies tiles of them (`TRANSFORMER_C_ISA=amx`), with "medium" also
+where it adds two products of them (`avx512_bf16`), and are whole on every other instruction set: accuracy, bits, what cannot be split. tests/test_tiles.py tries the same kernels on any processor."""
 
 import os
 import subprocess
@@ -12,7 +12,7 @@ from transformer_c import _core
 
 # Largest error as a share of |A| |B|, whatever the shape.
 LIMITS = {"highest": 4e-7, "high": 2e-5, "medium": 8e-3}
-VARIANTS = {"highest": "tiles x 6", "high": "tiles x 3", "medium": "tiles"}
+VARIANTS = {"highest": ("tiles x 6",), "high": ("tiles x 3",), "medium": ("tiles", "dots")}
 
 
 @pytest.fixture(params=LIMITS)
@@ -34,7 +34,7 @@ def error(got, a, b, bias=0.0):
 def splits(isa, precision, side, rows_of_a_gradient=0):
     if precision == "highest":
         return isa == "amx" and side >= 384 and rows_of_a_gradient >= 256
-    return isa == "amx" and side >= 128
+    return (isa == "amx" or (isa, precision) == ("avx512_bf16", "medium")) and side >= 128
 
 
 def variant():
@@ -46,12 +46,12 @@ def test_accuracy(isa, precision, rng, M, N, K):
     x, weight, bias, dy = operands(rng, M, N, K)
     side = min(N, K)
     y = _core.linear(x, weight, bias)
-    assert (variant() == VARIANTS[precision]) == splits(isa, precision, side)
+    assert (variant() in VARIANTS[precision]) == splits(isa, precision, side)
     limit = LIMITS[precision] if side >= 128 else LIMITS["highest"]
     assert error(y, x, weight.T, bias) < limit
     dx = _core.linear_backward(dy, x, weight)[0]
     dweight, dbias = _core.linear_backward(dy, x, weight)[1:]
-    assert (variant() == VARIANTS[precision]) == splits(isa, precision, side, M)
+    assert (variant() in VARIANTS[precision]) == splits(isa, precision, side, M)
     assert error(dx, dy, weight) < limit
     assert error(dweight, np.ascontiguousarray(dy.T), x) < limit
     np.testing.assert_allclose(dbias, dy.sum(0, dtype=np.float64), rtol=0, atol=1e-4)
@@ -80,7 +80,7 @@ def test_batches_and_strides(isa, precision, rng):
     a = rng.standard_normal((2, 3, 40, 300)).astype(np.float32)[..., ::2]
     b = rng.standard_normal((3, 140, 150)).astype(np.float32).swapaxes(1, 2)
     whole = _core.matmul(a, b)
-    assert (variant() == VARIANTS[precision]) == splits(isa, precision, 140)
+    assert (variant() in VARIANTS[precision]) == splits(isa, precision, 140)
     for i in range(2):
         for j in range(3):
             np.testing.assert_array_equal(_core.matmul(np.ascontiguousarray(a[i, j]), b[j]), whole[i, j])
@@ -366,7 +366,7 @@ def test_parts_of_a_weight_follow_the_weight_and_the_precision(isa, rng):
             for precision in LIMITS:
                 tc.set_float32_precision(precision)
                 y = tc.functional.linear(x, weight).numpy()
-                assert error(y, x.numpy(), weight.numpy().T) < LIMITS[precision]
+                assert error(y, x.numpy(), weight.numpy().T) < max(LIMITS[precision], 6e-7)  # of one sum, where nothing is split
             weight *= 2
     finally:
         tc.set_float32_precision("highest")

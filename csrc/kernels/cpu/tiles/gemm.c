@@ -8,7 +8,6 @@
 #include "../sum_rows.h"
 #include "halves.h"
 #include "split.h"
-#include "tiles.h"
 
 #define BESIDE(name) TC_PASTE4(tc_, name, _f32_, TC_TILES_BESIDE) /* of the instruction set that has everything else */
 void BESIDE(gemm)(const void *args, int64_t begin, int64_t end, void *scratch);
@@ -44,99 +43,14 @@ TC_DEFINE_KERNEL(gemm_pack)(const void *args, int64_t begin, int64_t end, void *
 
 /* ---- 32 x 32 sums -------------------------------------------------------------------------------------------------------- */
 
-/* Next to tile instructions, which take longer, not all at once. */
-TC_INLINE void prefetch_tile(const char *tile)
-{
-    __asm__("" : "+r"(tile)); /* or gcc holds the address of every line in a register */
-    TC_UNROLL
-    for (int i = 0; i < TC_GEMM_TILE_BYTES; i += 64) __builtin_prefetch(tile + i);
-}
-
-#define A_PART(p)                                                                                                                          \
-    do {                                                                                                                                   \
-        TILE_LOAD(4, a + (p)*TC_GEMM_TILE_BYTES, 64);                                                                                      \
-        if (a_groups == 2) {                                                                                                               \
-            TILE_LOAD(5, a + a_group + (p)*TC_GEMM_TILE_BYTES, 64);                                                                        \
-            prefetch_tile(next + (p)*TC_GEMM_TILE_BYTES);                                                                                  \
-            prefetch_tile(next + a_group + (p)*TC_GEMM_TILE_BYTES);                                                                        \
-        }                                                                                                                                  \
-    } while (0)
-#define B_PART(p)                                                                                                                          \
-    do {                                                                                                                                   \
-        TILE_LOAD(6, b + (p)*TC_GEMM_TILE_BYTES, 64);                                                                                      \
-        if (b_groups == 2) TILE_LOAD(7, b + b_group + (p)*TC_GEMM_TILE_BYTES, 64);                                                         \
-    } while (0)
-#define PRODUCTS                                                                                                                           \
-    do {                                                                                                                                   \
-        TILE_PRODUCT(0, 4, 6);                                                                                                             \
-        if (b_groups == 2) TILE_PRODUCT(1, 4, 7);                                                                                          \
-        if (a_groups == 2) TILE_PRODUCT(2, 5, 6);                                                                                          \
-        if (a_groups == 2 && b_groups == 2) TILE_PRODUCT(3, 5, 7);                                                                         \
-    } while (0)
-
-/* The products in this order, smaller ones first. */
-TC_INLINE void add_steps(const int parts, const int a_groups, const int b_groups, int64_t steps, const char *a, int64_t a_group,
-                         const char *b, int64_t b_group)
-{
-    const int64_t bytes = parts * TC_GEMM_TILE_BYTES;
-    for (int64_t s = 0; s < steps; s++, a += bytes, b += bytes) {
-        const char *next = s + 1 < steps ? a + bytes : a + 2 * a_group - (steps - 1) * bytes;
-        B_PART(0);
-        if (parts == 3) {
-            A_PART(2);
-            PRODUCTS;
-        }
-        if (parts >= 2) {
-            A_PART(1);
-            PRODUCTS;
-            B_PART(1);
-        }
-        if (parts == 3) PRODUCTS;
-        A_PART(0);
-        PRODUCTS;
-        if (parts == 3) {
-            B_PART(2);
-            PRODUCTS;
-        }
-        if (parts == 1) continue;
-        if (parts == 3 || parts == 2) B_PART(0);
-        PRODUCTS;
-    }
-}
-
 #define SUMS_ROW 32                            /* floats */
 #define SUMS_GROUP ((int64_t)GROUP * SUMS_ROW) /* floats of 16 rows */
-#define EACH_SUM(action)                                                                                                                   \
-    do {                                                                                                                                   \
-        action(0, 0, 0);                                                                                                                   \
-        if (b_groups == 2) action(1, 0, 1);                                                                                                \
-        if (a_groups == 2) action(2, 1, 0);                                                                                                \
-        if (a_groups == 2 && b_groups == 2) action(3, 1, 1);                                                                               \
-    } while (0)
-#define ZERO_SUM(tile, i, j) TILE_ZERO(tile)
-#define LOAD_BIAS(tile, i, j) TILE_LOAD(tile, bias + (j)*GROUP, 0)
-#define LOAD_SUM(tile, i, j) TILE_LOAD(tile, sums + (i)*SUMS_GROUP + (j)*GROUP, SUMS_ROW * 4)
-#define STORE_SUM(tile, i, j) TILE_STORE(tile, to + (i)*SUMS_GROUP + (j)*GROUP, SUMS_ROW * 4)
 
-/* The block of the first k begins with the bias. Others are summed apart, which is more accurate, and added; those of halves, whose results
- * are rounded to far less, go on with the sums. */
-TC_INLINE void add_block_of(const int parts, const bool goes_on, const int a_groups, const int b_groups, float *sums, int rows, bool first,
-                            const float *bias, int64_t steps, const char *a, int64_t a_group, const char *b, int64_t b_group)
-{
-    _Alignas(64) float block[2 * SUMS_GROUP];
-    float *const to = first || goes_on ? sums : block;
-    if (first && bias)
-        EACH_SUM(LOAD_BIAS);
-    else if (!first && goes_on)
-        EACH_SUM(LOAD_SUM);
-    else
-        EACH_SUM(ZERO_SUM);
-    add_steps(parts, a_groups, b_groups, steps, a, a_group, b, b_group);
-    EACH_SUM(STORE_SUM);
-    for (int i = to == sums ? rows : 0; i < rows; i++) TC_UNROLL
-    for (int j = 0; j < b_groups * GROUP; j += TC_LANES)
-        v_store(sums + i * SUMS_ROW + j, v_load(sums + i * SUMS_ROW + j) + v_load(block + i * SUMS_ROW + j));
-}
+#ifdef TC_DOTS
+#include "block_of_dots.h"
+#else
+#include "block_of_tiles.h"
+#endif
 
 typedef void (*block_function)(float *sums, int rows, bool first, const float *bias, int64_t steps, const char *a, int64_t a_group,
                                const char *b, int64_t b_group);
@@ -151,13 +65,17 @@ typedef void (*block_function)(float *sums, int rows, bool first, const float *b
     BLOCK_FUNCTION(kind, parts, goes_on, 1, 2) BLOCK_FUNCTION(kind, parts, goes_on, 2, 1) BLOCK_FUNCTION(kind, parts, goes_on, 2, 2)
 BLOCK_FUNCTIONS(halves, 1, true)
 BLOCK_FUNCTIONS(one, 1, false)
-BLOCK_FUNCTIONS(two, 2, false)
-BLOCK_FUNCTIONS(three, 3, false)
 #define BLOCK_ROW(kind)                                                                                                                    \
     {                                                                                                                                      \
         {add_##kind##_1_1, add_##kind##_1_2}, { add_##kind##_2_1, add_##kind##_2_2 }                                                       \
     }
-static const block_function block_functions[4][2][2] = {BLOCK_ROW(halves), BLOCK_ROW(one), BLOCK_ROW(two), BLOCK_ROW(three)};
+#ifdef TC_DOTS /* three of which would take longer than float32 */
+static const block_function block_functions[][2][2] = {BLOCK_ROW(halves), BLOCK_ROW(one)};
+#else
+BLOCK_FUNCTIONS(two, 2, false)
+BLOCK_FUNCTIONS(three, 3, false)
+static const block_function block_functions[][2][2] = {BLOCK_ROW(halves), BLOCK_ROW(one), BLOCK_ROW(two), BLOCK_ROW(three)};
+#endif
 
 /* ---- an item --------------------------------------------------------------------------------------------------------------- */
 
@@ -266,8 +184,12 @@ static void finish_group(const split_item *it, const float *sums, int64_t row, i
 /* 32 columns from `col` on; `all`: the magnitudes of all rows. */
 static void finish_columns(const split_item *it, const float *sums, int64_t col, group_magnitudes all)
 {
-    const group_magnitudes first = magnitudes_of_columns(it, col), second = magnitudes_of_columns(it, col + GROUP);
     const int cols = (int)least_of(it->cols - col, SUMS_ROW);
+    if (tc_gemm_of_halves(it->args)) {
+        finish_rows(it, sums, 0, it->rows, col, cols);
+        return;
+    }
+    const group_magnitudes first = magnitudes_of_columns(it, col), second = magnitudes_of_columns(it, col + GROUP);
     if (may_split(all, first) && may_split(all, second)) {
         finish_rows(it, sums, 0, it->rows, col, cols);
         return;
@@ -297,39 +219,46 @@ static void split_columns(const split_item *it, char *out, int64_t col, int64_t 
     make_group(it->args->parts, out, columns, (int)least_of(it->cols - col, GROUP), K, true, &it->b_ranges[col / GROUP]);
 }
 
-/* 32 columns from `col` on, for steps of k from k0 on. */
-static void add_columns(const split_item *it, float *sums, int64_t col, int64_t k0, int64_t steps)
+/* 32 columns from `col` on, or more by strips, for `some` steps of k from k0 on, before which there are s in this block of A. Returns how
+ * many columns. */
+static int64_t add_columns(const split_item *it, float *sums, int64_t col, int64_t k0, int64_t s, int64_t some)
 {
     const tc_gemm_args *g = it->args;
     const int groups = groups_of_columns(it, col);
-    const int64_t step = g->parts * TC_GEMM_TILE_BYTES, a_group = it->steps * step;
+    const int64_t step = g->parts * TC_GEMM_TILE_BYTES, a_group = it->steps * step, k = k0 + s * STEP;
     const block_function(*functions)[2] = block_functions[tc_gemm_of_halves(g) ? 0 : g->parts];
-    int64_t some;
-    for (int64_t s = 0; s < steps; s += some) {
-        some = least_of(steps - s, tc_gemm_block_steps(g));
-        const char *b;
-        int64_t b_group;
-        if (it->b_parts) {
-            b_group = tc_gemm_group_bytes(g->K, g->parts);
-            b = it->b_parts + col / GROUP * b_group + (it->first_step + k0 / STEP + s) * step;
-        } else {
-            b_group = some * step;
-            b = it->b_scratch;
-            if (it->moves_rows)
-                move_columns(it, it->b_scratch, col, k0 + s * STEP, some * STEP);
-            else
-                for (int j = 0; j < groups; j++)
-                    split_columns(it, it->b_scratch + j * b_group, col + j * GROUP, k0 + s * STEP, some * STEP);
-        }
-        for (int64_t i = 0; i < it->row_groups; i += 2)
-            functions[it->row_groups - i > 1][groups - 1](sums + i * SUMS_GROUP, (int)least_of(it->rows - i * GROUP, 2 * GROUP),
-                                                          k0 + s == 0, it->bias ? it->bias + col : NULL, some,
-                                                          it->a_parts + i * a_group + s * step, a_group, b, b_group);
+    const float *bias = it->bias ? it->bias + col : NULL;
+    const char *b = it->b_scratch;
+    int64_t b_group = some * step;
+    if (it->b_parts) {
+        b_group = tc_gemm_group_bytes(g->K, g->parts);
+        b = it->b_parts + col / GROUP * b_group + (it->first_step + k / STEP) * step;
+    } else if (it->moves_rows) {
+        const int64_t cols = least_of(it->cols - col, g->by_strips ? it->cols : SUMS_ROW);
+        const char *a = it->a_parts + s * step;
+        const lines_of rows = lines_at(it->b, col, k);
+        const int in_place = it->K - k < some * STEP ? 0 : add_in_place(sums, (int)it->rows, cols, k == 0, bias, some, a, rows);
+        if (in_place) return in_place;
+        move_columns(it, it->b_scratch, col, k, some * STEP);
+    } else {
+        for (int j = 0; j < groups; j++) split_columns(it, it->b_scratch + j * b_group, col + j * GROUP, k, some * STEP);
     }
+    for (int64_t i = 0; i < it->row_groups; i += 2)
+        functions[it->row_groups - i > 1][groups - 1](sums + i * SUMS_GROUP, (int)least_of(it->rows - i * GROUP, 2 * GROUP), k == 0, bias,
+                                                      some, it->a_parts + i * a_group + s * step, a_group, b, b_group);
+    return SUMS_ROW;
 }
 
-/* Steps of k for all columns, one after the other: rows of B that lie pages apart are read from end to end, half a step at a time. */
-#define STRIP_ROWS (STEP / 2)
+/* Steps of k for all columns, one after the other: rows of B that lie pages apart are read from end to end. */
+#ifdef TC_DOTS
+static void add_strips(const split_item *it, int64_t k0, int64_t steps)
+{
+    for (int64_t s = 0; s < steps; s += DOT_STEPS)
+        for (int64_t col = 0; col < it->cols;)
+            col += add_columns(it, it->sums + col / SUMS_ROW * SUMS_GROUP, col, k0, s, least_of(steps - s, DOT_STEPS));
+}
+#else
+#define STRIP_ROWS (STEP / 2) /* that are moved to tiles at a time */
 static void add_strips(const split_item *it, int64_t k0, int64_t steps)
 {
     const int64_t a_group = it->steps * TC_GEMM_TILE_BYTES;
@@ -347,6 +276,7 @@ static void add_strips(const split_item *it, int64_t k0, int64_t steps)
                 it->a_parts + s * TC_GEMM_TILE_BYTES, a_group, it->b_scratch + col / GROUP * TC_GEMM_TILE_BYTES, TC_GEMM_TILE_BYTES);
     }
 }
+#endif
 
 static void compute(const split_item *it)
 {
@@ -364,7 +294,8 @@ static void compute(const split_item *it)
         const group_magnitudes all = magnitudes_of_rows(it, 0, (int64_t)it->row_groups * GROUP);
         for (int64_t col = 0; col < it->cols; col += SUMS_ROW) {
             float *sums = it->sums + (g->by_strips || it->K > block ? col / SUMS_ROW * it->row_groups * SUMS_GROUP : 0);
-            if (!g->by_strips) add_columns(it, sums, col, k0, tc_gemm_steps(kc));
+            const int64_t steps = g->by_strips ? 0 : tc_gemm_steps(kc), some = tc_gemm_block_steps(g);
+            for (int64_t s = 0; s < steps; s += some) add_columns(it, sums, col, k0, s, least_of(steps - s, some));
             if (k0 + kc < it->K) continue;
             if (it->moves_rows) order_columns(sums, it->rows);
             finish_columns(it, sums, col, all);
@@ -381,7 +312,7 @@ TC_DEFINE_KERNEL(gemm)(const void *args, int64_t begin, int64_t end, void *scrat
     }
     const tc_gemm_split_scratch places = tc_gemm_split_scratch_of(g);
     const int64_t row_blocks = tc_gemm_row_blocks(g), col_blocks = tc_gemm_col_blocks(g);
-    tiles_begin(g->M < GROUP ? (int)g->M : GROUP);
+    begin_blocks(g->M < GROUP ? (int)g->M : GROUP);
     for (int64_t item = begin; item < end; item++) {
         const int64_t row = item % row_blocks * g->row_block, col = item / row_blocks % col_blocks * g->col_block;
         const int64_t chunk = item / row_blocks / col_blocks % g->k_chunks, first_k = chunk * g->k_chunk;
@@ -424,5 +355,5 @@ TC_DEFINE_KERNEL(gemm)(const void *args, int64_t begin, int64_t end, void *scrat
             sum_rows((float *)g->a_sum + chunk * g->M + row, it.rows, it.K, it.a.first, g->a_stored, g->a_row, g->a_col);
         compute(&it);
     }
-    tiles_end();
+    end_blocks();
 }
