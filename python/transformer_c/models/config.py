@@ -85,6 +85,8 @@ class Config:
     values : dict
     """
 
+    file = "config.json"
+
     def __init__(self, values: Any) -> None:
         if callable(getattr(values, "to_dict", None)):
             values = values.to_dict()
@@ -95,13 +97,13 @@ class Config:
 
     def refuse(self, name: str, expected: str) -> CheckpointError:
         """The error for a value that is wrong or not supported."""
-        return CheckpointError(f"config.json has {name} = {self.values.get(name)!r:.100}; expected {expected}")
+        return CheckpointError(f"{self.file} has {name} = {self.values.get(name)!r:.100}; expected {expected}")
 
     def size(self, name: str, default: int | None = None, least: int = 1, most: int = 2**31 - 1) -> int:
         """An integer of at least `least` and at most `most`."""
         value = self.values.get(name, default)
         if value is None:
-            raise CheckpointError(f"config.json lacks {name}")
+            raise CheckpointError(f"{self.file} lacks {name}")
         if type(value) is not int or not least <= value <= most:
             raise self.refuse(name, f"an integer of at least {least}" + (f" and at most {most}" if most < 2**31 - 1 else ""))
         return value

@@ -32,11 +32,15 @@ class Decoding:
         Those of later calls, besides the new tokens.
     name : str
         The name of the argument that has the new tokens.
+    cache : Cache, optional
+        With what has been read before the first call.
     """
 
-    def __init__(self, model: Any, texts: list[list[int]], first: dict[str, Any], later: dict[str, Any], name: str) -> None:
+    def __init__(
+        self, model: Any, texts: list[list[int]], first: dict[str, Any], later: dict[str, Any], name: str, cache: Cache | None = None
+    ) -> None:
         self.model, self.texts, self._later, self._name = model, texts, later, name
-        self._new, self._cache, self._each = first, Cache(), 1
+        self._new, self._cache, self._each = first, cache or Cache(), 1
 
     def scores(self) -> np.ndarray:
         """The scores of the next token of each row, (rows, words)."""
@@ -71,16 +75,21 @@ def continuations(
     first : int
         The number of the first text.
     """
-    if not len(ids):
-        return
+    if len(ids):
+        yield from written(model.begin(ids, lengths), most, sampling, ends, rng, first)
+
+
+def written(
+    decoding: Decoding, most: np.ndarray, sampling: Sampling, ends: tuple[int, ...], rng: Any, first: int = 0
+) -> Iterator[list[tuple[int, int]]]:
+    """The same of texts that have been begun."""
+    model, texts = decoding.model, decoding.texts
     source = as_generator(rng) if sampling.do_sample else None
-    drawn = [as_generator(int(_uniform(source) * 2**53)) if source else None for _ in lengths]
-    decoding = model.begin(ids, lengths)
+    drawn = [as_generator(int(_uniform(source) * 2**53)) if source else None for _ in texts]
     if sampling.num_beams > 1:
         whole = search(decoding, most, sampling, ends, lambda scores, number: finite(scores, first + number, model))
         yield [(first + number, token) for number, tokens in enumerate(whole) for token in tokens]
         return
-    texts = decoding.texts
     rows = np.arange(len(texts))  # of the texts that have not ended
     for step in range(1, most.max(initial=0) + 1):
         if not len(rows):
@@ -119,4 +128,4 @@ def generate(model: Any, ids: Any, lengths: Any, sampling: Sampling, ends: tuple
     return found
 
 
-__all__ = ["Decoding", "continuations", "generate"]
+__all__ = ["Decoding", "continuations", "generate", "written"]

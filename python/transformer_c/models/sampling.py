@@ -213,14 +213,14 @@ def _check_words(forced: tuple[int, ...], words: int) -> None:
         raise ValueError(f"forced_bos_token_id or forced_eos_token_id is {max(forced)}, but the model has {words} words")
 
 
-def read_sampling(folder: str, config: Mapping[str, Any]) -> Sampling:
-    """What a folder's generation_config.json says, or where there is none, its config.json; what is not computed is refused."""
+def read_sampling(folder: str, config: Mapping[str, Any], others: Sequence[str] = ()) -> Sampling:
+    """What a folder's generation_config.json says, or where there is none, its config.json; what is not computed is refused, but `others`."""
     path = os.path.join(folder, "generation_config.json")
     values = mapping(path)
     if not has(path):
         path = os.path.join(folder, "config.json")
         values = {name: value for name, value in config.items() if name in vars(Sampling()) or name in _IDLE}
-    names = [*vars(Sampling()), "eos_token_id", *_HARMLESS]
+    names = [*vars(Sampling()), "eos_token_id", *_HARMLESS, *others]
     given = {name: value for name, value in values.items() if name not in names and value is not None and value is not False}
     others = [name for name, value in given.items() if value != _IDLE.get(name)]
     if others:

@@ -15,6 +15,16 @@ from .texts import checked
 from .tokenizing import longest
 
 
+def settle_start(path: str, model: Any) -> None:
+    """The token that texts begin with, by a folder's generation_config.json."""
+    path = os.path.join(path, "generation_config.json")
+    start, words = mapping(path).get("decoder_start_token_id"), model.encoder.words.weight.shape[0]
+    if start is not None:
+        if type(start) is not int or not 0 <= start < words:
+            raise CheckpointError(f"{path!r} has decoder_start_token_id = {start!r:.80}; expected a number below {words}")
+        model.encoder.start = start
+
+
 class Text2TextGenerator(Writer):
     """Writes texts of others with an encoder-decoder such as T5, BART or Marian. ``Text2TextGenerator.from_pretrained(folder)`` makes one.
 
@@ -57,13 +67,7 @@ class Text2TextGenerator(Writer):
     task, head = "text2text-generation", Text2TextGeneration
 
     def _settle(self, path: str) -> None:
-        """The token that texts begin with."""
-        path = os.path.join(path, "generation_config.json")
-        start, words = mapping(path).get("decoder_start_token_id"), self.model.encoder.words.weight.shape[0]
-        if start is not None:
-            if type(start) is not int or not 0 <= start < words:
-                raise CheckpointError(f"{path!r} has decoder_start_token_id = {start!r:.80}; expected a number below {words}")
-            self.model.encoder.start = start
+        settle_start(path, self.model)
 
     @staticmethod
     def _longest(path: str, model: Any) -> int:

@@ -41,6 +41,7 @@ class Writer(Explaining):
 
     task: str
     head: type
+    beside: tuple[str, ...] = ()  # of generation_config.json, what a class reads itself
     _instead = attributes(
         "generator.model",
         **dict.fromkeys(("predict", "forward", "encode"), "generator.generate(texts)"),
@@ -85,7 +86,7 @@ class Writer(Explaining):
         config = read_config(path)
         with naming(path):
             kind = check(config, cls.task)[1]
-        sampling, ends = read_sampling(path, {**getattr(kind, "USUAL", {}), **config}), read_ends(path)
+        sampling, ends = read_sampling(path, {**getattr(kind, "USUAL", {}), **config}, cls.beside), read_ends(path)
         with naming(path):
             model, lacking = assemble(config, read_weights(path, mmap), cls.task, dtype, owned=True)
         if lacking:
