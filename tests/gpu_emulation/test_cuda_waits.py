@@ -128,6 +128,7 @@ CONFIGS = {
     "qwen3": {**SIZES, **WORDS, "num_key_value_heads": 1, "head_dim": 6},
     "t5": {"vocab_size": 20, "d_model": 8, "d_kv": 3, "d_ff": 16, "num_layers": 1, "num_heads": 2, "feed_forward_proj": "gated-gelu"},
     "vit": {**SIZES, "image_size": 8, "patch_size": 4, "num_channels": 3},
+    "whisper": {**PAIR, "num_mel_bins": 3, "max_source_positions": 6, "max_target_positions": 9},
     **{kind: {**SIZES, **WORDS, "type_vocab_size": 1} for kind in ("camembert", "data2vec-text", "mpnet", "roberta", "xlm-roberta")},
     **{kind: {**SIZES, **WORDS, "num_key_value_heads": 1} for kind in ("llama", "mistral", "olmo2", "phi3", "qwen2")},
     **{kind: {**SIZES, **WORDS, "num_key_value_heads": 1, "head_dim": 6} for kind in ("gemma", "gemma2", "gemma3_text")},
@@ -139,7 +140,9 @@ CONFIGS = {
 @pytest.mark.parametrize("kind", ARCHITECTURES)
 def test_a_step_of_each_architecture_waits_for_nothing(emulated_gpu, emulated_library, kind, precision, rng):
     """And may be captured, with the bits of the eager steps."""
-    given = array(rng, (2, 3, 8, 8), "float32") if kind == "vit" else rng.integers(2, 20, (2, 6))
+    shape = {"vit": (2, 3, 8, 8), "whisper": (2, 3, 12)}.get(kind)
+    written = rng.integers(2, 20, (2, 4))
+    given = array(rng, shape, "float32") if shape else rng.integers(2, 20, (2, 6))
     found = []
     for is_captured in (False, True):
         tc.manual_seed(2)
@@ -147,9 +150,10 @@ def test_a_step_of_each_architecture_waits_for_nothing(emulated_gpu, emulated_li
         x = tc.tensor(given, device=emulated_gpu)
         if precision == "bfloat16":
             model.bfloat16()
-            x = x.bfloat16() if kind == "vit" else x
+            x = x.bfloat16() if shape else x
         optimizer = tc.optim.AdamW(model.parameters(), lr=1e-2)
-        more = {"decoder_ids": x[:, :4].clone()} if kind == "t5" or CONFIGS[kind] is PAIR else {}
+        words = tc.tensor(written, device=emulated_gpu)
+        more = {"decoder_ids": words} if kind in ("t5", "whisper") or CONFIGS[kind] is PAIR else {}
 
         def step(model=model, optimizer=optimizer, x=x, more=more):
             optimizer.zero_grad()

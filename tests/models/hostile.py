@@ -213,6 +213,21 @@ def marian(folder):
     tc.models.save(create("marian", "text2text-generation", **{**PAIR, **last, "vocab_size": len(words)}), folder)
 
 
+def speaking(folder):
+    values = {**PAIR, "num_mel_bins": 4, "max_source_positions": 50, "max_target_positions": 12}
+    written("whisper", "automatic-speech-recognition", **values)(folder)
+    tokens = {"suppress_tokens": [1], "begin_suppress_tokens": [2], "lang_to_id": {"<|en|>": 3}, "task_to_id": {"translate": 4}}
+    more = {
+        "forced_decoder_ids": [[1, None], [2, 4]],
+        "no_timestamps_token_id": 9,
+        "max_initial_timestamp_index": 5,
+        "is_multilingual": True,
+    }
+    (folder / "generation_config.json").write_text(json.dumps({**tokens, **more, "max_length": 8, "eos_token_id": 1}))
+    sizes = {"feature_size": 4, "chunk_length": 1, "hop_length": 160, "n_fft": 400, "sampling_rate": 16000, "dither": 0.0}
+    (folder / "preprocessor_config.json").write_text(json.dumps(sizes))
+
+
 def write_texts(generator):
     return generator.generate(["abc", "z"], max_new_tokens=3)  # a folder may ask for more than there is time for
 
@@ -245,6 +260,11 @@ TARGETS = {
     "t5": Target(paired("t5"), M.Text2TextGenerator.from_pretrained, write_texts),
     "bart": Target(paired("bart"), M.Text2TextGenerator.from_pretrained, write_texts),
     "marian": Target(marian, M.Text2TextGenerator.from_pretrained, write_texts),
+    "whisper": Target(
+        speaking,
+        M.SpeechRecognizer.from_pretrained,
+        lambda recognizer: recognizer.transcribe(np.sin(np.arange(20000) / 9), timestamps=True, max_new_tokens=3),
+    ),
     "shards": Target(sharded, M.load, states),
     "pytorch_model.bin": Target(of_torch, M.load, states),
 }

@@ -15,7 +15,7 @@ from words import LETTERS
 
 CASES = load("encoder_decoders")
 TASK = "text2text-generation"
-KINDS = [name for name, kind in ARCHITECTURES.items() if issubclass(kind, EncoderDecoder)]
+KINDS = [name for name, kind in ARCHITECTURES.items() if issubclass(kind, EncoderDecoder) and TASK in kind.table.heads]  # that read texts
 SOURCES, TARGETS = np.array([9, 4, 1]), np.array([3, 11, 6])
 IDS, WRITTEN = (np.random.default_rng(seed).integers(4, 27, (3, longest)) for seed, longest in ((0, 9), (1, 11)))
 

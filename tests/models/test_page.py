@@ -1,5 +1,6 @@
 """The examples of docs/models.md, one after another, with small models under the names of the page."""
 
+import json
 import re
 from pathlib import Path
 
@@ -30,6 +31,19 @@ def test_the_examples_of_the_page_run(tmp_path, monkeypatch, capsys):
     sizes = {"d_model": 8, "d_kv": 4, "d_ff": 8, "num_layers": 1, "num_heads": 2, "decoder_start_token_id": 0}
     tc.models.save(tc.models.create({"model_type": "t5", "vocab_size": 64, **sizes}, task="text2text-generation"), "flan-t5-small")
     write_tokenizer(Path("flan-t5-small"))
+    sizes = {
+        "d_model": 8,
+        "vocab_size": 64,
+        "num_mel_bins": 4,
+        "max_source_positions": 50,
+        "max_target_positions": 9,
+        "decoder_start_token_id": 5,
+    }
+    sizes |= {f"{side}_{name}": 1 for side in ("encoder", "decoder") for name in ("layers", "attention_heads", "ffn_dim")}
+    tc.models.save(tc.models.create({"model_type": "whisper", **sizes}, task="automatic-speech-recognition"), "whisper-tiny")
+    speech = {"lang_to_id": {"<|de|>": 8}, "task_to_id": {"translate": 9}, "no_timestamps_token_id": 20}
+    Path("whisper-tiny/generation_config.json").write_text(json.dumps(speech))
+    write_tokenizer(Path("whisper-tiny"), 9)
     texts = ["a text", "another", "yet another", "the last"]
     names = {
         "tc": tc,
@@ -39,6 +53,7 @@ def test_the_examples_of_the_page_run(tmp_path, monkeypatch, capsys):
         "lengths": np.array([5, 3]),
         "mask": np.arange(5) < np.array([[5], [3]]),
     }
+    names |= {"samples": np.sin(np.arange(20000) / 9), "others": np.zeros(9)}
     names |= {"texts": texts, "documents": texts, "labels": [0, 1, 0, 1], "more_texts": texts[:2], "more_labels": [1, 0]}
     names |= {"topics": np.array([[1, 0, 0], [1, 1, 0], [0, 1, 1], [0, 0, 0]]), "stars": [0.2, 0.6, 1.0, 0.4]}
     blocks = re.findall(r"```python\n(.*?)```", PAGE, re.S)

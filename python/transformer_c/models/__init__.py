@@ -8,6 +8,8 @@ text_classifier, token_classifier           TextClassifier; TokenClassifier
 text_generator, generating, sampling        TextGenerator; its loop over tokens; the choice of each
 text2text_generator, text2text_generation   Text2TextGenerator; the scores of words of the text that is written
 beams                                       the search of several texts at once
+speech_recognizer, speech_recognition       SpeechRecognizer; the scores and rules of the words that are written of speech
+log_mel                                     its features
 classifier, pretrained, fitting             what they share; where a fine-tuning begins, and its loop
 problems, answers                           classes, several labels, or numbers; reading what a training is given
 texts, tokenizing, vocabularies, pieces     texts to batches of numbers
@@ -16,7 +18,7 @@ albert, bert, deberta_v2, distilbert, electra,
 modernbert, mpnet, nomic_bert, roberta, vit these files
 gemma, gpt2, gpt_neox, llama, olmo2, phi3   those of decoders
 layers, rotation, heads                     what they share, rotary positions; what is put on them for a task
-t5, bart, marian, mbart                     those of encoder-decoders
+t5, bart, marian, mbart, whisper            those of encoder-decoders
 encoder_decoder                             what these share
 decoder, cache                              what decoders share; the keys and values that they keep
 config, folder, table, names                reading config.json, the folder's files, the arrays by their names
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
     from .cross_encoder import CrossEncoder
     from .modules import Dense
     from .sentence import SentenceEncoder
+    from .speech_recognizer import SpeechRecognizer
     from .text2text_generator import Text2TextGenerator
     from .text_classifier import TextClassifier
     from .text_generator import TextGenerator
@@ -42,6 +45,7 @@ __all__ = [
     "CrossEncoder",
     "Dense",
     "SentenceEncoder",
+    "SpeechRecognizer",
     "Text2TextGenerator",
     "TextClassifier",
     "TextGenerator",
@@ -59,6 +63,7 @@ if not TYPE_CHECKING:
             "CrossEncoder": "cross_encoder",
             "Dense": "modules",
             "SentenceEncoder": "sentence",
+            "SpeechRecognizer": "speech_recognizer",
             "Text2TextGenerator": "text2text_generator",
             "TextClassifier": "text_classifier",
             "TextGenerator": "text_generator",
@@ -76,9 +81,14 @@ if not TYPE_CHECKING:
             "AutoModelForImageClassification": 'tc.models.load(folder, task="image-classification")',
             "AutoModelForCausalLM": 'tc.models.load(folder, task="text-generation"), or TextGenerator.from_pretrained(folder)',
             "AutoModelForSeq2SeqLM": 'tc.models.load(folder, task="text2text-generation"), or Text2TextGenerator.from_pretrained(folder)',
+            "AutoModelForSpeechSeq2Seq": 'tc.models.load(folder, task="automatic-speech-recognition"), or SpeechRecognizer.from_pretrained(folder)',
+            **dict.fromkeys(
+                ("AutoProcessor", "WhisperProcessor"),
+                "tc.models.SpeechRecognizer.from_pretrained(folder), whose features(samples) are log-mel",
+            ),
             "EncoderDecoderCache": "tc.models.Cache()",
             "DynamicCache": "tc.models.Cache()",
-            "pipeline": "tc.models.TextClassifier(folder), TokenClassifier, SentenceEncoder, TextGenerator or Text2TextGenerator",
+            "pipeline": "tc.models.TextClassifier(folder), TokenClassifier, SentenceEncoder, TextGenerator, Text2TextGenerator or SpeechRecognizer",
             "from_pretrained": "tc.models.load(folder)",
         },
     )

@@ -32,6 +32,7 @@ named_as_in_transformers = explained(
     {
         **{name: own for name, own in _SAME.items() if own in ("ids", "mask")},
         "decoder_input_ids": "decoder_ids",
+        "input_features": "ids",
         "decoder_attention_mask": "decoder_mask",
     },
     harmless={**_HARMLESS, "encoder_outputs": (None,), "token_types": (None,), "token_type_ids": (None,)},

@@ -352,6 +352,7 @@ CLASSES = {
     "image-classification": "ForImageClassification",
     "text-generation": "ForCausalLM",
     "text2text-generation": "ForConditionalGeneration",
+    "automatic-speech-recognition": "ForConditionalGeneration",
 }
 
 

@@ -25,10 +25,11 @@ from .folder import as_json, find, naming, path_of, read_config, read_weights, w
 from .heads import CLASSES, HEADS, WithHead, other_task
 from .layers import OffsetNorm
 from .names import fill, lack, plain, to_state
+from .speech_recognition import SpeechRecognition
 from .text2text_generation import Text2TextGeneration
 from .texts import as_others_read
 
-_HEADS: dict[str, type[WithHead]] = {**HEADS, Text2TextGeneration.task: Text2TextGeneration}
+_HEADS: dict[str, type[WithHead]] = {**HEADS, **{kind.task: kind for kind in (SpeechRecognition, Text2TextGeneration)}}
 _WITH_CLASSES = ("text-classification", "token-classification", "image-classification")  # tasks
 
 
@@ -44,7 +45,7 @@ def load(folder: Any, *, dtype: Any = None, task: str | None = None, mmap: bool 
     folder : str or path-like
     dtype : dtype, optional
         Of the parameters; by default as in the file, float32 where it has several.
-    task : {"text-classification", "token-classification", "question-answering", "fill-mask", "image-classification", "text-generation", "text2text-generation"}, optional
+    task : {"text-classification", "token-classification", "question-answering", "fill-mask", "image-classification", "text-generation", "text2text-generation", "automatic-speech-recognition"}, optional
         Put this head on the encoder. Its layers that the file has no weights for get new ones, with a warning. By default the encoder alone, whatever
         head the file has.
     mmap : bool, default True
@@ -56,8 +57,8 @@ def load(folder: Any, *, dtype: Any = None, task: str | None = None, mmap: bool 
     -------
     Module
         In eval mode. Encoders of texts take ``(ids, mask=None, lengths=None, token_types=None)`` and give (B, T, E), those of images take
-        pixels (B, C, height, width) and give (B, 1 + patches, E); encoder-decoders also take ``decoder_ids`` (B, T) and give (B, T, E); with a task
-        they give scores. ``config`` is the contents of config.json.
+        pixels (B, C, height, width) and give (B, 1 + patches, E); encoder-decoders also take ``decoder_ids`` (B, T) and give (B, T, E), and those of
+        speech log-mel features (B, mels, frames) in the place of ids; with a task they give scores. ``config`` is the contents of config.json.
 
     Raises
     ------
@@ -214,7 +215,7 @@ def _draw(model: Any, keys: set[str], config: Config) -> None:
     """Initial values of these parameters: matrices N(0, initializer_range), norms what multiplies by 1, everything else 0, as the embeddings of padding."""
     spread = config.number("initializer_range", 0.02)
     for key, parameter in model.named_parameters():
-        if key in keys:
+        if key in keys and parameter.requires_grad:
             if key.endswith("weight") and parameter.ndim == 1:
                 nn.init.ones_(parameter)
             elif parameter.ndim > 1:

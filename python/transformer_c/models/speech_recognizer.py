@@ -1,0 +1,389 @@
+"""What is said in audio, as text; windows of longer audio by the times that the model writes."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from .._arguments import count, one_of
+from .._names import explained
+from .config import Config
+from .folder import has, mapping, naming, read_config
+from .log_mel import LogMel, Preprocessor
+from .speech_recognition import SpeechRecognition, SpeechSampling
+from .text2text_generator import settle_start
+from .text_generator import Writer
+from .texts import Bar, attributes, listed
+
+_TASKS = ("transcribe", "translate")
+_TIMES = 1501  # tokens of times, 0.02 s apart: of 30 s
+# The languages in the order of their tokens; other names of them.
+_NAMES = """en english zh chinese de german es spanish ru russian ko korean fr french ja japanese pt portuguese tr turkish pl polish ca catalan
+nl dutch ar arabic sv swedish it italian id indonesian hi hindi fi finnish vi vietnamese he hebrew uk ukrainian el greek ms malay cs czech ro romanian
+da danish hu hungarian ta tamil no norwegian th thai ur urdu hr croatian bg bulgarian lt lithuanian la latin mi maori ml malayalam cy welsh sk slovak
+te telugu fa persian lv latvian bn bengali sr serbian az azerbaijani sl slovenian kn kannada et estonian mk macedonian br breton eu basque is icelandic
+hy armenian ne nepali mn mongolian bs bosnian kk kazakh sq albanian sw swahili gl galician mr marathi pa punjabi si sinhala km khmer sn shona yo yoruba
+so somali af afrikaans oc occitan ka georgian be belarusian tg tajik sd sindhi gu gujarati am amharic yi yiddish lo lao uz uzbek fo faroese
+ht haitian_creole ps pashto tk turkmen nn nynorsk mt maltese sa sanskrit lb luxembourgish my myanmar bo tibetan tl tagalog mg malagasy as assamese
+tt tatar haw hawaiian ln lingala ha hausa ba bashkir jw javanese su sundanese yue cantonese my burmese ca valencian nl flemish ht haitian
+lb letzeburgesch ps pushto pa panjabi ro moldavian ro moldovan si sinhalese es castilian zh mandarin"""
+_CODES = {name.replace("_", " "): code for code, name in zip(_NAMES.split()[::2], _NAMES.split()[1::2], strict=True)}
+
+
+class Segment(NamedTuple):
+    """A part of what is said.
+
+    Attributes
+    ----------
+    start, end : float
+        Seconds.
+    text : str
+    """
+
+    start: float
+    end: float
+    text: str
+
+
+class _Generation(Config):
+    """What a generation_config.json says of speech."""
+
+    file = "generation_config.json"
+    NAMES = (
+        *(
+            "suppress_tokens",
+            "begin_suppress_tokens",
+            "forced_decoder_ids",
+            "lang_to_id",
+            "task_to_id",
+            "language",
+            "task",
+            "is_multilingual",
+        ),
+        *("no_timestamps_token_id", "max_initial_timestamp_index", "return_timestamps"),
+        *("alignment_heads", "prev_sot_token_id", "prompt_condition_type", "median_filter_width"),  # of what is not computed
+    )
+
+    def __init__(self, values: Any, words: int) -> None:
+        super().__init__(values)
+        self.never, self.not_first = (self._tokens(name, words) for name in ("suppress_tokens", "begin_suppress_tokens"))
+        self.languages, self.tasks = (self._named(name, words) for name in ("lang_to_id", "task_to_id"))
+        self.language, self.task = self.values.get("language"), self.values.get("task")
+        if self.language is not None and not isinstance(self.language, str):
+            raise self.refuse("language", "null or the name of a language")
+        if self.task not in (None, *_TASKS):
+            raise self.refuse("task", f"null, {' or '.join(_TASKS)}")
+        self.no_times = self.index("no_timestamps_token_id", None, words)
+        self.latest = None
+        if self.values.get("max_initial_timestamp_index") is not None:
+            self.latest = self.size("max_initial_timestamp_index", least=0, most=_TIMES)
+        self.knows_languages = self.values.get("is_multilingual") is None or self.flag("is_multilingual", True)
+        self.timed = self.values.get("return_timestamps") is not None and self.flag("return_timestamps", False)
+        self.forced = self._forced(words)
+
+    def _tokens(self, name: str, words: int) -> tuple[int, ...]:
+        value = [] if self.values.get(name) is None else self.values[name]
+        if not isinstance(value, (list, tuple)) or not all(type(token) is int and -1 <= token < 2**31 for token in value):
+            raise self.refuse(name, "null or numbers of tokens")
+        return tuple(token for token in value if 0 <= token < words)
+
+    def _named(self, name: str, words: int) -> dict[str, int]:
+        value = {} if self.values.get(name) is None else self.values[name]
+        if not isinstance(value, Mapping) or not all(type(token) is int and 0 <= token < words for token in value.values()):
+            raise self.refuse(name, f"null or names of tokens below {words}")
+        return dict(value)
+
+    def _forced(self, words: int) -> list[int | None]:
+        value = [] if self.values.get("forced_decoder_ids") is None else self.values["forced_decoder_ids"]
+        is_list = isinstance(value, (list, tuple)) and all(isinstance(pair, (list, tuple)) and len(pair) == 2 for pair in value)
+        if not is_list or any(
+            type(place) is not int or place != i or not (token is None or (type(token) is int and 0 <= token < words))
+            for i, (place, token) in enumerate(value, 1)
+        ):
+            raise self.refuse("forced_decoder_ids", f"null or [[1, token], [2, token], ...], each token null or below {words}")
+        return [token for _, token in value]
+
+    def prompt(self, start: int | None, language: str | None, task: str | None, timed: bool) -> list[int]:
+        """What texts begin with, as transformers' ``generate`` has it; -1 for the language that is to be heard."""
+        if start is None:
+            raise ValueError("config.json has no decoder_start_token_id, the token that texts begin with")
+        if not self.knows_languages and not (language is None and task is None):
+            raise ValueError(
+                "language and task are for models of several languages; by is_multilingual in generation_config.json this one has English alone"
+            )
+        if timed and self.no_times is None:
+            raise ValueError(
+                "times need no_timestamps_token_id in generation_config.json, also those of audio that is longer than a window"
+            )
+        language, task = language or self.language, task or self.task
+        found: list[int | None] = [start]
+        if language is None and task is None:
+            found += self.forced
+        if language is not None or (self.languages and (len(found) < 2 or found[1] is None)):
+            found[1:2] = [-1 if language is None else self._number(language)]
+        if task is not None:
+            if task not in self.tasks:
+                raise ValueError(
+                    f"task is {task!r}, but generation_config.json has a number in task_to_id for {', '.join(self.tasks) or 'none'}"
+                )
+            found.append(self.tasks[task])
+        elif language is not None and not set(found) & set(self.tasks.values()) and "transcribe" in self.tasks:
+            found.append(self.tasks["transcribe"])
+        if self.no_times is not None:
+            if not timed and found[-1] != self.no_times:
+                found.append(self.no_times)
+            elif timed and found[-1] == self.no_times:
+                found.pop()
+        return [token for token in found if token is not None]
+
+    def _number(self, language: str) -> int:
+        name = language.lower()
+        for known in (name, f"<|{_CODES.get(name, name)}|>"):
+            if known in self.languages:
+                return self.languages[known]
+        there = [code.strip("<|>") for code in self.languages]
+        raise ValueError(
+            f"language is {language!r:.80}; the model has {', '.join(there[:120]) or 'no lang_to_id in generation_config.json'}"
+        )
+
+
+class _Speech:
+    """An audio that is read, in windows."""
+
+    def __init__(self, features: np.ndarray, end: int, timed: bool, prompt: list[int]) -> None:
+        self.features, self.end, self.timed, self.prompt = features, end, timed, prompt
+        self.place = 0  # in frames
+        self.found: list[tuple[float, float, list[int]]] = []  # start and end in seconds
+
+    def window(self, frames: int) -> np.ndarray:
+        part = self.features[:, self.place : self.place + frames]
+        return np.pad(part, ((0, 0), (0, frames - part.shape[1])))
+
+    def take(self, tokens: list[int], first: int, frames: int) -> None:
+        """What has been written of the window at ``place``: moves on to where its last whole part ends."""
+        if not self.timed:
+            self.found, self.place = [(0.0, 0.0, tokens)], self.end
+            return
+        frames = min(frames, self.features.shape[1] - self.place)
+        parts, more = cut(tokens, first, frames)
+        self.found += [(0.01 * self.place + start, 0.01 * self.place + end, part) for start, end, part in parts]
+        self.place += more if more > 0 else frames
+
+
+def cut(tokens: list[int], first: int, frames: int) -> tuple[list[tuple[float, float, list[int]]], int]:
+    """((start, end, tokens) of the parts of a window of `frames`, by pairs of tokens of times from `first` on; the frames up to the next window)."""
+    times = [token >= first for token in tokens]
+    ends = [i for i in range(1, len(tokens)) if times[i - 1] and times[i]]
+    if not ends:
+        last = next((token - first for token in reversed(tokens) if token >= first), 0)
+        return [(0.0, 0.02 * (last or frames // 2), tokens)], frames
+    is_whole = times[-2:] == [False, True]  # nothing is said after the last time
+    if is_whole:
+        ends.append(len(tokens))
+    else:
+        ends[-1] += 1
+    parts = [tokens[a:b] for a, b in zip([0, *ends], ends, strict=False)]
+    lasts = [part[-1] for part in parts]
+    if not is_whole:
+        lasts[-1] = parts[-1][-2]
+    found = [(0.02 * (part[0] - first), 0.02 * (last - first), part) for part, last in zip(parts, lasts, strict=True)]
+    return found, frames if is_whole else 2 * (lasts[-1] - first)
+
+
+class SpeechRecognizer(Writer):
+    """Writes what is said in audio, with Whisper. ``SpeechRecognizer.from_pretrained(folder)`` makes one.
+
+    Parameters
+    ----------
+    model : Module
+        Of ``tc.models.load(folder, task="automatic-speech-recognition")``.
+    tokenizer : callable
+        ``tokenizer.decode(ids)`` gives the text.
+    sampling, eos_token_id
+        As for ``Text2TextGenerator``.
+    speech, preprocessor : mapping, optional
+        Contents of generation_config.json, of languages, tasks and times, and of preprocessor_config.json.
+
+    Attributes
+    ----------
+    model, tokenizer
+        As above. ``recognizer.model.to("cuda")`` moves the model.
+    features : callable
+        ``features(samples)``: log-mel features of samples (n,), (mels, frames), float32.
+
+    Examples
+    --------
+    With a new model and a tokenizer of letters; a trained one comes from ``from_pretrained``:
+
+    >>> import numpy as np, transformer_c as tc
+    >>> class Letters:
+    ...     def __call__(self, texts):
+    ...         return [(np.array([ord(c) - 97 for c in text]), np.zeros(len(text), int)) for text in texts]
+    ...     def decode(self, ids):
+    ...         return "".join(chr(97 + i) for i in ids)
+    >>> _ = tc.manual_seed(0)
+    >>> config = {"model_type": "whisper", "vocab_size": 26, "d_model": 8, "num_mel_bins": 4, "max_source_positions": 50, "decoder_start_token_id": 0}
+    >>> config |= {f"{side}_{name}": 1 for side in ("encoder", "decoder") for name in ("layers", "attention_heads", "ffn_dim")}
+    >>> model = tc.models.create(config, task="automatic-speech-recognition")
+    >>> recognizer = tc.models.SpeechRecognizer(model, Letters())
+    >>> samples = np.sin(np.arange(8000) / 10)
+    >>> len(recognizer.transcribe(samples, max_new_tokens=5)), recognizer.features(samples).shape
+    (5, (4, 100))
+    """
+
+    task, head, beside = "automatic-speech-recognition", SpeechRecognition, _Generation.NAMES
+    _instead = attributes(
+        "recognizer.model",
+        **dict.fromkeys(("predict", "forward", "encode", "generate", "recognize"), "recognizer.transcribe(samples)"),
+        save="tc.models.save(recognizer.model, folder) and recognizer.tokenizer.save(folder)",
+    )
+
+    def __init__(
+        self,
+        model: Any,
+        tokenizer: Any = None,
+        sampling: Any = None,
+        eos_token_id: Any = None,
+        *,
+        speech: Any = None,
+        preprocessor: Any = None,
+    ) -> None:
+        super().__init__(model, tokenizer, sampling, eos_token_id)
+        self._configure(speech or {}, preprocessor or {})
+
+    def _configure(self, speech: Any, preprocessor: Any) -> None:
+        encoder = self.model.encoder.encoder
+        self._speech = _Generation(speech, encoder.words.weight.shape[0])
+        self.features = LogMel(Preprocessor(preprocessor), encoder.mels, encoder.frames)
+
+    def _settle(self, path: str) -> None:
+        settle_start(path, self.model)
+        file = os.path.join(path, "generation_config.json")
+        speech = mapping(file) if has(file) else read_config(path)
+        values: Any = mapping(os.path.join(path, "preprocessor_config.json"))
+        if not values:  # as transformers 5 writes it
+            values = mapping(os.path.join(path, "processor_config.json")).get("feature_extractor") or {}
+        with naming(path):
+            self._configure(speech, values)
+
+    @explained(
+        {
+            **dict.fromkeys(
+                ("return_segments", "return_token_timestamps"),
+                "timestamps=True gives parts with their times; those of words are not computed",
+            ),
+            "prompt_ids": "nothing is put in front of the text",
+            "chunk_length_s": "longer audio is read window after window",
+        },
+        {"return_timestamps": "timestamps"},
+    )
+    def transcribe(
+        self,
+        audio: Any,
+        *,
+        language: str | None = None,
+        task: str | None = None,
+        timestamps: bool = False,
+        sampling_rate: int | None = None,
+        max_new_tokens: int | None = None,
+        num_beams: int | None = None,
+        batch_size: int = 8,
+        progress: bool = False,
+    ) -> Any:
+        """What is said, as text.
+
+        Parameters
+        ----------
+        audio : ndarray of floats, shape (n,), or sequence of them
+            Samples from -1 to 1, 16,000 per second. One that is longer than a window of 30 s is read window after window, by the times that the
+            model writes, as in transformers with its defaults: without thresholds, and without the text before.
+        language : str, optional
+            "en" or "english"; by default it is heard at the beginning of each audio, or the one that generation_config.json has.
+        task : {"transcribe", "translate"}, optional
+            "translate" writes English; by default what generation_config.json says.
+        timestamps : bool, default False
+            Give the parts with their times.
+        sampling_rate : int, optional
+            That of `audio`, for a check.
+        max_new_tokens : int, optional
+            At most so many tokens of a window; by default as many as the model takes.
+        num_beams, batch_size, progress
+            As for ``TextGenerator.generate``; `batch_size` windows at once.
+
+        Returns
+        -------
+        str, or list of Segment, or a list of them
+            As `audio`; Segment(start, end, text), in seconds.
+
+        Raises
+        ------
+        TypeError
+            When samples are no floats.
+        ValueError
+            When audio is empty, has several channels, NaN or infinity, or another rate; when the model has no such language or task.
+
+        Examples
+        --------
+        See ``SpeechRecognizer``.
+        """
+        self.features.check_rate(sampling_rate)
+        single = hasattr(audio, "ndim") or isinstance(audio, (str, bytes, os.PathLike))
+        waves = [
+            self.features.checked(each, i) for i, each in enumerate([audio] if single else listed(audio, "arrays of samples", "audio"))
+        ]
+        if not isinstance(language, (str, type(None))):
+            raise TypeError(f"language must be a str, got {language!r:.80}")
+        task = None if task is None else one_of("task", task, _TASKS)
+        size, spoken, frames = count("batch_size", batch_size), self._speech, self.features.frames
+        settings = SpeechSampling(
+            **vars(self._sampling.with_arguments(max_new_tokens=max_new_tokens, num_beams=num_beams)),
+            suppress_tokens=spoken.never,
+            begin_suppress_tokens=spoken.not_first,
+        )
+        first = 0 if spoken.no_times is None else spoken.no_times + 1
+        speeches = []
+        for wave in waves:
+            features = self.features(wave)
+            timed = bool(timestamps) or spoken.timed or features.shape[1] > frames
+            end = min(-(-len(wave) // self.features.hop), features.shape[1])
+            speeches.append(_Speech(features, end, timed, spoken.prompt(self.model.encoder.start, language, task, timed)))
+        with Bar(len(speeches), progress, "writing", "audio") as bar:
+            for timed in (False, True):
+                own = [speech for speech in speeches if speech.timed == timed]
+                chosen = replace(settings, first_time=first, latest=spoken.latest) if timed else settings
+                while own:
+                    unheard = -1 in own[0].prompt
+                    batch = [speech for speech in own if (-1 in speech.prompt) == unheard][:size]
+                    decoding = self.model.begun(
+                        np.stack([speech.window(frames) for speech in batch]),
+                        [speech.prompt for speech in batch],
+                        list(spoken.languages.values()) if unheard else None,
+                    )
+                    for speech, begun in zip(batch, decoding.texts, strict=True):
+                        speech.prompt = list(begun)
+                    most = self.model.room(len(batch[0].prompt), chosen)
+                    for speech, tokens in zip(batch, self.model.tokens(decoding, most, chosen, self._ends), strict=True):
+                        speech.take(tokens, first, frames)
+                    left = [speech for speech in own if speech.place < speech.end]
+                    bar.update(len(own) - len(left))
+                    own = left
+        found = [self._parts(speech, first) if timestamps else self._text(speech, first) for speech in speeches]
+        return found[0] if single else found
+
+    def _parts(self, speech: _Speech, first: int) -> list[Segment]:
+        found = (Segment(start, end, self._decoded(tokens, first)) for start, end, tokens in speech.found)
+        return [part for part in found if part.text]
+
+    def _text(self, speech: _Speech, first: int) -> str:
+        return self._decoded([token for *_, tokens in speech.found for token in tokens], first)
+
+    def _decoded(self, tokens: list[int], first: int) -> str:
+        words = [token for token in tokens if not 0 < first <= token < first + _TIMES]
+        return self.tokenizer.decode(words).strip()
+
+
+__all__ = ["Segment", "SpeechRecognizer"]
