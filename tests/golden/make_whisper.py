@@ -48,7 +48,10 @@ CASES = {
             *((0, settings) for settings in ({"num_beams": 3}, {"max_new_tokens": 5})),
         ],
     ),
-    "times": ({}, [(0, {}), (1, {}), (2, {}), (2, {"language": "<|en|>"}), (2, {"num_beams": 2}), (2, {"language": "fr", "max_new_tokens": 7})]),
+    "times": (
+        {},
+        [(0, {}), (1, {}), (2, {}), (2, {"language": "<|en|>"}), (2, {"num_beams": 2}), (2, {"language": "fr", "max_new_tokens": 7})],
+    ),
     "english": ({**ENGLISH, **WORDS}, [(0, {}), (1, {"num_beams": 2})]),
     "english times": (ENGLISH, [(0, {}), (2, {"max_new_tokens": 9})]),
 }
