@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import transformer_c as tc
 from device_cases import host
+from golden import load
 
 pytestmark = pytest.mark.usefixtures("nothing_is_left")
 
@@ -55,3 +56,13 @@ def test_texts_are_continued_as_on_the_cpu(emulated_gpu, kind, rng):
             for part, n in ((slice(0, 2), [2, 2]), (slice(2, 5), [3, 0]))
         ]
     np.testing.assert_allclose(np.concatenate(parts, 1), scores, rtol=0, atol=1e-5 * np.abs(scores).max())
+
+
+def test_speech_is_written_as_on_the_cpu(emulated_gpu):
+    """With the language that is heard."""
+    options, arrays = load("whisper")["words"]
+    state = {name.removeprefix("state."): value for name, value in arrays.items() if name.startswith("state.")}
+    model = tc.convert.from_hf(state, options["config"], task="automatic-speech-recognition", dtype="float32")
+    features = arrays["features"].astype(np.float32)
+    expected = model.generate(features, [61, 62, 79], languages=[62, 63, 64])
+    assert model.to(emulated_gpu).generate(features, [61, 62, 79], languages=[62, 63, 64]) == expected
