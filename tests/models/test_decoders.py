@@ -353,7 +353,7 @@ def test_what_a_generator_is_made_of():
         ("TextGenerator.from_pretrained\\('gpt2'\\) reads a folder", ("gpt2", Letters())),
         ('as tc.models.load\\(folder, task="text-generation"\\) gives, not GPT2', (create(None), Letters())),
         ("needs a tokenizer with decode", (create(), lambda texts: texts)),
-        ("text must be a str, got \\['a'\\]", None),
+        ("text must be a str, or one chat, got \\['a'\\]", None),
     ):
         with pytest.raises(TypeError, match=message):
             tc.models.TextGenerator(*arguments) if arguments else writer().stream(["a"])

@@ -19,6 +19,9 @@ def add(commands) -> None:
     )
     parser.add_argument("folder", metavar="FOLDER", help="the model: config.json, weights, tokenizer")
     parser.add_argument("text", metavar="TEXT", nargs="?", help="the beginning, or the text that is read; - or none: standard input")
+    parser.add_argument(
+        "--chat", action="store_true", help="TEXT is the message of a user: prints the answer, by the folder's template of chats"
+    )
     parser.add_argument("--max-new-tokens", type=positive, metavar="N", help="at most so many (default: the folder's, or 50)")
     parser.add_argument(
         "--do-sample", action=argparse.BooleanOptionalAction, help="draw tokens by their probabilities instead of taking the likeliest"
@@ -48,19 +51,22 @@ def run(options: argparse.Namespace) -> int:
         raise CommandError("standard output is closed; nobody would read the text")
     text = _read() if options.text in (None, "-") else options.text
     reads = lines.opened(lambda: writes_another(read_config(find(options.folder))))
+    if reads and options.chat:
+        raise CommandError("--chat is for decoders; an encoder-decoder writes a text of another")
     kind = Text2TextGenerator if reads else TextGenerator
     generator = lines.opened(lambda: kind.from_pretrained(options.folder, dtype=options.dtype))
     if options.seed is not None and not (generator._sampling.do_sample if options.do_sample is None else options.do_sample):
         raise CommandError("--seed is for drawing tokens, and changes nothing without --do-sample")
+    given = [{"role": "user", "content": text}] if options.chat else text
     settings = {
         name: getattr(options, name) for name in ("do_sample", "temperature", "top_k", "top_p", "repetition_penalty", "num_beams")
     } | {"rng": options.seed}
     if (generator._sampling.num_beams if options.num_beams is None else options.num_beams) > 1:
-        _write(lines.opened(lambda: generator.generate(text, options.max_new_tokens, **settings)) + "\n")
+        _write(lines.opened(lambda: generator.generate(given, options.max_new_tokens, **settings)) + "\n")
         return 0
-    pieces = lines.opened(lambda: generator.stream(text, options.max_new_tokens, **settings))
+    pieces = lines.opened(lambda: generator.stream(given, options.max_new_tokens, **settings))
     first: str = lines.opened(lambda: next(pieces, ""))  # after the first token: errors come before any output
-    piece: str | None = first if reads else text + first
+    piece: str | None = first if reads or options.chat else text + first
     while piece is not None:
         _write(piece)
         piece = lines.opened(lambda: next(pieces, None))

@@ -7,9 +7,9 @@ cross_encoder                               CrossEncoder
 text_classifier, token_classifier           TextClassifier; TokenClassifier
 text_generator, generating, sampling        TextGenerator; its loop over tokens; the choice of each
 text2text_generator, text2text_generation   Text2TextGenerator; the scores of words of the text that is written
-beams                                       the search of several texts at once
 speech_recognizer, speech_recognition       SpeechRecognizer; the scores and rules of the words that are written of speech
 log_mel                                     its features
+beams, chats                                the search of several texts at once; chats to texts, by templates
 classifier, pretrained, fitting             what they share; where a fine-tuning begins, and its loop
 problems, answers                           classes, several labels, or numbers; reading what a training is given
 texts, tokenizing, vocabularies, pieces     texts to batches of numbers

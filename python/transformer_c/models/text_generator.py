@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any, TypeVar
+from collections.abc import Iterator, Mapping
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 
@@ -11,6 +11,7 @@ from .._arguments import count
 from .._names import Explaining, explained
 from ..checkpoint import CheckpointError
 from ..random import as_generator
+from .chats import chats_of, rendered, templates_in
 from .folder import find, naming, read_config, read_weights
 from .generating import continuations
 from .heads import TextGeneration
@@ -118,11 +119,11 @@ class Writer(Explaining):
                 bar.update(len(rows))
         return found
 
-    def _steps(self, text: str, settings: Sampling, rng: Any) -> tuple[np.ndarray, Iterator[list[tuple[int, int]]]]:
+    def _steps(self, text: str, settings: Sampling, rng: Any, chat: bool = False) -> tuple[np.ndarray, Iterator[list[tuple[int, int]]]]:
         """(the tokens of one text, its new ones as they are written)."""
         if settings.num_beams > 1:
             raise ValueError(f"beams give no pieces before they end, and num_beams is {settings.num_beams}: generate(text), or num_beams=1")
-        tokens = self._tokens([text])
+        tokens = self._tokens([text], chat)
         most = self.model.most(settings, _lengths(tokens))
         return tokens[0], continuations(self.model, *self._batch(tokens), most, settings, self._ends, rng)
 
@@ -138,11 +139,12 @@ class Writer(Explaining):
                 shown = end
         yield text[shown:]
 
-    def _tokens(self, texts: list[str]) -> list[np.ndarray]:
-        """The numbers of the tokens of each text."""
+    def _tokens(self, texts: list[str], chat: bool = False) -> list[np.ndarray]:
+        """The numbers of the tokens of each text; those of chats have all special tokens in them."""
         for i, text in enumerate(texts):
             of_characters(text, f"text number {i}")
-        return [np.asarray(ids) for ids, *_ in tokens_of(self.tokenizer, texts, some=False)]
+        tokenizer = getattr(self.tokenizer, "as_written", self.tokenizer) if chat else self.tokenizer
+        return [np.asarray(ids) for ids, *_ in tokens_of(tokenizer, texts, some=False)]
 
     def _batch(self, tokens: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
         """(ids, lengths), after a check that the model has these words."""
@@ -163,7 +165,8 @@ class TextGenerator(Writer):
     model : Module
         Of ``tc.models.load(folder, task="text-generation")``.
     tokenizer : callable
-        Takes a list of str and gives (ids, types) of each; ``tokenizer.decode(ids)`` gives the text.
+        Takes a list of str and gives (ids, types) of each; ``tokenizer.decode(ids)`` gives the text. For chats, ``tokenizer.config`` has
+        their ``chat_template``.
     sampling : mapping, optional
         Other defaults of ``generate``: its settings by their names, and ``max_length``, which counts all tokens of a text.
     eos_token_id : int or sequence of int, optional
@@ -196,6 +199,68 @@ class TextGenerator(Writer):
     """
 
     task, head = "text-generation", TextGeneration
+    _instead: ClassVar[dict[str, str]] = {
+        **Writer._instead,
+        "apply_chat_template": "generator.prompt(messages)",
+        "chat": "generator.generate(messages)",
+    }
+
+    def _settle(self, path: str) -> None:
+        """Reads templates of chats."""
+        self.tokenizer.config = templates_in(path, self.tokenizer.config)
+
+    def prompt(self, messages: Any, **values: Any) -> str:
+        """The text of a chat that ``generate(messages)`` continues, as transformers' ``apply_chat_template`` makes it with add_generation_prompt.
+
+        Parameters
+        ----------
+        messages : sequence of mapping
+            Each {"role": "user", "content": "..."}, or what else the folder's template reads.
+        **values
+            What else the template is told, as ``enable_thinking=False``, ``tools=[...]`` (schemas), or ``add_generation_prompt=False``.
+
+        Returns
+        -------
+        str
+            With all special tokens that the model was trained with.
+
+        Raises
+        ------
+        TypeError
+            When messages are no list of mappings with a role, or something in them is not as in JSON.
+        ValueError
+            When the tokenizer has no template, or the template refuses the messages.
+        CheckpointError
+            When the template is damaged.
+        ImportError
+            When the package jinja2 is not installed.
+
+        Examples
+        --------
+        >>> import numpy as np, transformer_c as tc
+        >>> class Letters:
+        ...     config = {"chat_template": "{% for m in messages %}{{ m.role }}: {{ m.content }} / {% endfor %}bot:"}
+        ...     def __call__(self, texts):
+        ...         return [(np.array([ord(c) for c in text]), np.zeros(len(text), int)) for text in texts]
+        ...     def decode(self, ids):
+        ...         return "".join(map(chr, ids))
+        >>> model = tc.models.create({"model_type": "gpt2", "vocab_size": 128, "n_embd": 8, "n_layer": 1, "n_head": 2, "n_positions": 32},
+        ...                          task="text-generation")
+        >>> generator = tc.models.TextGenerator(model, Letters())
+        >>> generator.prompt([{"role": "you", "content": "Hello!"}])
+        'you: Hello! / bot:'
+        """
+        return rendered(getattr(self.tokenizer, "config", None) or {}, messages, values)
+
+    def _prompts(self, texts: Any, values: Any) -> tuple[bool, bool, list[str]]:
+        """(whether it is one, whether these are chats, their texts)."""
+        chats = chats_of(texts)
+        if chats is not None:
+            return chats[0], True, [rendered(getattr(self.tokenizer, "config", None) or {}, own, values or {}) for own in chats[1]]
+        if values is not None:
+            raise ValueError("chat_template_kwargs is for chats, lists of messages, and changes nothing of texts")
+        single = isinstance(texts, str)
+        return single, False, [texts] if single else checked(texts)
 
     @explained(_OF_GENERATE, harmless=_AS_HERE)
     def generate(
@@ -212,16 +277,18 @@ class TextGenerator(Writer):
         length_penalty: float | None = None,
         early_stopping: bool | str | None = None,
         no_repeat_ngram_size: int | None = None,
-        return_full_text: bool = True,
+        return_full_text: bool | None = None,
+        chat_template_kwargs: Mapping[str, Any] | None = None,
         rng: Any = None,
         batch_size: int = 8,
         progress: bool = False,
     ) -> Any:
-        """Continues texts, in transformers' words for how.
+        """Continues texts, or answers chats, in transformers' words for how.
 
         Parameters
         ----------
         texts : str, or sequence of str
+            Or a chat, a list of messages such as {"role": "user", "content": "..."}, or a list of chats: see ``prompt``.
         max_new_tokens : int, optional
             At most so many; a text ends before where the model writes the end of a text. By default what generation_config.json says, there also as
             ``max_length``, which counts all tokens of a text, or 50.
@@ -245,8 +312,10 @@ class TextGenerator(Writer):
             none can by any length.
         no_repeat_ngram_size : int, optional
             No sequence of so many tokens (n-gram) occurs twice; 0, so all may, by default.
-        return_full_text : bool, default True
-            Whether the result begins with the text that was given.
+        return_full_text : bool, optional
+            Whether the result begins with the text that was given; by default that of a text does, that of a chat is the answer.
+        chat_template_kwargs : mapping, optional
+            What else the template of chats is told, as for ``prompt``.
         rng : int, np.random.Generator, tc.Generator or None
             The source of random numbers, with ``do_sample``; None: the default generator.
         batch_size : int, default 8
@@ -270,8 +339,8 @@ class TextGenerator(Writer):
         --------
         See ``TextGenerator``.
         """
-        single = isinstance(texts, str)
-        tokens = self._tokens([texts] if single else checked(texts))
+        single, chat, given = self._prompts(texts, chat_template_kwargs)
+        tokens = self._tokens(given, chat)
         settings = self._sampling.with_arguments(
             max_new_tokens=max_new_tokens,
             do_sample=do_sample,
@@ -285,15 +354,15 @@ class TextGenerator(Writer):
             no_repeat_ngram_size=no_repeat_ngram_size,
         )
         found = self._found(tokens, settings, rng, batch_size, progress)
-        given = [texts] if single else list(texts)
+        whole = not chat if return_full_text is None else return_full_text
         new = map(self._continuation, tokens, found)
-        results = [before + after if return_full_text else after for before, after in zip(given, new, strict=True)]
+        results = [before + after if whole else after for before, after in zip(given, new, strict=True)]
         return results[0] if single else results
 
     @explained({**_OF_GENERATE, "return_full_text": "the pieces are those of the continuation alone"}, harmless=_AS_HERE)
     def stream(
         self,
-        text: str,
+        text: Any,
         max_new_tokens: int | None = None,
         *,
         do_sample: bool | None = None,
@@ -303,14 +372,16 @@ class TextGenerator(Writer):
         repetition_penalty: float | None = None,
         num_beams: int | None = None,
         no_repeat_ngram_size: int | None = None,
+        chat_template_kwargs: Mapping[str, Any] | None = None,
         rng: Any = None,
     ) -> Iterator[str]:
         """The continuation of one text in pieces, as they are written; together they are that of ``generate``.
 
         Parameters
         ----------
-        text : str
-        max_new_tokens, do_sample, temperature, top_k, top_p, repetition_penalty, num_beams, no_repeat_ngram_size, rng
+        text : str, or sequence of mapping
+            Or one chat.
+        max_new_tokens, do_sample, temperature, top_k, top_p, repetition_penalty, num_beams, no_repeat_ngram_size, chat_template_kwargs, rng
             As for ``generate``; beams give no pieces, so that `num_beams` must be 1 where the folder says another number.
 
         Returns
@@ -321,8 +392,10 @@ class TextGenerator(Writer):
         --------
         See ``TextGenerator``.
         """
-        if not isinstance(text, str):
-            raise TypeError(f"text must be a str, got {text!r:.80} ({type(text).__name__}); generate(texts) continues several")
+        chats = chats_of(text)
+        if not (isinstance(text, str) if chats is None else chats[0]):
+            raise TypeError(f"text must be a str, or one chat, got {text!r:.80} ({type(text).__name__}); generate(texts) continues several")
+        _, chat, (prompt,) = self._prompts(text, chat_template_kwargs)
         settings = self._sampling.with_arguments(
             max_new_tokens=max_new_tokens,
             do_sample=do_sample,
@@ -333,7 +406,7 @@ class TextGenerator(Writer):
             num_beams=num_beams,
             no_repeat_ngram_size=no_repeat_ngram_size,
         )
-        tokens, steps = self._steps(text, settings, rng)
+        tokens, steps = self._steps(prompt, settings, rng, chat)
         return self._pieces(tokens.tolist(), steps)
 
     def _continuation(self, before: np.ndarray, after: list[int]) -> str:
@@ -341,9 +414,9 @@ class TextGenerator(Writer):
         begin = before.tolist()
         return self.tokenizer.decode(begin + after)[len(self.tokenizer.decode(begin)) :]
 
-    def _tokens(self, texts: list[str]) -> list[np.ndarray]:
+    def _tokens(self, texts: list[str], chat: bool = False) -> list[np.ndarray]:
         """The numbers of the tokens of each text; of one without any, that which begins texts."""
-        found, begin = super()._tokens(texts), self.model.config.get("bos_token_id")
+        found, begin = super()._tokens(texts, chat), self.model.config.get("bos_token_id")
         if type(begin) is int and 0 <= begin < self.model.encoder.words.weight.shape[0]:
             found = [ids if len(ids) else np.array([begin]) for ids in found]
         return found

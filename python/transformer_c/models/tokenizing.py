@@ -70,11 +70,15 @@ class Tokenizer:
         check_room(folder, max_length, self._tokenizer.num_special_tokens_to_add(pairs))
         self._of_words: Any = self._tokenizer if tokenizer_class(folder) in _AS_IN_ITS_FILE else None  # the same, or a copy for words
 
-    def __call__(self, texts: Sequence[Any]) -> list[tuple[np.ndarray, np.ndarray]]:
+    def __call__(self, texts: Sequence[Any], special: bool = True) -> list[tuple[np.ndarray, np.ndarray]]:
         """(ids, types), int64, of each text or pair of texts; types are 0 where tokenizer_config.json does not name them as the model's."""
         with refusing("the tokenizer failed"):
-            found = self._tokenizer.encode_batch(list(texts))
+            found = self._tokenizer.encode_batch(list(texts), add_special_tokens=special)
         return [self._cut_off(e, self._side, e.ids, e.type_ids if self._has_types else [0] * len(e.ids)) for e in found]
+
+    def as_written(self, texts: Sequence[str]) -> list[tuple[np.ndarray, np.ndarray]]:
+        """The same of texts that have the special tokens in them: none is added."""
+        return self(texts, special=False)
 
     def decode(self, ids: Sequence[int]) -> str:
         """The text of tokens, without special ones."""
