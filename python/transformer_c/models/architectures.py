@@ -23,7 +23,7 @@ from .nomic_bert import NomicBert
 from .olmo2 import Olmo2
 from .phi3 import Phi3
 from .roberta import Camembert, Data2VecText, Roberta, XLMRoberta
-from .t5 import T5
+from .t5 import T5, T5EncoderAlone
 from .vit import ViT
 from .whisper import Whisper
 
@@ -34,6 +34,15 @@ _KINDS: tuple[Any, ...] = (
 )
 # By model_type of config.json.
 ARCHITECTURES: dict[str, Any] = {kind.table.model_type: kind for kind in sorted(_KINDS, key=lambda kind: kind.table.model_type)}
+
+ALONE: dict[str, Any] = {"T5EncoderModel": T5EncoderAlone}  # encoders of encoder-decoders, by architectures of config.json
+
+
+def kind_in(config: dict[str, Any]) -> Any:
+    """The class of a config.json whose model_type there is."""
+    said = config.get("architectures")
+    alone = ALONE.get(said[0]) if isinstance(said, (list, tuple)) and len(said) == 1 and isinstance(said[0], str) else None
+    return alone if alone is not None and alone.table.model_type == config["model_type"] else ARCHITECTURES[config["model_type"]]
 
 
 def writes_another(config: dict[str, Any]) -> bool:

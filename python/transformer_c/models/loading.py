@@ -19,7 +19,7 @@ from .._tensor import as_tensor
 from ..checkpoint import CheckpointError
 from ..checkpoint.files import write_atomically
 from ..checkpoint.safetensors_file import release
-from .architectures import ARCHITECTURES
+from .architectures import ALONE, ARCHITECTURES, kind_in
 from .config import Config
 from .folder import as_json, find, naming, path_of, read_config, read_weights, write_arrays
 from .heads import CLASSES, HEADS, WithHead, other_task
@@ -106,10 +106,10 @@ def check(values: Any, task: str | None) -> tuple[Config, Any]:
         said = config.values.get("architectures")
         also = f" (architectures: {said!r:.80})" if said else ""
         raise CheckpointError(f"config.json has model_type = {name!r:.80}{also}; expected one of {', '.join(ARCHITECTURES)}")
-    kind = ARCHITECTURES[name]
+    kind = kind_in(config.values)
     if task is not None and (not isinstance(task, str) or task not in kind.table.heads):
         raise ValueError(
-            f"task is {task!r}; for {name} there are {', '.join(map(repr, kind.table.heads))}, or None for the states alone (config.json has model_type = {name!r})"
+            f"task is {task!r}; for {name} there are {', '.join(map(repr, kind.table.heads)) or 'none'}, or None for the states alone (config.json has model_type = {name!r})"
         )
     return config, kind
 
@@ -349,7 +349,7 @@ def state_of(model: Any) -> dict[str, Tensor]:
 
 def kind_of(encoder: Any) -> Any:
     """The architecture of an encoder; raises for what is none."""
-    if type(encoder) not in ARCHITECTURES.values():
+    if type(encoder) not in (*ARCHITECTURES.values(), *ALONE.values()):
         advice = "; it has a save of its own" if callable(getattr(encoder, "save", None)) else ""
         raise TypeError(f"expected a model of tc.models, not {type(encoder).__name__}{advice}")
     return type(encoder)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -167,18 +168,45 @@ class T5(EncoderDecoder):
     @classmethod
     def check_shapes(cls, config: Config, shapes: Mapping[str, tuple[int, ...]]) -> None:
         """Compares the heads' size and the decoder's layers with the arrays."""
-        widths, size = _widths(config)
-        name = "encoder.block.0.layer.0.SelfAttention.q.weight"
-        if name not in shapes:
-            raise lack(name, shapes)
-        if shapes[name][:1] != (widths.heads * size,):
-            raise CheckpointError(f"config.json has {widths.heads} heads of size {size} but {name!r} has shape {shapes[name]}")
-        cls.check_layers(config, shapes, "num_decoder_layers", widths.layers, "decoder.block.")
+        cls.check_layers(config, shapes, "num_decoder_layers", _check_heads(config, shapes), "decoder.block.")
 
     @classmethod
     def head_options(cls, config: Config, task: str) -> dict:
         width = config.size("d_model", 512)
         return {**super().head_options(config, task), "scale": width**-0.5 if _scales(config) else 1.0}
+
+
+class T5EncoderAlone(T5Encoder):
+    """The encoder of a T5, which sentence-transformers' models of texts are made of (Ni et al. 2021)."""
+
+    table = replace(
+        TABLE,
+        names={own.removeprefix("encoder."): names for own, names in TABLE.names.items() if own.startswith("encoder.")},
+        heads={},
+        tied={"encoder.embed_tokens.weight": "shared.weight"},
+        classes={None: "EncoderModel"},
+    )
+
+    def __init__(self, config: Config, pooler: bool = False) -> None:
+        config.only("is_encoder_decoder", True, False)  # transformers 4 and 5
+        without_extensions(Config({**config.values, "is_encoder_decoder": True}))
+        super().__init__(config, *_widths(config))
+
+    @staticmethod
+    def check_shapes(config: Config, shapes: Mapping[str, tuple[int, ...]]) -> None:
+        """Compares the heads' size with the arrays."""
+        _check_heads(config, shapes)
+
+
+def _check_heads(config: Config, shapes: Mapping[str, tuple[int, ...]]) -> int:
+    """The number of layers, after a check that the heads' size is that of the arrays."""
+    widths, size = _widths(config)
+    name = "encoder.block.0.layer.0.SelfAttention.q.weight"
+    if name not in shapes:
+        raise lack(name, shapes)
+    if shapes[name][:1] != (widths.heads * size,):
+        raise CheckpointError(f"config.json has {widths.heads} heads of size {size} but {name!r} has shape {shapes[name]}")
+    return widths.layers
 
 
 def _scales(config: Config) -> bool:
