@@ -28,6 +28,9 @@ DECODER = {
     "n_positions": 40,
     "initializer_range": 0.3,
 }
+# The codes of languages, by the class of a tokenizer.
+LANGUAGES = {"NllbTokenizer": ["eng_Latn", "fra_Latn", "zho_Hans"], "MBart50Tokenizer": ["en_XX", "fr_XX", "zh_CN"]}
+LANGUAGES["MBartTokenizer"] = LANGUAGES["MBart50Tokenizer"]
 # The names in config.json of the sizes of a model: BERT's, and those of architectures that have others.
 SIZES = {
     "width": ("hidden_size", "dim", "n_embd"),
@@ -138,3 +141,45 @@ def marian_files(folder, **files):
     for name, value in {"vocab": {word: i for i, word in enumerate(words)}, "tokenizer_config": values, **files}.items():
         (folder / f"{name}.json").write_text(json.dumps(value))
     return words
+
+
+def language_folder(folder, name="NllbTokenizer", **values):
+    """Writes a folder with a translator of several languages and a tokenizer of letters; `values` are others of its file; returns it."""
+    import tokenizers
+
+    words = ["<s>", "<pad>", "</s>", "<unk>", *"\u2581abcdefghijklmnopqrstuvwxyz.", "he", "\u2581he", "th", "\u2581the"]
+    if name == "NllbTokenizer":
+        merges = [("h", "e"), ("\u2581", "he"), ("t", "h"), ("\u2581", "th"), ("\u2581th", "e")]
+        words.insert(-1, "\u2581th")
+        model = tokenizers.models.BPE({word: i for i, word in enumerate(words)}, merges, unk_token="<unk>", fuse_unk=True)
+    else:
+        words += [*LANGUAGES[name], "<mask>"]
+        model = tokenizers.models.Unigram([(word, -float(len(words) - len(word))) for word in words], unk_id=3)
+    own = tokenizers.Tokenizer(model)
+    before = tokenizers.pre_tokenizers
+    own.pre_tokenizer = before.Metaspace()
+    if name == "MBart50Tokenizer":
+        own.normalizer = tokenizers.normalizers.Sequence([tokenizers.normalizers.Replace(tokenizers.Regex(" {2,}"), " ")])
+    if name == "MBartTokenizer":
+        own.pre_tokenizer = before.Sequence([before.WhitespaceSplit(), before.Metaspace()])
+    own.decoder = tokenizers.decoders.Metaspace()
+    own.add_special_tokens(["<s>", "<pad>", "</s>", "<unk>", *LANGUAGES[name], "<mask>"])
+    own.post_processor = tokenizers.processors.TemplateProcessing(single=["<s>", "$A"], special_tokens=[("<s>", 0)])  # which is not used
+    own.save(str(folder / "tokenizer.json"))
+    config = {
+        **{
+            "model_type": "m2m_100" if name == "NllbTokenizer" else "mbart",
+            "vocab_size": own.get_vocab_size(),
+            "d_model": 16,
+            "max_position_embeddings": 40,
+            "pad_token_id": 1,
+        },
+        **{"encoder_layers": 1, "decoder_layers": 1, "encoder_attention_heads": 2, "decoder_attention_heads": 2, "encoder_ffn_dim": 24},
+        **{"decoder_ffn_dim": 24, "decoder_start_token_id": 2, "eos_token_id": 2, "initializer_range": 0.5},
+    }
+    tc.manual_seed(1)
+    tc.models.save(tc.models.create(config, task="text2text-generation"), folder)
+    special = {"bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>", "pad_token": "<pad>", "mask_token": "<mask>"}
+    values = {**special, "tokenizer_class": name, "model_max_length": 12, **values}
+    (folder / "tokenizer_config.json").write_text(json.dumps({key: value for key, value in values.items() if value is not None}))
+    return folder

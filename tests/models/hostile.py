@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch_files
 import transformer_c as tc
-from folders import CONFIG, marian_files, sentence_folder, sizes
+from folders import CONFIG, decoder_folder, language_folder, marian_files, sentence_folder, sizes
 from test_vocabularies import write as write_vocabulary
 from words import letters, write_tokenizer
 
@@ -226,6 +226,10 @@ def speaking(folder):
     (folder / "generation_config.json").write_text(json.dumps({**tokens, **more, "max_length": 8, "eos_token_id": 1}))
     sizes = {"feature_size": 4, "chunk_length": 1, "hop_length": 160, "n_fft": 400, "sampling_rate": 16000, "dither": 0.0}
     (folder / "preprocessor_config.json").write_text(json.dumps(sizes))
+def chats(folder):
+    template = "{% for m in messages %}{{ m.role }}: {{ m.content | trim }}{% if loop.last %}{{ eos_token }}{% endif %}{% endfor %}"
+    decoder_folder(folder, tokenizer_config={"eos_token": {"content": "<|endoftext|>"}, "chat_template": "{{ messages[0].content }}"})
+    (folder / "chat_template.jinja").write_text(template)
 
 
 def write_texts(generator):
@@ -265,6 +269,8 @@ TARGETS = {
         M.SpeechRecognizer.from_pretrained,
         lambda recognizer: recognizer.transcribe(np.sin(np.arange(20000) / 9), timestamps=True, max_new_tokens=3),
     ),
+    "languages": Target(language_folder, M.Text2TextGenerator.from_pretrained, write_texts),
+    "chats": Target(chats, M.TextGenerator.from_pretrained, lambda generator: generator.generate([{"role": "he", "content": "a"}], 3)),
     "shards": Target(sharded, M.load, states),
     "pytorch_model.bin": Target(of_torch, M.load, states),
 }
@@ -272,6 +278,7 @@ PACKAGES = {
     **dict.fromkeys(TARGETS, "tokenizers"),
     **dict.fromkeys(("fill-mask", "images", "shards", "pytorch_model.bin")),
     "marian": "sentencepiece",
+    "chats": "jinja2",
 }
 
 
@@ -364,6 +371,7 @@ def attack(draw, folder, originals, target):
     finally:
         events, _EVENTS = _EVENTS, None
         own = (str(folder), os.path.realpath(folder), *_OWN)
+        events = [(event, what) for event, what in events if event != "exec" or 'file "<template>"' not in what]  # of jinja2's sandbox
         strange = [(event, what) for event, what in events if event != "open" or not what.startswith(own) or ".." in what]
         assert not strange, strange
         restore(folder, names, originals)

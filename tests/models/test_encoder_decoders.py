@@ -13,7 +13,7 @@ from transformer_c.models.encoder_decoder import EncoderDecoder
 from transformer_c.models.sampling import Sampling
 from words import LETTERS
 
-CASES = load("encoder_decoders")
+CASES = {**load("encoder_decoders"), **load("m2m_100")}
 TASK = "text2text-generation"
 KINDS = [name for name, kind in ARCHITECTURES.items() if issubclass(kind, EncoderDecoder) and TASK in kind.table.heads]  # that read texts
 SOURCES, TARGETS = np.array([9, 4, 1]), np.array([3, 11, 6])

@@ -33,6 +33,8 @@ def add(commands) -> None:
     )
     parser.add_argument("--repetition-penalty", type=float, metavar="X", help="above 1: tokens that the text has become less likely")
     parser.add_argument("--num-beams", type=positive, metavar="N", help="the most probable of N texts that are searched at once")
+    parser.add_argument("--src-lang", metavar="CODE", help="of a translator of several languages: that of TEXT")
+    parser.add_argument("--tgt-lang", metavar="CODE", help="the language that is written")
     parser.add_argument("--seed", type=seed, metavar="N", help="with --do-sample: the same seed gives the same text")
     parser.add_argument(
         "--dtype", type=choice(*lines.DTYPES), metavar="D", help=f"of the weights: {', '.join(lines.DTYPES)} (default: the file's)"
@@ -61,6 +63,11 @@ def run(options: argparse.Namespace) -> int:
     settings = {
         name: getattr(options, name) for name in ("do_sample", "temperature", "top_k", "top_p", "repetition_penalty", "num_beams")
     } | {"rng": options.seed}
+    for name in ("src_lang", "tgt_lang"):
+        if getattr(options, name) is not None:
+            if not reads:
+                raise CommandError("--src-lang and --tgt-lang are for encoder-decoders; a decoder continues a text")
+            settings[name] = getattr(options, name)
     if (generator._sampling.num_beams if options.num_beams is None else options.num_beams) > 1:
         _write(lines.opened(lambda: generator.generate(given, options.max_new_tokens, **settings)) + "\n")
         return 0

@@ -12,13 +12,15 @@ log_mel                                     its features
 beams, chats                                the search of several texts at once; chats to texts, by templates
 classifier, pretrained, fitting             what they share; where a fine-tuning begins, and its loop
 problems, answers                           classes, several labels, or numbers; reading what a training is given
-texts, tokenizing, vocabularies, pieces     texts to batches of numbers
+texts, tokenizing, vocabularies, pieces,
+languages                                   texts to batches of numbers
 architectures                               the list of the architectures, each a file: a few lines over tc.nn and a table
 albert, bert, deberta_v2, distilbert, electra,
 modernbert, mpnet, nomic_bert, roberta, vit these files
 gemma, gpt2, gpt_neox, llama, olmo2, phi3   those of decoders
 layers, rotation, heads                     what they share, rotary positions; what is put on them for a task
 t5, bart, marian, mbart, whisper            those of encoder-decoders
+t5, bart, m2m_100, marian, mbart            those of encoder-decoders
 encoder_decoder                             what these share
 decoder, cache                              what decoders share; the keys and values that they keep
 config, folder, table, names                reading config.json, the folder's files, the arrays by their names

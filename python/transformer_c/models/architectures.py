@@ -15,6 +15,7 @@ from .gemma import Gemma, Gemma2, Gemma3
 from .gpt2 import GPT2
 from .gpt_neox import GPTNeoX
 from .llama import Llama, Mistral, Qwen2, Qwen3
+from .m2m_100 import M2M100
 from .marian import Marian
 from .mbart import MBart
 from .modernbert import ModernBert
@@ -31,6 +32,7 @@ _KINDS: tuple[Any, ...] = (
     *(Albert, Bert, Camembert, Data2VecText, DebertaV2, DistilBert, Electra, Ernie, ModernBert, MPNet, NomicBert, Roberta, ViT, XLMRoberta),
     *(Gemma, Gemma2, Gemma3, GPT2, GPTNeoX, Llama, Mistral, Olmo2, Phi3, Qwen2, Qwen3),  # decoders
     *(Bart, Marian, MBart, T5, Whisper),  # encoder-decoders
+    *(Bart, M2M100, Marian, MBart, T5),  # encoder-decoders
 )
 # By model_type of config.json.
 ARCHITECTURES: dict[str, Any] = {kind.table.model_type: kind for kind in sorted(_KINDS, key=lambda kind: kind.table.model_type)}

@@ -123,6 +123,8 @@ class Bart(EncoderDecoder):
     norm_first: ClassVar[bool] = False
     norm_embeddings: ClassVar[bool] = True
     positions: ClassVar[Any] = _Positions
+    reads: ClassVar[type[BartEncoder]] = BartEncoder
+    biased: ClassVar[bool] = True  # whether scores have a bias
     USUAL: ClassVar[Mapping[str, int]] = {"eos_token_id": 2, "forced_eos_token_id": 2}
     START: ClassVar[int | None] = 2  # of this and of others what config.json means where it does not say
     PADDING: ClassVar[int] = 1
@@ -136,7 +138,7 @@ class Bart(EncoderDecoder):
         count = config.size("vocab_size", self.WORDS)
         padding = config.index("pad_token_id", self.PADDING if count > self.PADDING else None, count)
         words = nn.Embedding(count, read.model, padding_idx=padding)
-        encoder = BartEncoder(config, read, type(self), words)
+        encoder = self.reads(config, read, type(self), words)
         super().__init__(config, encoder, BartDecoder(config, written, type(self), encoder.longest))
         self.padding = padding
 
@@ -177,7 +179,7 @@ class Bart(EncoderDecoder):
 
     @classmethod
     def head_options(cls, config: Config, task: str) -> dict:
-        return {**super().head_options(config, task), "bias": True}
+        return {**super().head_options(config, task), "bias": cls.biased}
 
 
 def _inner(config: Config) -> float:

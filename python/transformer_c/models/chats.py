@@ -9,7 +9,7 @@ import os
 import re
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Any
+from typing import Any, NoReturn
 
 from ..checkpoint import CheckpointError
 from .folder import contents, has, mapping
@@ -157,6 +157,9 @@ def _sandbox() -> Any:
 
     class Sandbox(sandbox.ImmutableSandboxedEnvironment):
         intercepted_binops = frozenset(("*", "**"))
+
+        def handle_exception(self, source: Any = None) -> NoReturn:
+            raise  # the error ( jinja2 would execute code to make its lines those of the template)
 
         def call_binop(self, context: Any, operator: str, left: Any, right: Any) -> Any:
             count = right if isinstance(right, int) else left

@@ -12,6 +12,7 @@ import numpy as np
 from ..checkpoint import CheckpointError
 from ..checkpoint.files import write_atomically
 from .folder import contents, flag, has, mapping, only, write_json
+from .languages import LanguageTokenizer, has_languages
 from .tokenizing import Tokenizer, check_room, refusing, side_of
 from .vocabularies import MAX_VOCABULARY, numbers, special_tokens
 
@@ -29,7 +30,7 @@ def tokenizer_in(folder: str, max_length: int) -> Any:
     """The tokenizer of a folder of a model that writes texts."""
     if not has(os.path.join(folder, "tokenizer.json")) and has(os.path.join(folder, _FILES[0])):
         return PieceTokenizer(folder, max_length)
-    return Tokenizer(folder, max_length)
+    return (LanguageTokenizer if has_languages(folder) else Tokenizer)(folder, max_length)
 
 
 class PieceTokenizer:

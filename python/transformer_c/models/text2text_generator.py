@@ -85,6 +85,8 @@ class Text2TextGenerator(Writer):
         no_repeat_ngram_size: int | None = None,
         min_length: int | None = None,
         forced_bos_token_id: int | None = None,
+        src_lang: str | None = None,
+        tgt_lang: str | None = None,
         do_sample: bool | None = None,
         temperature: float | None = None,
         top_k: int | None = None,
@@ -106,7 +108,10 @@ class Text2TextGenerator(Writer):
         min_length : int, optional
             No text ends before it has so many tokens, with the one that begins texts; 0 by default.
         forced_bos_token_id : int, optional
-            The first new token: the language that is written, in models of several.
+            The first new token.
+        src_lang, tgt_lang : str, optional
+            The language of the texts, by default that of tokenizer_config.json, and the one that is written, as the tokenizer of a model of several
+            (NLLB, mBART) calls them: "eng_Latn", "en_XX".
         num_beams, length_penalty, early_stopping, no_repeat_ngram_size, do_sample, temperature, top_k, top_p, repetition_penalty
             As for ``TextGenerator.generate``, of the tokens that are written.
         rng, batch_size, progress
@@ -129,7 +134,8 @@ class Text2TextGenerator(Writer):
         See ``Text2TextGenerator``.
         """
         single = isinstance(texts, str)
-        tokens = self._tokens([texts] if single else checked(texts))
+        reader, forced_bos_token_id = self._languages(src_lang, tgt_lang, forced_bos_token_id)
+        tokens = self._tokens([texts] if single else checked(texts), reader)
         settings = self._sampling.with_arguments(
             max_new_tokens=max_new_tokens,
             num_beams=num_beams,
@@ -157,6 +163,8 @@ class Text2TextGenerator(Writer):
         no_repeat_ngram_size: int | None = None,
         min_length: int | None = None,
         forced_bos_token_id: int | None = None,
+        src_lang: str | None = None,
+        tgt_lang: str | None = None,
         do_sample: bool | None = None,
         temperature: float | None = None,
         top_k: int | None = None,
@@ -169,7 +177,7 @@ class Text2TextGenerator(Writer):
         Parameters
         ----------
         text : str
-        max_new_tokens, no_repeat_ngram_size, min_length, forced_bos_token_id, do_sample, temperature, top_k, top_p, repetition_penalty, rng
+        max_new_tokens, no_repeat_ngram_size, min_length, forced_bos_token_id, src_lang, tgt_lang, do_sample, temperature, top_k, top_p, repetition_penalty, rng
             As for ``generate``.
         num_beams : int, optional
             Beams give no pieces, so that this must be 1 where the folder says another number.
@@ -184,6 +192,7 @@ class Text2TextGenerator(Writer):
         """
         if not isinstance(text, str):
             raise TypeError(f"text must be a str, got {text!r:.80} ({type(text).__name__}); generate(texts) reads several")
+        reader, forced_bos_token_id = self._languages(src_lang, tgt_lang, forced_bos_token_id)
         settings = self._sampling.with_arguments(
             max_new_tokens=max_new_tokens,
             num_beams=num_beams,
@@ -196,7 +205,20 @@ class Text2TextGenerator(Writer):
             top_p=top_p,
             repetition_penalty=repetition_penalty,
         )
-        return self._pieces([], self._steps(text, settings, rng)[1])
+        return self._pieces([], self._steps(text, settings, rng, reader)[1])
+
+    def _languages(self, source: Any, target: Any, first: Any) -> tuple[Any, Any]:
+        """(the function that reads texts of a language, the first token that is written)."""
+        if (source is not None or target is not None) and not hasattr(self.tokenizer, "languages"):
+            raise ValueError("src_lang and tgt_lang are for tokenizers of several languages, as NLLB's and mBART's; this one has none")
+        if target is not None:
+            if first is not None:
+                raise ValueError("tgt_lang is the first token that is written; forced_bos_token_id is another")
+            first = self.tokenizer.number(target)
+        if source is None:
+            return None, first
+        self.tokenizer.number(source)
+        return (lambda texts: self.tokenizer(texts, language=source)), first
 
 
 __all__ = ["Text2TextGenerator"]

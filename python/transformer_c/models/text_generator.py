@@ -119,11 +119,11 @@ class Writer(Explaining):
                 bar.update(len(rows))
         return found
 
-    def _steps(self, text: str, settings: Sampling, rng: Any, chat: bool = False) -> tuple[np.ndarray, Iterator[list[tuple[int, int]]]]:
+    def _steps(self, text: str, settings: Sampling, rng: Any, tokenizer: Any = None) -> tuple[np.ndarray, Iterator[list[tuple[int, int]]]]:
         """(the tokens of one text, its new ones as they are written)."""
         if settings.num_beams > 1:
             raise ValueError(f"beams give no pieces before they end, and num_beams is {settings.num_beams}: generate(text), or num_beams=1")
-        tokens = self._tokens([text], chat)
+        tokens = self._tokens([text], tokenizer)
         most = self.model.most(settings, _lengths(tokens))
         return tokens[0], continuations(self.model, *self._batch(tokens), most, settings, self._ends, rng)
 
@@ -139,12 +139,11 @@ class Writer(Explaining):
                 shown = end
         yield text[shown:]
 
-    def _tokens(self, texts: list[str], chat: bool = False) -> list[np.ndarray]:
-        """The numbers of the tokens of each text; those of chats have all special tokens in them."""
+    def _tokens(self, texts: list[str], tokenizer: Any = None) -> list[np.ndarray]:
+        """The numbers of the tokens of each text, by the tokenizer or another function."""
         for i, text in enumerate(texts):
             of_characters(text, f"text number {i}")
-        tokenizer = getattr(self.tokenizer, "as_written", self.tokenizer) if chat else self.tokenizer
-        return [np.asarray(ids) for ids, *_ in tokens_of(tokenizer, texts, some=False)]
+        return [np.asarray(ids) for ids, *_ in tokens_of(tokenizer or self.tokenizer, texts, some=False)]
 
     def _batch(self, tokens: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
         """(ids, lengths), after a check that the model has these words."""
@@ -252,15 +251,16 @@ class TextGenerator(Writer):
         """
         return rendered(getattr(self.tokenizer, "config", None) or {}, messages, values)
 
-    def _prompts(self, texts: Any, values: Any) -> tuple[bool, bool, list[str]]:
-        """(whether it is one, whether these are chats, their texts)."""
+    def _prompts(self, texts: Any, values: Any) -> tuple[bool, Any, list[str]]:
+        """(whether it is one, the function that reads them if these are chats, whose special tokens the template writes, their texts)."""
         chats = chats_of(texts)
         if chats is not None:
-            return chats[0], True, [rendered(getattr(self.tokenizer, "config", None) or {}, own, values or {}) for own in chats[1]]
+            own_reader = getattr(self.tokenizer, "as_written", self.tokenizer)
+            return chats[0], own_reader, [rendered(getattr(self.tokenizer, "config", None) or {}, own, values or {}) for own in chats[1]]
         if values is not None:
             raise ValueError("chat_template_kwargs is for chats, lists of messages, and changes nothing of texts")
         single = isinstance(texts, str)
-        return single, False, [texts] if single else checked(texts)
+        return single, None, [texts] if single else checked(texts)
 
     @explained(_OF_GENERATE, harmless=_AS_HERE)
     def generate(
@@ -339,8 +339,8 @@ class TextGenerator(Writer):
         --------
         See ``TextGenerator``.
         """
-        single, chat, given = self._prompts(texts, chat_template_kwargs)
-        tokens = self._tokens(given, chat)
+        single, reader, given = self._prompts(texts, chat_template_kwargs)
+        tokens = self._tokens(given, reader)
         settings = self._sampling.with_arguments(
             max_new_tokens=max_new_tokens,
             do_sample=do_sample,
@@ -354,7 +354,7 @@ class TextGenerator(Writer):
             no_repeat_ngram_size=no_repeat_ngram_size,
         )
         found = self._found(tokens, settings, rng, batch_size, progress)
-        whole = not chat if return_full_text is None else return_full_text
+        whole = reader is None if return_full_text is None else return_full_text
         new = map(self._continuation, tokens, found)
         results = [before + after if whole else after for before, after in zip(given, new, strict=True)]
         return results[0] if single else results
@@ -395,7 +395,7 @@ class TextGenerator(Writer):
         chats = chats_of(text)
         if not (isinstance(text, str) if chats is None else chats[0]):
             raise TypeError(f"text must be a str, or one chat, got {text!r:.80} ({type(text).__name__}); generate(texts) continues several")
-        _, chat, (prompt,) = self._prompts(text, chat_template_kwargs)
+        _, reader, (prompt,) = self._prompts(text, chat_template_kwargs)
         settings = self._sampling.with_arguments(
             max_new_tokens=max_new_tokens,
             do_sample=do_sample,
@@ -406,7 +406,7 @@ class TextGenerator(Writer):
             num_beams=num_beams,
             no_repeat_ngram_size=no_repeat_ngram_size,
         )
-        tokens, steps = self._steps(prompt, settings, rng, chat)
+        tokens, steps = self._steps(prompt, settings, rng, reader)
         return self._pieces(tokens.tolist(), steps)
 
     def _continuation(self, before: np.ndarray, after: list[int]) -> str:
@@ -414,9 +414,9 @@ class TextGenerator(Writer):
         begin = before.tolist()
         return self.tokenizer.decode(begin + after)[len(self.tokenizer.decode(begin)) :]
 
-    def _tokens(self, texts: list[str], chat: bool = False) -> list[np.ndarray]:
+    def _tokens(self, texts: list[str], tokenizer: Any = None) -> list[np.ndarray]:
         """The numbers of the tokens of each text; of one without any, that which begins texts."""
-        found, begin = super()._tokens(texts, chat), self.model.config.get("bos_token_id")
+        found, begin = super()._tokens(texts, tokenizer), self.model.config.get("bos_token_id")
         if type(begin) is int and 0 <= begin < self.model.encoder.words.weight.shape[0]:
             found = [ids if len(ids) else np.array([begin]) for ids in found]
         return found
