@@ -104,7 +104,8 @@ KIN = {  # of BERT and RoBERTa
     "data2vec-text": T.Data2VecTextConfig(**{**SMALL, "num_hidden_layers": 1}, max_position_embeddings=16),
     "ernie": T.ErnieConfig(**{**SMALL, "num_hidden_layers": 1}, max_position_embeddings=16, use_task_id=True),
 }
-FILES = {"models": CONFIGS, "models_albert": ALBERT, "models_kin": KIN, "models_deberta": DEBERTA, "deberta": DEBERTAS}
+XL = {"xlm-roberta-xl": T.XLMRobertaXLConfig(**{**SMALL, "num_hidden_layers": 1}, max_position_embeddings=16)}
+FILES = {"models": CONFIGS, "models_albert": ALBERT, "models_kin": KIN, "models_deberta": DEBERTA, "models_xl": XL, "deberta": DEBERTAS}
 # Positions that are scaled for long texts, as files of both transformers 4 and 5 have them.
 LONG, FULL, NEAR = {"max_position_embeddings": 64}, "full_attention", "sliding_attention"
 ROTATIONS = {

@@ -39,7 +39,7 @@ def rewrite(folder, name="config.json", **values):
 
 
 def test_before_it_is_in_the_list():
-    with pytest.raises(tc.CheckpointError, match=r"model_type = 'toy'; expected one of albert, .*, xlm-roberta$"):
+    with pytest.raises(tc.CheckpointError, match=r"model_type = 'toy'; expected one of albert, .*, xlm-roberta-xl$"):
         create()
 
 
@@ -91,7 +91,7 @@ def test_refusals(toy):
             tc.convert.from_hf(arrays, config)
     with pytest.raises(ValueError, match="for toy there are 'text-classification', 'token-classification', or None"):
         create("fill-mask")
-    with pytest.raises(tc.CheckpointError, match=", xlm-roberta, toy$"):
+    with pytest.raises(tc.CheckpointError, match=", xlm-roberta-xl, toy$"):
         tc.models.create({"model_type": "t6"})
 
 

@@ -23,13 +23,14 @@ from .mpnet import MPNet
 from .nomic_bert import NomicBert
 from .olmo2 import Olmo2
 from .phi3 import Phi3
-from .roberta import Camembert, Data2VecText, Roberta, XLMRoberta
+from .roberta import Camembert, Data2VecText, Roberta, XLMRoberta, XLMRobertaXL
 from .t5 import T5, T5EncoderAlone
 from .vit import ViT
 from .whisper import Whisper
 
 _KINDS: tuple[Any, ...] = (
     *(Albert, Bert, Camembert, Data2VecText, DebertaV2, DistilBert, Electra, Ernie, ModernBert, MPNet, NomicBert, Roberta, ViT, XLMRoberta),
+    XLMRobertaXL,
     *(Gemma, Gemma2, Gemma3, GPT2, GPTNeoX, Llama, Mistral, Olmo2, Phi3, Qwen2, Qwen3),  # decoders
     *(Bart, Marian, MBart, T5, Whisper),  # encoder-decoders
     *(Bart, M2M100, Marian, MBart, T5),  # encoder-decoders

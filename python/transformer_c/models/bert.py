@@ -81,7 +81,7 @@ class Bert(TextEncoder):
         self.types = nn.Embedding(config.size("type_vocab_size", 2), size)
         if self.has_tasks and config.flag("use_task_id", False):
             self.tasks = nn.Embedding(config.size("task_type_vocab_size", 3, most=1 << 16), size)
-        self.norm = nn.LayerNorm(size, eps=widths.eps)
+        self.norm: nn.Module = nn.LayerNorm(size, eps=widths.eps)
         self.dropout = nn.Dropout(widths.dropout)
 
     @classmethod

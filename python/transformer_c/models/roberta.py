@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from .. import nn
 from .._core import Tensor
 from .._tensor import as_tensor
 from ..checkpoint import CheckpointError
@@ -82,3 +83,33 @@ class Data2VecText(Roberta):
 
     table = replace(TABLE, model_type="data2vec-text", prefix="data2vec_text", name="Data2VecText")
     WORDS = 30522
+
+
+class XLMRobertaXL(Roberta):
+    """XLM-RoBERTa whose layers normalise first, with a norm after the last and none of the embeddings (Goyal et al. 2021)."""
+
+    table = replace(
+        TABLE,
+        model_type="xlm-roberta-xl",
+        name="XLMRobertaXL",
+        names={
+            **{own: name for own, name in TABLE.names.items() if own != "norm"},
+            "layers.{}.norm1": "encoder.layer.{}.attention.self_attn_layer_norm",
+            "layers.{}.norm2": "encoder.layer.{}.LayerNorm",
+            "last_norm": "encoder.LayerNorm",
+        },
+        vocabulary=None,  # a sentencepiece model
+    )
+    WORDS = 250880
+
+    def __init__(self, config: Config, pooler: bool = False) -> None:
+        for name, value in {"layer_norm_eps": 1e-5, "type_vocab_size": 1, "num_attention_heads": 32}.items():  # where it does not say
+            config.values.setdefault(name, value)
+        super().__init__(config, pooler)
+        self.norm = nn.Identity()
+        self.last_norm = nn.LayerNorm(self.width, eps=config.number("layer_norm_eps", 1e-5))
+        for layer in self.layers:
+            layer.norm_first, layer.dropout2 = True, nn.Dropout(0.0)
+
+    def finish(self, x: Tensor) -> Tensor:
+        return self.last_norm(x)
