@@ -105,7 +105,25 @@ KIN = {  # of BERT and RoBERTa
     "ernie": T.ErnieConfig(**{**SMALL, "num_hidden_layers": 1}, max_position_embeddings=16, use_task_id=True),
 }
 XL = {"xlm-roberta-xl": T.XLMRobertaXLConfig(**{**SMALL, "num_hidden_layers": 1}, max_position_embeddings=16)}
-FILES = {"models": CONFIGS, "models_albert": ALBERT, "models_kin": KIN, "models_deberta": DEBERTA, "models_xl": XL, "deberta": DEBERTAS}
+FIRST = {
+    "deberta": T.DebertaConfig(
+        **{**SMALL, "num_hidden_layers": 1},
+        max_position_embeddings=32,
+        relative_attention=True,
+        max_relative_positions=8,
+        pos_att_type="c2p|p2c",
+        position_biased_input=False,
+    )
+}
+FILES = {
+    "models": CONFIGS,
+    "models_albert": ALBERT,
+    "models_kin": KIN,
+    "models_deberta": DEBERTA,
+    "models_xl": XL,
+    "models_first": FIRST,
+    "deberta": DEBERTAS,
+}
 # Positions that are scaled for long texts, as files of both transformers 4 and 5 have them.
 LONG, FULL, NEAR = {"max_position_embeddings": 64}, "full_attention", "sliding_attention"
 ROTATIONS = {
@@ -259,7 +277,7 @@ def scores(output):
 
 def inputs_of(name, config):
     """Two texts, the second shorter; the ids of padding at its end."""
-    length = {"mpnet": 140, "modernbert": 24}.get(name, 20 if config.model_type == "deberta-v2" else 9)
+    length = {"mpnet": 140, "modernbert": 24}.get(name, 20 if "deberta" in config.model_type else 9)
     ids = torch.randint(5, 40, (2, length))
     mask = torch.ones_like(ids)
     mask[1, length - 4 :] = 0

@@ -118,6 +118,7 @@ CONFIGS = {
     **dict.fromkeys(("bart", "m2m_100", "marian", "mbart"), PAIR),
     "bert": {**SIZES, **WORDS, "type_vocab_size": 2},
     "deberta-v2": {**SIZES, **WORDS, "relative_attention": True, "pos_att_type": "p2c|c2p", "position_buckets": 4, "conv_kernel_size": 3},
+    "deberta": {**SIZES, **WORDS, "relative_attention": True, "pos_att_type": "p2c|c2p"},
     "distilbert": {**WORDS, "dim": 8, "n_layers": 1, "n_heads": 2, "hidden_dim": 16},
     "electra": {**SIZES, **WORDS, "embedding_size": 4},
     "ernie": {**SIZES, **WORDS, "use_task_id": True},

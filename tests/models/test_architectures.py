@@ -92,6 +92,7 @@ def test_new_embeddings_of_padding_are_zero(case):
         **dict.fromkeys(("gemma", "gemma2"), 256000),
         "gemma3_text": 262208,
         "gpt_neox": 50432,
+        "deberta": 50265,
         "olmo2": 50304,
         "xlm-roberta-xl": 250880,
     }
@@ -118,6 +119,8 @@ def queries_and_keys(layer, x):
             both = np.moveaxis(both.reshape(*x.shape[:2], layer.heads, 3, size), 3, 2).reshape(both.shape)
         heads = layer.heads, (both.shape[-1] // size - layer.heads) // 2
         found = np.split(both, np.cumsum(heads) * size, -1)[:2]
+        if hasattr(layer, "query_bias"):
+            found[0] = found[0] + layer.query_bias.detach().numpy()
     else:
         found = [product(layer.query, x), product(layer.key, x)]
         found = [normed(norm, part, size) for norm, part in zip((layer.query_norm, layer.key_norm), found, strict=True)]

@@ -152,3 +152,67 @@ def test_groups_of_alberts_layers(layers, groups, ninth):
     assert order == [int(i / (layers / groups)) for i in range(layers)] and order[9] == ninth
     with pytest.raises(tc.CheckpointError, match="num_hidden_layers = 2147483647; expected an integer of at least 1 and at most 1024"):
         tc.models.create({**model.config, "num_hidden_layers": 2**31 - 1})
+
+
+FIRST = {"relative_attention": True, "pos_att_type": ["c2p", "p2c"], "position_biased_input": False}
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        FIRST,
+        {**FIRST, "pos_att_type": "c2p", "max_relative_positions": 5, "legacy": False},
+        {**FIRST, "pos_att_type": ["p2c"], "type_vocab_size": 2, "position_biased_input": True},
+        {"pos_att_type": "c2p|p2c"},
+        {},
+    ],
+    ids=str,
+)
+def test_the_first_version_is_that_of_transformers(values, tmp_path):
+    transformers, torch = pytest.importorskip("transformers"), pytest.importorskip("torch")
+    sizes_of = {"vocab_size": 60, "hidden_size": 32, "num_attention_heads": 2, "num_hidden_layers": 2, "intermediate_size": 48}
+    torch.manual_seed(0)
+    for task, kind in (("fill-mask", "MaskedLM"), ("text-classification", "SequenceClassification")):
+        config = transformers.DebertaConfig(**sizes_of, max_position_embeddings=60, **values)
+        theirs = getattr(transformers, f"DebertaFor{kind}")(config).eval()
+        for parameter in theirs.parameters():
+            parameter.data = torch.randn_like(parameter) * 0.3
+        theirs.tie_weights()
+        theirs.save_pretrained(tmp_path)
+        model, mask = tc.models.load(tmp_path, task=task), (np.arange(13) < LENGTHS[:, None]).astype(np.int64)
+        with torch.no_grad():
+            expected = theirs(input_ids=torch.tensor(IDS), attention_mask=torch.tensor(mask)).logits.numpy()
+        found, real = model(IDS, mask), slice(None) if kind != "MaskedLM" else mask != 0
+        np.testing.assert_allclose(found[real], expected[real], rtol=0, atol=2e-5 * np.abs(expected).max())
+        tc.models.save(model, tmp_path / "saved")
+        again, report = getattr(transformers, f"DebertaFor{kind}").from_pretrained(tmp_path / "saved", output_loading_info=True)
+        assert not any(report.values())
+        with torch.no_grad():
+            np.testing.assert_allclose(again(torch.tensor(IDS[:1])).logits.numpy(), model(IDS[:1]), rtol=0, atol=1e-4)
+
+
+def test_what_the_first_version_does_not_have():
+    """Values of the second one change nothing, as in transformers; heads that are mixed are refused."""
+    first = create(model_type="deberta", **FIRST)
+    second = ("position_buckets", "norm_rel_ebd", "share_att_key", "conv_kernel_size", "conv_act")
+    plain = {name: value for name, value in first.config.items() if name not in second}
+    assert len(plain) < len(first.config)
+    state = tc.convert.to_hf(first)
+    assert "encoder.layer.0.attention.self.q_bias" in state and len([name for name in state if "conv" in name]) == 0
+    assert np.array_equal(tc.convert.from_hf(state, plain)(IDS), first(IDS))
+    with pytest.raises(tc.CheckpointError, match="talking_head = True"):
+        create(model_type="deberta", talking_head=True)
+    for name, value in (
+        ("max_relative_positions", "x"),
+        ("max_relative_positions", 10**12),
+        ("pos_att_type", [7]),
+        ("type_vocab_size", []),
+    ):
+        with pytest.raises(tc.CheckpointError, match=name):
+            create(model_type="deberta", **{**FIRST, name: value})
+    for name, value in (("max_relative_positions", 7), ("hidden_size", 30), ("intermediate_size", 10**9)):
+        with pytest.raises(tc.CheckpointError, match="has shape"):
+            tc.convert.from_hf(state, {**plain, name: value})
+    del state["encoder.layer.0.attention.self.q_bias"]
+    with pytest.raises(tc.CheckpointError, match=r"the weights lack 'encoder\.layer\.0\.attention\.self\.q_bias'"):
+        tc.convert.from_hf(state, plain)

@@ -15,8 +15,8 @@ problems, answers                           classes, several labels, or numbers;
 texts, tokenizing, vocabularies, pieces,
 languages                                   texts to batches of numbers
 architectures                               the list of the architectures, each a file: a few lines over tc.nn and a table
-albert, bert, deberta_v2, distilbert, electra,
-modernbert, mpnet, nomic_bert, roberta, vit these files
+albert, bert, deberta, deberta_v2, distilbert,
+electra, modernbert, mpnet, nomic_bert, roberta, vit these files
 gemma, gpt2, gpt_neox, llama, olmo2, phi3   those of decoders
 layers, rotation, heads                     what they share, rotary positions; what is put on them for a task
 t5, bart, marian, mbart, whisper            those of encoder-decoders

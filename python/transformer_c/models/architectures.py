@@ -7,6 +7,7 @@ from typing import Any
 from .albert import Albert
 from .bart import Bart
 from .bert import Bert, Ernie
+from .deberta import Deberta
 from .deberta_v2 import DebertaV2
 from .distilbert import DistilBert
 from .electra import Electra
@@ -30,7 +31,7 @@ from .whisper import Whisper
 
 _KINDS: tuple[Any, ...] = (
     *(Albert, Bert, Camembert, Data2VecText, DebertaV2, DistilBert, Electra, Ernie, ModernBert, MPNet, NomicBert, Roberta, ViT, XLMRoberta),
-    XLMRobertaXL,
+    *(Deberta, XLMRobertaXL),
     *(Gemma, Gemma2, Gemma3, GPT2, GPTNeoX, Llama, Mistral, Olmo2, Phi3, Qwen2, Qwen3),  # decoders
     *(Bart, Marian, MBart, T5, Whisper),  # encoder-decoders
     *(Bart, M2M100, Marian, MBart, T5),  # encoder-decoders

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -273,6 +273,7 @@ class DebertaV2(TextEncoder):
     """Layers whose scores go by distances, for which there is one table of embeddings; words without positions, or with them."""
 
     table = TABLE
+    of_layer: ClassVar[type[DisentangledLayer]] = DisentangledLayer
 
     def __init__(self, config: Config, pooler: bool = False) -> None:
         config.without_extensions()
@@ -285,7 +286,7 @@ class DebertaV2(TextEncoder):
             config.values["legacy"] = True  # the names of a head's arrays, which has them when it is written
         own, shared = kinds_of(config), config.flag("share_att_key", False)
         first, other = convolution_of(config, widths), Convolution(0, 1, "identity")
-        layers = (DisentangledLayer(widths, own, relative, shared, other if i else first) for i in range(widths.layers))
+        layers = (self.of_layer(widths, own, relative, shared, other if i else first) for i in range(widths.layers))
         super().__init__(config, widths, False, layers)
         words = config.size("vocab_size", 128100)
         self.longest = config.size("max_position_embeddings", 512, most=1 << 20)

@@ -39,6 +39,9 @@ def source(key: str, module: Any) -> tuple[str, ...]:
     names: Mapping[str, Any] = type(module.encoder).table.heads[module.task] if isinstance(module, WithHead) else type(module).table.names
     if key in names:
         return (names[key],)  # a parameter that is no layer's
+    whole, number = numbered(key)
+    if number and whole in names:  # a parameter of a layer itself
+        return (names[whole].format(number),)
     path, _, leaf = key.rpartition(".")
     pattern, number = numbered(path)
     if pattern not in names or leaf not in ("weight", "bias"):
