@@ -278,7 +278,7 @@ PACKAGES = {
     **dict.fromkeys(TARGETS, "tokenizers"),
     **dict.fromkeys(("fill-mask", "images", "shards", "pytorch_model.bin")),
     "marian": "sentencepiece",
-    "chats": "jinja2",
+    "chats": "tokenizers jinja2",
 }
 
 
