@@ -19,8 +19,7 @@ albert, bert, deberta, deberta_v2, distilbert,
 electra, modernbert, mpnet, nomic_bert, roberta, vit these files
 gemma, gpt2, gpt_neox, llama, olmo2, phi3   those of decoders
 layers, rotation, heads                     what they share, rotary positions; what is put on them for a task
-t5, bart, marian, mbart, whisper            those of encoder-decoders
-t5, bart, m2m_100, marian, mbart            those of encoder-decoders
+t5, bart, m2m_100, marian, mbart, whisper   those of encoder-decoders
 encoder_decoder                             what these share
 decoder, cache                              what decoders share; the keys and values that they keep
 config, folder, table, names                reading config.json, the folder's files, the arrays by their names

@@ -33,8 +33,7 @@ _KINDS: tuple[Any, ...] = (
     *(Albert, Bert, Camembert, Data2VecText, DebertaV2, DistilBert, Electra, Ernie, ModernBert, MPNet, NomicBert, Roberta, ViT, XLMRoberta),
     *(Deberta, XLMRobertaXL),
     *(Gemma, Gemma2, Gemma3, GPT2, GPTNeoX, Llama, Mistral, Olmo2, Phi3, Qwen2, Qwen3),  # decoders
-    *(Bart, Marian, MBart, T5, Whisper),  # encoder-decoders
-    *(Bart, M2M100, Marian, MBart, T5),  # encoder-decoders
+    *(Bart, M2M100, Marian, MBart, T5, Whisper),  # encoder-decoders
 )
 # By model_type of config.json.
 ARCHITECTURES: dict[str, Any] = {kind.table.model_type: kind for kind in sorted(_KINDS, key=lambda kind: kind.table.model_type)}
