@@ -131,7 +131,10 @@ CONFIGS = {
     "vit": {**SIZES, "image_size": 8, "patch_size": 4, "num_channels": 3},
     "whisper": {**PAIR, "num_mel_bins": 3, "max_source_positions": 6, "max_target_positions": 9},
     **{kind: {**SIZES, **WORDS, "type_vocab_size": 1} for kind in ("camembert", "data2vec-text", "mpnet", "roberta", "xlm-roberta")},
-    **{kind: {**SIZES, **WORDS, "type_vocab_size": 1} for kind in ("camembert", "data2vec-text", "mpnet", "roberta", "xlm-roberta", "xlm-roberta-xl")},
+    **{
+        kind: {**SIZES, **WORDS, "type_vocab_size": 1}
+        for kind in ("camembert", "data2vec-text", "mpnet", "roberta", "xlm-roberta", "xlm-roberta-xl")
+    },
     **{kind: {**SIZES, **WORDS, "num_key_value_heads": 1} for kind in ("llama", "mistral", "olmo2", "phi3", "qwen2")},
     **{kind: {**SIZES, **WORDS, "num_key_value_heads": 1, "head_dim": 6} for kind in ("gemma", "gemma2", "gemma3_text")},
 }

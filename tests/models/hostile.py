@@ -226,6 +226,8 @@ def speaking(folder):
     (folder / "generation_config.json").write_text(json.dumps({**tokens, **more, "max_length": 8, "eos_token_id": 1}))
     sizes = {"feature_size": 4, "chunk_length": 1, "hop_length": 160, "n_fft": 400, "sampling_rate": 16000, "dither": 0.0}
     (folder / "preprocessor_config.json").write_text(json.dumps(sizes))
+
+
 def chats(folder):
     template = "{% for m in messages %}{{ m.role }}: {{ m.content | trim }}{% if loop.last %}{{ eos_token }}{% endif %}{% endfor %}"
     decoder_folder(folder, tokenizer_config={"eos_token": {"content": "<|endoftext|>"}, "chat_template": "{{ messages[0].content }}"})
