@@ -28,6 +28,9 @@ print("ran", y.shape)
 @pytest.fixture
 def tool(monkeypatch, tmp_path):
     pytest.importorskip("matplotlib")
+    monkeypatch.setattr(sys, "path", [*sys.path])  # which it adds to, as it sets the variables
+    for name in ("PATH_DATASETS", "PATH_CHECKPOINT"):
+        monkeypatch.setenv(name, "")
     spec = importlib.util.spec_from_file_location("run_documents", TOOL)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
