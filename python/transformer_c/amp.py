@@ -75,6 +75,7 @@ class GradScaler:
         self._steps = 0  # in a row with finite gradients
         self._stages: dict[int, _Stage] = {}  # by the id of an optimizer
         self._finite: dict[int, bool] = {}
+        self._optimizers: dict[int, Any] = {}  # kept, so that no other one has their ids meanwhile
         self._set(init_scale, growth_factor, backoff_factor, growth_interval)
 
     def _set(self, scale: Any, growth_factor: Any, backoff_factor: Any, growth_interval: Any) -> None:
@@ -122,6 +123,7 @@ class GradScaler:
                 "gradients in half precision lose small numbers when they are unscaled; leave the parameters in float32 and call the model under "
                 'tc.autocast(dtype="float16")'
             )
+        self._optimizers[id(optimizer)] = optimizer
         finite = scale_finite(parameters, 1.0 / self._scale)
         self._stages[id(optimizer)] = _Stage.UNSCALED
         if finite is not None:
@@ -176,6 +178,7 @@ class GradScaler:
             self._scale, self._steps = self._scale * self._backoff, 0
         self._stages.clear()
         self._finite.clear()
+        self._optimizers.clear()
 
     def get_scale(self) -> float:
         """The scale; 1.0 when it is not enabled."""
@@ -208,6 +211,11 @@ class GradScaler:
     def is_enabled(self) -> bool:
         """Whether it scales."""
         return self._enabled
+
+    def __getstate__(self) -> dict[str, Any]:
+        if self._optimizers:  # which a copy would not know from others
+            raise RuntimeError("a GradScaler is copied and pickled between iterations: call update() before")
+        return vars(self)
 
     def state_dict(self) -> dict[str, Any]:
         """The state, with the names of PyTorch; empty when it is not enabled. To be saved between iterations."""

@@ -233,10 +233,32 @@ def test_a_state_that_does_not_fit_changes_nothing():
     scaler.load_state_dict(before)
 
 
+def test_an_optimizer_that_takes_the_place_of_one_is_unscaled():
+    """It may have the id of the one before, whose gradients were."""
+    p, scaler, made = tc.nn.Parameter([1.0]), tc.amp.GradScaler("cpu", init_scale=8.0), []
+    optimizer = tc.optim.SGD([p], lr=1.0)
+    scaler.scale(p.sum()).backward()
+    scaler.unscale_(optimizer)
+    old = id(optimizer)
+    del optimizer
+    while len(made) < 1000 and (not made or id(made[-1]) != old):
+        made.append(tc.optim.SGD([p], lr=1.0))
+    made[-1].zero_grad()
+    scaler.scale(p.sum()).backward()
+    scaler.step(made[-1])
+    assert p.tolist() == [0.0]
+
+
 def test_copies_and_pickles_go_on():
-    _, _, scaler = prepared(growth_interval=7)
+    _, optimizer, scaler = prepared(growth_interval=7)
     scaler.set_growth_factor(4.0)
     scaler.set_backoff_factor(0.25)
     for other in (copy.deepcopy(scaler), pickle.loads(pickle.dumps(scaler))):
         assert other.state_dict() == scaler.state_dict()
     assert (scaler.get_growth_factor(), scaler.get_backoff_factor(), scaler.get_growth_interval()) == (4.0, 0.25, 7)
+    scaler.unscale_(optimizer)
+    for copied in (copy.deepcopy, pickle.dumps):
+        with pytest.raises(RuntimeError, match="between iterations"):
+            copied(scaler)
+    scaler.update()
+    copy.deepcopy(scaler)

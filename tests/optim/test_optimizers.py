@@ -208,6 +208,18 @@ def test_a_copy_knows_no_gradient_buffers(copied):
     assert optimizer._slots and not other._slots and [g.tolist() for g in other.flat_gradients()] == [[0.0, 0.0]]
 
 
+def test_a_parameter_that_takes_the_place_of_one_has_a_part_of_its_own():
+    """It may have the id of the one before."""
+    optimizer = tc.optim.SGD([tc.nn.Parameter(tc.ones(4))], lr=0.5)
+    optimizer.flat_gradients()
+    params, made = optimizer.param_groups[0]["params"], []
+    old = id(params.pop())
+    while len(made) < 1000 and (not made or id(made[-1]) != old):
+        made.append(tc.nn.Parameter(tc.ones(2)))
+    params.append(made[-1])
+    assert [g.shape for g in optimizer.flat_gradients()] == [(2,)]
+
+
 @pytest.mark.parametrize("clear", ["zero_grad", "None"])
 def test_a_gradient_that_was_kept_stays_what_it_was(clear):
     """Also one that another parameter was given, and what a backward needs of it."""

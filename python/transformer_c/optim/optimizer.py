@@ -101,7 +101,7 @@ class Optimizer(Explaining):
         self.state: defaultdict[Tensor, dict[str, Any]] = defaultdict(dict)
         self.param_groups: list[dict[str, Any]] = []
         self._buffers: dict[tuple[str, str], Tensor] = {}
-        self._slots: dict[int, Tensor] = {}
+        self._slots: dict[Tensor, Tensor] = {}
         self._rounded: dict[Tensor, tuple | None] = {}
         groups = list(params)
         if not groups:
@@ -177,7 +177,7 @@ class Optimizer(Explaining):
                 for p in params:
                     slot = buffer[start : start + p.numel()].view(p.shape)
                     start += p.numel()
-                    self._slots[id(p)] = slot
+                    self._slots[p] = slot
                     _core.set_grad_slot(p, slot)
                     if (grad := p.grad) is not None:
                         slot.copy_(grad)
@@ -197,7 +197,7 @@ class Optimizer(Explaining):
         """
         with no_grad():
             for i, p in enumerate(parameters_of(self)):
-                slot = self._slots.get(id(p))
+                slot = self._slots.get(p)
                 if slot is None or slot.dtype != p.dtype or slot.device != p.device:
                     self._lay_out_gradients()  # the first call, or a parameter was added, cast or moved
                     return self.flat_gradients(used)
