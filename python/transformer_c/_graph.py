@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 
 from . import _core
 from ._core import Tensor
-from ._fork_lock import ForkLock
+from ._fork_lock import ForkLock, by_thread
 from ._nested import map_nested
 from ._recording import is_grad_enabled, no_grad
 
@@ -21,7 +21,7 @@ _AUTOCAST = [
     "in a call under autocast",
     "with autocast off in a call under it",
 ]
-_noting: dict[int, Graph] = {}  # graphs whose captures note the calls of a thread, by thread
+_noting: dict[int, Graph | None] = by_thread()  # the graph whose capture notes the calls of a thread
 _starts = ForkLock(reentrant=True)  # what is put together for a start is one thread's, and a start within it is refused
 
 

@@ -10,7 +10,12 @@ import threading
 from pathlib import Path
 
 import pytest
+from transformer_c import random
+from transformer_c._autocast import casts
 from transformer_c._fork_lock import ForkLock, by_thread
+from transformer_c._graph import _noting
+from transformer_c.nn.parameter import skipping
+from transformer_c.nn.state import LOADING
 
 ROOT = Path(__file__).parents[2]
 CSRC = ROOT / "csrc"
@@ -251,14 +256,16 @@ def test_a_lock_that_is_held_is_free_in_a_child(reentrant):
         assert os.waitpid(pid, 0)[1] == 0
 
 
-def test_entries_of_other_threads_are_not_in_a_child():
+@pytest.mark.parametrize("entries", [by_thread(), random._instead, casts, LOADING, skipping, _noting])
+def test_entries_of_other_threads_are_not_in_a_child(entries):
     """A new thread of the child may have their numbers."""
-    entries, entered, done = by_thread(), threading.Event(), threading.Event()
+    entered, done = threading.Event(), threading.Event()
 
     def work():
         entries[threading.get_ident()] = "other"
         entered.set()
         done.wait()
+        del entries[threading.get_ident()]
 
     entries[threading.get_ident()] = "own"
     thread = threading.Thread(target=work)
@@ -267,9 +274,10 @@ def test_entries_of_other_threads_are_not_in_a_child():
     pid = os.fork()
     if pid == 0:
         os._exit(0 if entries == {threading.get_ident(): "own"} else 1)
+    assert os.waitpid(pid, 0)[1] == 0 and len(entries) == 2
     done.set()
     thread.join()
-    assert os.waitpid(pid, 0)[1] == 0 and len(entries) == 2
+    assert entries.pop(threading.get_ident()) == "own" and not entries
 
 
 def test_an_interrupt_leaves_no_lock_held():

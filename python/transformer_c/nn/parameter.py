@@ -7,9 +7,10 @@ from typing import Any
 
 from .. import _core, _tensor_copying
 from .._core import Tensor
+from .._fork_lock import by_thread
 from .._tensor import empty
 
-skipping: dict[int, bool] = {}  # the numbers of the threads in which `nn.init.skip()` is entered
+skipping: dict[int, bool] = by_thread()  # the threads in which `nn.init.skip()` is entered
 
 
 class Parameter(Tensor):

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .._core import Tensor
+from .._fork_lock import by_thread
 from .._tensor import as_tensor
 
 
@@ -44,8 +45,8 @@ class Loading:
         self.values.update((key, state[key]) for key in own if key in state)
 
 
-# The load_state_dict that runs in a thread, by its number. Set by `_core.replaced`, which an interrupt does not leave half done.
-LOADING: dict[int, Loading] = {}
+# The load_state_dict that runs in a thread. Set by `_core.replaced`, which an interrupt does not leave half done.
+LOADING: dict[int, Loading] = by_thread()
 
 
 def fitting_values(
