@@ -41,6 +41,12 @@ SWITCHES = {
         "with tc.random.fork_rng(): tc.rand(1)",
         "tc.equal(tc.get_rng_state(), drawn)",
     ),
+    "a wait for other ranks": ("with group.waits('a sum'): pass", "group.waiting is None"),
+    "a folder that one run has": ("with held_by_one(folder): pass", "is_free(folder)"),
+    "a model and its trainer": (
+        "with Attached(trainer, model, 'validation', None).in_use(): pass",
+        "model.trainer is None and not trainer.stage.is_running",
+    ),
     "modes and hooks of a module": (
         "with evaluating(attention), tc.nn.attention_maps(attention):\n        tc.summary(module, array)",
         "attention.training and module.training and not any(map(hooks_of, (attention, *module.modules())))",
@@ -54,13 +60,16 @@ SWITCHES = {
 INTERRUPTS = 2500  # of each program
 
 PROGRAM = """
-import _signal, functools, random, signal, sys, time
+import _signal, fcntl, functools, os, random, signal, sys, tempfile, time
 import numpy as np
 import transformer_c as tc
 from transformer_c import _core
 from transformer_c.trainer.interrupts import Interrupts
 from transformer_c._evaluating import evaluating
+from transformer_c.trainer.attached import Attached
 from transformer_c.trainer.run import Run
+from transformer_c.checkpoint.files import held_by_one
+from transformer_c.distributed.group import Group
 from transformer_c.nn.parameter import skipping
 from transformer_c.nn.state import LOADING
 
@@ -96,6 +105,22 @@ weights = [*map(id, module.parameters())]
 log = Run("val_loss", None)
 averages = log.averages
 state = module.state_dict()
+group = Group()
+kept_folder = tempfile.TemporaryDirectory()
+folder = kept_folder.name
+model = tc.TransformerPredictor(3, 4, 2, num_heads=1, num_layers=1, lr=1e-3, warmup=1, max_iters=1)
+trainer = tc.Trainer(max_epochs=1)
+
+def is_free(folder):
+    found = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(found, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return True
+    except BlockingIOError:
+        return False
+    finally:
+        os.close(found)
+
 tc.manual_seed(0)
 drawn = tc.get_rng_state()
 

@@ -267,6 +267,9 @@ def test_the_vocabulary_is_in_the_checkpoint(tmp_path):
     assert found.vectorization().get_vocabulary() == words
     assert np.array_equal(found.predict_texts(texts, batch_size=2), np.asarray(model(vectorization(texts)))[:, 0])
     assert found.train().predict_texts([]).shape == (0,) and found.training
+    frozen = next(found.children()).eval()
+    found.predict_texts(texts)
+    assert found.training and not frozen.training  # each part is in the mode that it had
     assert found.configure_optimizers().param_groups[0]["lr"] == 0.5
     with pytest.raises(RuntimeError, match="without a vocabulary"):
         keras_book.ReviewModel(6, 4, 2, 4).predict_texts(texts)

@@ -12,9 +12,11 @@ import stat
 import time
 import warnings
 from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
 from io import BufferedReader, BytesIO, FileIO, RawIOBase, TextIOBase
 from typing import Any
 
+from .. import _core
 from .errors import CheckpointError
 
 POINTER = b"version https:"  # how a file begins that stands for one in Git LFS
@@ -223,29 +225,40 @@ def _lock(descriptor: int, flags: int, without: bool) -> bool:
     return True
 
 
-@contextlib.contextmanager
-def held_by_one(folder: str | os.PathLike) -> Iterator[None]:
-    """For a ``with`` block: no other one has the folder, in this process or another.
+class HeldFolders:
+    """Folders that no other one has, in this process or another, until ``give_back()``."""
 
-    Raises
-    ------
-    RuntimeError
-        When another one has it. On file systems without locks nobody knows.
-    """
-    process, descriptor = os.getpid(), os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        if not _lock(descriptor, fcntl.LOCK_NB, without=True):
+    def __init__(self) -> None:
+        self._process = os.getpid()
+        self._descriptors: list[int] = []
+
+    def add(self, folder: str | os.PathLike) -> None:
+        """Raises RuntimeError when another one has it. On file systems without locks nobody knows."""
+        self._descriptors.append(os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))
+        if not _lock(self._descriptors[-1], fcntl.LOCK_NB, without=True):
             raise RuntimeError(
                 f"another run is writing to {os.fsdecode(folder)}: two would overwrite each other's files; give each a folder of its own"
             )
-        try:
-            yield
-        finally:
-            if os.getpid() == process:  # children that were forked meanwhile have the descriptor, too, and may leave the block
+
+    def give_back(self) -> None:
+        """Lets others have them; called again where an interrupt came before the end."""
+        if os.getpid() == self._process:  # children that were forked meanwhile have the descriptors, too, and may leave the block
+            for descriptor in self._descriptors:
                 with contextlib.suppress(OSError):
                     fcntl.flock(descriptor, fcntl.LOCK_UN)
-    finally:
-        os.close(descriptor)
+        while self._descriptors:
+            os.close(self._descriptors.pop())
+
+
+def held_by_one(*folders: str | os.PathLike) -> AbstractContextManager[HeldFolders]:
+    """For a ``with`` block: no other one has the folders, nor those that are added in the block. An interrupt leaves none held."""
+
+    def enter(held: HeldFolders | None) -> None:
+        if held is not None:
+            for folder in folders:
+                held.add(folder)
+
+    return _core.switched(enter, HeldFolders, HeldFolders.give_back)
 
 
 def set_aside(folder: str, names: Sequence[str]) -> str | None:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
+from .. import _core
 from . import sums
 
 _SHORTEST_PAUSE, _LONGEST_PAUSE = 2e-5, 5e-4  # seconds
@@ -56,14 +57,10 @@ class Group:
     def __repr__(self) -> str:
         return f"Group(rank={self.rank}, size={self.size})"
 
-    @contextmanager
-    def waits(self, name: str) -> Iterator[None]:
-        """For a ``with`` block in which this rank waits for others."""
-        self.waiting = name, time.monotonic()
-        try:
-            yield
-        finally:
-            self.waiting = None
+    def waits(self, name: str) -> AbstractContextManager[None]:
+        """For a ``with`` block in which this rank waits for others. An interrupt that the program catches leaves it, or else the watch of ranks
+        would end all after a while."""
+        return _core.replaced([(vars(self), "waiting", (name, time.monotonic()))])
 
     def _call(self, name: str, *arguments: Any, of: Any = None, **options: Any) -> Any:
         """Calls a method of `of`, the communicator by default, that waits for the other ranks; refuses in a child of a fork."""

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
 from typing import Any
 
+from .. import _core
 from ..metrics import Metric
 from . import checks, steps
 from .hooks import Hooks
@@ -18,7 +20,7 @@ def _data_module(data: Any, model: Any) -> Any:
 
 
 class Attached:
-    """While in use, the model knows its trainer and is on the requested device; afterwards it is in eval mode.
+    """While ``in_use()``, the model knows its trainer and is on the requested device; afterwards it is in eval mode.
 
     Parameters
     ----------
@@ -35,20 +37,26 @@ class Attached:
         self._trainer, self._model = trainer, model
         self._stage = Stage(kind, model, _data_module(data, model), is_running=True)
 
-    def __enter__(self) -> DeviceAndDtype:
+    def in_use(self) -> AbstractContextManager[DeviceAndDtype]:
+        """For a ``with`` block; an interrupt does not leave the model attached."""
+        return _core.switched(self._attach, self._prepared, self._detach)
+
+    def _prepared(self) -> DeviceAndDtype:
         trainer, model = self._trainer, self._model
         if trainer.device is not None:
             model.to(device=trainer.device)
-        self._before = model.trainer
-        model.trainer = trainer
         for value in vars(model).values():
             if isinstance(value, Metric):
                 value.reset()  # an earlier pass may have been interrupted
-        place = DeviceAndDtype.of(model)
-        self._outer, trainer.stage = trainer.stage, self._stage
-        return place
+        self._before, self._outer = model.trainer, trainer.stage
+        return DeviceAndDtype.of(model)
 
-    def __exit__(self, *unused) -> None:
+    def _attach(self, place: DeviceAndDtype | None) -> None:
+        if place is not None:
+            self._model.trainer, self._trainer.stage = self._trainer, self._stage
+
+    def _detach(self, place: DeviceAndDtype) -> None:
+        """Called again where an interrupt came before the end."""
         self._stage.is_running = False
         if self._outer.is_running:  # a hook had called the trainer
             self._trainer.stage = self._outer

@@ -6,13 +6,12 @@ import os
 import warnings
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack
 from typing import Any
 
 from .._tensor import as_tensor
 from ..callbacks.callback import Callback
 from ..checkpoint import Checkpoint, CheckpointError, files, load_mapping, save
-from ..checkpoint.files import held_by_one, open_regular, remove_leftovers, write_atomically
+from ..checkpoint.files import HeldFolders, open_regular, remove_leftovers, write_atomically
 from ..checkpoint.tree import encode
 from ..optim import Optimizer
 from . import streams
@@ -22,13 +21,13 @@ from .run import Run
 BEST, LAST, HISTORY, CHECKPOINTS = "best.safetensors", "last.safetensors", "history.csv", "checkpoints"
 
 
-def prepare_folder(folder: str | None, model: Any, held: ExitStack) -> None:
+def prepare_folder(folder: str | None, model: Any, held: HeldFolders) -> None:
     """Checks now, not after the first epoch, that checkpoints can be written; no other run has the folder until `held` ends."""
     if folder is None:
         return
     encode(dict(model.hparams.items()), None, what="hyper_parameters")
     os.makedirs(folder, exist_ok=True)
-    held.enter_context(held_by_one(folder))
+    held.add(folder)
     remove_leftovers(folder)
 
 

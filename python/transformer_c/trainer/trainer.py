@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
 from typing import Any
 
 from .._arguments import count, not_negative, one_of
 from .._best import Best
 from .._names import explained
 from ..callbacks import Callback, EarlyStopping, ModelCheckpoint
+from ..checkpoint.files import HeldFolders, held_by_one
 from ..loggers import HistoryLog, Logger
 from ..random import manual_seed
 from ..training import TrainingModule
@@ -338,7 +338,7 @@ class Trainer(RunView):
         if self.graph:
             checks.can_capture_steps(model, self.device, hooks.is_defined)
         attached = Attached(self, model, "train", train)
-        with ExitStack() as held, attached as place, interrupts.held(), StageHooks("fit", hooks, model, self.stage.data_module):
+        with held_by_one() as held, attached.in_use() as place, interrupts.held(), StageHooks("fit", hooks, model, self.stage.data_module):
             train, val = loaders.train_and_val(model, train, val, place.dtype, batch_size)
             val = self._checked_validation(model, val)
             self.stage.train, self.stage.val = train, val
@@ -372,7 +372,7 @@ class Trainer(RunView):
         callbacks: list[Callback],
         hooks: Hooks,
         path: str | None,
-        held: ExitStack,
+        held: HeldFolders,
     ) -> FitLoop:
         """Makes the run of a fit, from its first batch or from the checkpoint at `path`; raises where it cannot be, or ranks are not alike."""
         self.run, self._fitted = self._new_run(), model
@@ -554,7 +554,7 @@ class Trainer(RunView):
         """One pass outside of ``fit`` over the data given, or those of the model."""
         stage, attribute = {"validation": ("validate", "val_dataloader")}.get(kind, (kind, f"{kind}_dataloader"))
         hooks = Hooks(self, model, self.callbacks)
-        with Attached(self, model, kind, given) as place, StageHooks(stage, hooks, model, self.stage.data_module):
+        with Attached(self, model, kind, given).in_use() as place, StageHooks(stage, hooks, model, self.stage.data_module):
             source = model if given is None else given
             if hasattr(source, attribute):
                 source = getattr(source, attribute)()

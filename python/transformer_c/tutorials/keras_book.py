@@ -21,6 +21,7 @@ import numpy as np
 
 from .. import functional as F
 from .. import nn, optim
+from .._evaluating import evaluating
 from .._joining import matmul
 from .._names import hooks
 from .._recording import no_grad
@@ -253,12 +254,9 @@ class ReviewModel(TrainingModule):
         >>> model.predict_texts(["A good film", "Bad!"]).shape
         (2,)
         """
-        words, was_training = self.vectorization()(list(texts)), self.training
-        self.eval()
-        try:
+        words = self.vectorization()(list(texts))
+        with evaluating(self):
             parts = [np.asarray(self.predict(words[i : i + batch_size])) for i in range(0, len(words), batch_size)]
-        finally:
-            self.train(was_training)
         return np.concatenate(parts)[:, 0] if parts else np.zeros(0, np.float32)
 
     def _loss(self, batch, prefix: str):
