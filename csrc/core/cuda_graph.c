@@ -299,6 +299,7 @@ tc_status tc_cuda_graph_end(tc_cuda_graph *graph, tc_error *err)
 {
     TC_CUDA_STAY(stay);
     const int index = graph->index;
+    if (here.captured != graph) return TC_OK; /* it has ended, perhaps with an error */
     here.captured = NULL;
     TC_TRY(tc_cuda_enter(&stay, index, err));
     void *captured = NULL;

@@ -168,11 +168,8 @@ class Graph:
         """Calls the one now, and the other at each start, after keep(). What it calls in turn is not noted."""
         self._calls.append((again, keep))
         self._kept.append(keep())
-        del _noting[get_ident()]
-        try:
+        with _core.replaced([(_noting, get_ident(), None)]):
             return call()
-        finally:
-            _noting[get_ident()] = self
 
     def _capture(self, tensors: tuple[Tensor, ...]) -> Any:
         self._inputs = [t.detach().clone() for t in tensors]
@@ -181,16 +178,11 @@ class Graph:
         self._kept: list[Callable[[], None]] = []  # what takes back the calls
         self._generators: list[Any] = []
         device = self._device or (tensors[0].device if tensors else None)
+        begin = functools.partial(_core.cuda_graph_begin, device, self._generators, self._inputs)
         graph = None
         try:
-            try:
-                _noting[get_ident()] = self
-                graph = _core.cuda_graph_begin(device, self._generators, self._inputs)
+            with _core.replaced([(_noting, get_ident(), self)]), _core.switched(bool, begin, _core.cuda_graph_end) as graph:
                 self._result = map_nested(_without_history, self._function(*self._inputs))
-            finally:
-                _noting.pop(get_ident(), None)
-                if graph is not None:
-                    _core.cuda_graph_end(graph)
             self._check_inputs(graph)
         except BaseException:
             # What came before the error is done, as without a capture: gradients and weights are what the host believes them to be.
@@ -249,16 +241,17 @@ class Graph:
 
     def _collect(self, changed: list[Callable[[], None]]) -> None:
         """Calls what was noted, for the numbers of a start; `changed` gets what takes that back."""
-        _core.cuda_graph_collect(self._graph)
-        try:
+        graph = self._graph
+
+        def leave(unused: Any) -> None:
+            with contextlib.suppress(RuntimeError):
+                _core.cuda_graph_collected(graph)
+
+        with _core.switched(bool, functools.partial(_core.cuda_graph_collect, graph), leave):
             for call, keep in self._calls:
                 changed.append(keep())
                 call()
-        except BaseException:
-            with contextlib.suppress(RuntimeError):
-                _core.cuda_graph_collected(self._graph)
-            raise
-        _core.cuda_graph_collected(self._graph)
+        _core.cuda_graph_collected(graph)  # raises where they were other steps
 
 
 def _take_back(changes: list[Callable[[], None]]) -> None:

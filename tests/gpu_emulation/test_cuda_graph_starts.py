@@ -1,5 +1,6 @@
 """Starts of captured graphs that are refused: each leaves everything as it was."""
 
+import itertools
 import threading
 
 import numpy as np
@@ -7,6 +8,8 @@ import pytest
 import transformer_c as tc
 from device_cases import host
 from graph_cases import Run, late
+from interrupting import Interrupt, interrupted, takes_signals
+from transformer_c import _core, _graph
 from transformer_c import functional as F
 from transformer_c.optim import lr_scheduler as LR
 
@@ -238,3 +241,39 @@ def test_a_start_within_a_start_is_refused(emulated_gpu):
     calls.clear()
     step()  # as usual
     assert (host(p) != before).all() and (host(inner(x)) == 2).all()
+
+
+@pytest.mark.parametrize("calls", [1, 2], ids=["capture", "start"])
+def test_an_interrupt_leaves_no_capture_and_no_start(emulated_gpu, calls):
+    """At any place of them, however long its frames are kept. Later steps are taken, and those of optimizers are not noted."""
+    for nth in itertools.count():
+        layer, kept = tc.nn.Linear(2, 2).to(emulated_gpu), []
+        optimizer = tc.optim.SGD(layer.parameters(), lr=0.1)
+        schedule, x = LR.StepLR(optimizer, 1), tc.ones(1, 2, device=emulated_gpu)
+
+        def train(x, layer=layer, optimizer=optimizer, schedule=schedule):
+            optimizer.zero_grad()
+            layer(x).sum().backward()
+            optimizer.step()
+            schedule.step()
+
+        step = tc.cuda.graph(train)
+        for _ in range(calls):
+            step(x)
+
+        def call(step=step, x=x, kept=kept):
+            try:
+                step(x)
+            except Interrupt as error:
+                kept.append(error)
+                raise
+
+        has_more = interrupted(nth, call, takes_signals, lambda frame: frame.f_code.co_filename == _graph.__file__)
+        assert not _graph._noting and not _core.cuda_is_capturing(), nth
+        for again in (train, step, step):
+            before = host(layer.weight)
+            again(x)
+            assert (host(layer.weight) != before).any(), nth
+        if not has_more:
+            break
+    assert nth > 5
