@@ -73,7 +73,8 @@ typedef struct switch_object {
     PyObject_HEAD long given;
     long (*enter)(long), (*leave)(long); /* the former returns what the latter is called with */
     int count, capacity;
-    bool by_hand;
+    bool by_hand, is_ahead; /* switched when it was made, from `before`: the first entering does no more */
+    long before;
     entry *entries, few[FEW];
 } switch_object;
 
@@ -91,10 +92,15 @@ static PyObject *new_switch(PyTypeObject *type, long given, long (*enter)(long),
 
 static PyObject *recording_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
-    static char *names[] = {"enabled", NULL};
-    int enabled;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "p:recording", names, &enabled)) return NULL;
-    return new_switch(type, enabled, set_recording, set_recording);
+    static char *names[] = {"enabled", "at_once", NULL};
+    int enabled, at_once = 0;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "p|p:recording", names, &enabled, &at_once)) return NULL;
+    PyObject *self = new_switch(type, enabled, set_recording, set_recording);
+    if (self && at_once) {
+        ((switch_object *)self)->before = set_recording(enabled);
+        ((switch_object *)self)->is_ahead = true;
+    }
+    return self;
 }
 
 static PyObject *autocasting_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
@@ -144,7 +150,8 @@ static PyObject *switch_enter(PyObject *object, PyObject *unused)
     }
     /* A `with` holds the object twice, for entering and for leaving. tc.no_grad().__enter__(), the state from here on, holds it once. */
     if (Py_REFCNT(object) == 1) self->by_hand = true;
-    self->entries[self->count++] = (entry){PyThread_get_thread_ident(), self->enter(self->given)};
+    self->entries[self->count++] = (entry){PyThread_get_thread_ident(), self->is_ahead ? self->before : self->enter(self->given)};
+    self->is_ahead = false;
     Py_RETURN_NONE;
 }
 
@@ -167,7 +174,8 @@ static PyType_Slot recording_slots[] = {
     {Py_tp_new, recording_new},
     {Py_tp_dealloc, switch_dealloc},
     {Py_tp_methods, switch_methods},
-    {Py_tp_doc, "recording(enabled)\n--\n\nA context manager that turns recording on this thread on or off."},
+    {Py_tp_doc, "recording(enabled, at_once=False)\n--\n\nA context manager that turns recording on this thread on or off; `at_once`: from "
+                "now on, and in the end back to what it was before."},
     {0, NULL},
 };
 

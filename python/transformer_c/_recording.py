@@ -145,7 +145,7 @@ class inference_mode(_Recording):
         return super().__new__(cls) if mode else enable_grad()
 
 
-class set_grad_enabled:
+class set_grad_enabled(_core.recording):
     """Turns recording in this thread on or off from this call on; in a with statement, until its end. Functions are decorated as by ``no_grad``.
 
     Parameters
@@ -162,21 +162,20 @@ class set_grad_enabled:
     True
     """
 
-    def __init__(self, mode: bool) -> None:
+    mode: bool
+
+    def __new__(cls, mode: bool) -> set_grad_enabled:
         if not isinstance(mode, (bool, np.bool_)):
             raise TypeError(f"mode must be True or False, not {mode!r:.80}")
-        self.mode = bool(mode)
-        self._before = _core.set_grad_enabled(self.mode)
-
-    def __call__(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        _core.set_grad_enabled(self._before)  # only the function runs with the mode
-        return (enable_grad if self.mode else no_grad)(function)
-
-    def __enter__(self) -> set_grad_enabled:
+        mode = bool(mode)
+        self = super().__new__(cls, mode, at_once=True)
+        self.mode = mode
         return self
 
-    def __exit__(self, *exception: object) -> None:
-        _core.set_grad_enabled(self._before)
+    def __call__(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        with self:  # only the function runs with the mode
+            pass
+        return (enable_grad if self.mode else no_grad)(function)
 
 
 def drop_gradients(parameters: Iterable[Tensor], set_to_none: bool) -> None:

@@ -6,6 +6,8 @@ import math
 import numpy as np
 import pytest
 import transformer_c as tc
+from interrupting import interrupted, takes_signals
+from transformer_c import _core
 from transformer_c.testing import gradcheck
 
 X = np.random.default_rng(0).standard_normal((3, 4))
@@ -511,6 +513,18 @@ def test_refused_draws_leave_tensor_and_generator():
         with pytest.raises((TypeError, ValueError)):
             call()
     assert y._version == 0 and y.grad_fn == "exp"
+
+
+def test_an_interrupt_of_a_block_leaves_recording_as_it_was():
+    def block():
+        with tc.set_grad_enabled(False):
+            tc.is_grad_enabled()
+
+    nth, recorded = 0, []
+    while interrupted(nth, block, takes_signals):
+        recorded.append(_core.set_grad_enabled(True))
+        nth += 1
+    assert recorded and all(recorded)
 
 
 def test_set_grad_enabled():
