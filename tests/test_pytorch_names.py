@@ -70,6 +70,22 @@ def test_a_block_with_a_state_of_its_own():
             assert tc.equal(found, expected) is enabled
 
 
+@pytest.mark.parametrize("enabled", [True, False])
+def test_a_function_with_a_state_of_its_own(enabled):
+    """Each call is a block, also within another one, and leaves nothing of it."""
+
+    @tc.random.fork_rng(enabled=enabled)
+    def drawn(depth):
+        return [tc.rand(1).item(), *(drawn(depth - 1) if depth else [])]
+
+    kind = type(tc.random.fork_rng())
+    references = sys.getrefcount(kind)
+    tc.manual_seed(1)
+    first = [drawn(2) for _ in range(20)]
+    assert (first[0] == first[-1]) is enabled and drawn.__name__ == "drawn" and len({*first[0]}) == 3
+    assert sys.getrefcount(kind) == references
+
+
 def test_the_state_is_that_of_the_generator_in_use():
     from transformer_c.random import drawing_from
 

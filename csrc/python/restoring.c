@@ -127,7 +127,7 @@ static PyType_Slot switched_slots[] = {
 
 PyType_Spec tcpy_switched_spec = {.name = "transformer_c._core.switched",
                                   .basicsize = sizeof(switched),
-                                  .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC,
+                                  .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_BASETYPE,
                                   .slots = switched_slots};
 
 /* ---- attributes ----------------------------------------------------------------------------------------------------------------- */

@@ -23,7 +23,7 @@ void tcpy_insist(PyObject *function, PyObject *value, PyObject *error[3]);
 
 /* For tp_finalize, of an object that is dropped while it is on: leaves it, as an exception would. */
 void tcpy_leave_dropped(PyObject *object, PyObject *(*leave)(PyObject *, PyObject *const *, Py_ssize_t));
-/* tp_dealloc of a type that has no subclasses: tp_finalize, what tp_clear lets go of, then the object. */
+/* tp_dealloc: tp_finalize, what tp_clear lets go of, then the object. */
 void tcpy_finalize_and_free(PyObject *object);
 
 extern PyType_Spec tcpy_switched_spec, tcpy_restored_spec; /* restoring.c */

@@ -10,8 +10,8 @@ import math
 import os
 from _thread import get_ident
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
-from typing import TYPE_CHECKING, Any
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
@@ -22,6 +22,8 @@ from ._fork_lock import by_thread
 from ._names import hooks
 from ._recording import is_grad_enabled, no_grad
 from ._tensor import check_fit, empty, like, tensor
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 default_generator = Generator(int.from_bytes(os.urandom(7), "little"))
 _instead: dict[int, Generator] = by_thread()  # of the default one
@@ -45,8 +47,22 @@ def manual_seed(seed: int) -> Generator:
     return default_generator.manual_seed(seed)
 
 
-def fork_rng(devices: Any = None, enabled: bool = True) -> AbstractContextManager[Any]:
-    """Gives the default generator the state that it had before the block, when the block ends.
+class _Forked(_core.switched):
+    """A decorator as well: each call of the function is a block of its own."""
+
+    _enabled: bool
+
+    def __call__(self, function: F) -> F:
+        @functools.wraps(function)
+        def wrapped(*args: Any, **kwargs: Any) -> Any:
+            with fork_rng(enabled=self._enabled):
+                return function(*args, **kwargs)
+
+        return wrapped  # type: ignore[return-value]
+
+
+def fork_rng(devices: Any = None, enabled: bool = True) -> _Forked:
+    """Gives the default generator the state that it had before the block, when the block ends; also a decorator.
 
     Parameters
     ----------
@@ -64,15 +80,15 @@ def fork_rng(devices: Any = None, enabled: bool = True) -> AbstractContextManage
     >>> tc.equal(tc.rand(2), inside)
     True
     """
-    if not enabled:
-        return nullcontext()
     generator = as_generator(None)
 
     def exchange(state: Tensor) -> Tensor:
         generator.set_state(state)
         return state
 
-    return _core.switched(exchange, generator.get_state)
+    found = _Forked(exchange, generator.get_state) if enabled else _Forked(bool, bool)
+    found._enabled = enabled
+    return found
 
 
 def get_rng_state() -> Tensor:
