@@ -208,6 +208,23 @@ def test_a_copy_knows_no_gradient_buffers(copied):
     assert optimizer._slots and not other._slots and [g.tolist() for g in other.flat_gradients()] == [[0.0, 0.0]]
 
 
+def test_other_memory_at_the_address_of_that_before_counts():
+    """Also with as many writes: the step begins from what is there, not from the float32 copy of what was."""
+    p = tc.nn.Parameter(tc.ones(64).half())
+    optimizer = tc.optim.SGD([p], lr=0.5)
+    p.grad = tc.zeros(64).half()
+    optimizer.step()
+    place, writes, kept = p.data_ptr(), p._version, []
+    p.data = tc.zeros(64).half()
+    while len(kept) < 100 and (not kept or kept[-1].data_ptr() != place):
+        kept.append(tc.empty(64, dtype="float16"))
+    for _ in range(writes):
+        kept[-1].fill_(3.0)
+    p.data = kept[-1]
+    optimizer.step()
+    assert p.tolist() == [3.0] * 64
+
+
 def test_a_parameter_that_takes_the_place_of_one_has_a_part_of_its_own():
     """It may have the id of the one before."""
     optimizer = tc.optim.SGD([tc.nn.Parameter(tc.ones(4))], lr=0.5)

@@ -102,7 +102,7 @@ class Optimizer(Explaining):
         self.param_groups: list[dict[str, Any]] = []
         self._buffers: dict[tuple[str, str], Tensor] = {}
         self._slots: dict[Tensor, Tensor] = {}
-        self._rounded: dict[Tensor, tuple | None] = {}
+        self._rounded: dict[Tensor, tuple[tuple, Tensor] | None] = {}  # looks, and what keeps their memory: no other gets its address
         groups = list(params)
         if not groups:
             raise ValueError("the optimizer got no parameters")
@@ -238,13 +238,14 @@ class Optimizer(Explaining):
             self._follow_writes()
         repeated(self._step_groups, self._noted_gradients, self._kept)
         if self._rounded and not is_captured:
-            self._rounded.update((p, _look(p)) for p, look in self._rounded.items() if look is None)
+            self._rounded.update((p, (_look(p), p.detach())) for p, seen in self._rounded.items() if seen is None)
         return loss
 
     def _follow_writes(self) -> None:
         """Takes into the masters what was written to halves since they were rounded from them; other elements keep all digits."""
         with no_grad():
-            for p, look in self._rounded.items():
+            for p, seen in self._rounded.items():
+                look = None if seen is None else seen[0]
                 if look == _look(p):
                     continue
                 master = self.state.get(p, {}).get("master")
