@@ -6,6 +6,9 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "../core/layout.h"
+#include "../core/own.h"
+#include "../kernels/lines.h"
 #include "../kernels/softmax.h"
 #include "check_index.h"
 #include "loss.h"
@@ -91,6 +94,109 @@ static tc_status take_classes(tc_scope *s, tc_tensor **classes, tc_tensor **weig
     return tc_check_and_weigh(s, &check, *classes, *weight, &a->total, total);
 }
 
+/* ---- of logarithms on CPUs, whose losses read one element of a row, and whose gradients have one ------------------------------ */
+
+/* The kernel takes or writes the element of each row of x that `classes` names; where they name none it takes zero. taken: as many, or one
+ * number without axes. */
+static tc_status visit_classes(const tc_kernel *kernel, const tc_tensor *x, const tc_tensor *classes, const tc_tensor *taken, tc_error *err)
+{
+    const int axis = class_axis(x);
+    tc_lines_args args = {.whole = x->data,
+                          .taken = taken->data,
+                          .index = tc_data(classes),
+                          .element_bytes = (int)tc_dtype_size(x->dtype),
+                          .K = 1,
+                          .L = x->shape[axis],
+                          .whole_step = x->strides[axis]};
+    for (int i = 0; i < x->ndim; i++) {
+        if (i == axis) continue;
+        const int j = args.ndim++;
+        args.shape[j] = x->shape[i];
+        args.whole_strides[j] = x->strides[i];
+        args.index_strides[j] = classes->strides[j];
+        args.taken_strides[j] = taken->ndim ? taken->strides[j] : 0;
+    }
+    int64_t *const strides[] = {args.index_strides, args.taken_strides, args.whole_strides};
+    args.ndim = tc_layout_merge(args.ndim, args.shape, 3, strides, false);
+    return classes->numel ? tc_run(x->storage->device, TC_FLOAT32, kernel, &args, classes->numel, 4.0, 0, err) : TC_OK;
+}
+
+/* *out: the weights of the classes, of s->statistics and in their shape. */
+static tc_status take_weights(tc_scope *s, tc_tensor **out, const tc_tensor *weight, const tc_tensor *classes)
+{
+    TC_TRY(tc_make_statistic(s, out, classes->ndim, classes->shape));
+    const tc_lines_args args = {.whole = weight->data,
+                                .taken = (*out)->data,
+                                .index = tc_data(classes),
+                                .element_bytes = (int)tc_dtype_size(weight->dtype),
+                                .K = classes->numel,
+                                .L = weight->shape[0],
+                                .index_step = 1,
+                                .taken_step = 1,
+                                .whole_step = weight->strides[0]};
+    return classes->numel ? tc_run(s->device, TC_FLOAT32, &tc_kernel_lines_gather, &args, 1, 4.0 * (double)args.K, 0, s->err) : TC_OK;
+}
+
+/* *classes without those that are ignored: outside of all rows. */
+static tc_status drop_ignored(tc_scope *s, tc_tensor **classes, int64_t ignore_index, int64_t C)
+{
+    tc_tensor *is_ignored, *kept;
+    if (ignore_index < 0 || ignore_index >= C) return TC_OK;
+    TC_TRY(tc_binary_scalar(&is_ignored, *classes, tc_scalar_integer(ignore_index), false, TC_BINARY_eq, s->err));
+    TC_TRY(tc_own(s, is_ignored));
+    TC_TRY(tc_where(&kept, is_ignored, &(tc_argument){.scalar = tc_scalar_integer(-1)}, &(tc_argument){.tensor = *classes}, s->err));
+    *classes = kept;
+    return tc_own(s, kept);
+}
+
+/* *t = 0 - *t w[class], with a weight: as the kernel for all rows computes it. */
+static tc_status weigh_and_negate(tc_scope *s, tc_tensor **t, const tc_tensor *weight, const tc_tensor *classes)
+{
+    tc_tensor *of_classes;
+    if (weight) {
+        TC_TRY(take_weights(s, &of_classes, weight, classes));
+        TC_TRY(tc_binary(t, *t, of_classes, TC_BINARY_mul, s->err));
+        TC_TRY(tc_own(s, *t));
+    }
+    TC_TRY(tc_binary_scalar(t, *t, tc_scalar_real(0), true, TC_BINARY_sub, s->err));
+    return tc_own(s, *t);
+}
+
+/* *losses, of s->statistics. */
+static tc_status pick_losses(tc_scope *s, tc_tensor **losses, const tc_tensor *x, tc_tensor *classes, const tc_tensor *weight,
+                             int64_t ignore_index)
+{
+    TC_TRY(drop_ignored(s, &classes, ignore_index, x->shape[class_axis(x)]));
+    TC_TRY(tc_make_as(s, losses, classes->ndim, classes->shape, x->dtype));
+    TC_TRY(visit_classes(&tc_kernel_lines_gather, x, classes, *losses, s->err));
+    TC_TRY(tc_tensor_as(losses, *losses, s->statistics, s->err));
+    TC_TRY(tc_own(s, *losses));
+    return weigh_and_negate(s, losses, weight, classes);
+}
+
+/* *dx of s->result; dloss: one number, or one for each class. */
+static tc_status put_gradient(tc_scope *s, tc_tensor **dx, tc_tensor *dloss, const tc_tensor *x, tc_tensor *classes, tc_tensor *weight,
+                              int64_t ignore_index)
+{
+    TC_OWNED tc_tensor *out = NULL;
+    if (weight) {
+        TC_TRY(tc_tensor_as(&weight, weight, s->statistics, s->err));
+        TC_TRY(tc_own(s, weight));
+    }
+    TC_TRY(drop_ignored(s, &classes, ignore_index, x->shape[class_axis(x)]));
+    TC_TRY(tc_tensor_as(&dloss, dloss, s->statistics, s->err));
+    TC_TRY(tc_own(s, dloss));
+    TC_TRY(weigh_and_negate(s, &dloss, weight, classes));
+    TC_TRY(tc_tensor_as(&dloss, dloss, s->result, s->err));
+    TC_TRY(tc_own(s, dloss));
+    TC_TRY(tc_tensor_zeros(&out, x->ndim, x->shape, s->result, s->device, s->err));
+    TC_TRY(visit_classes(&tc_kernel_lines_put, out, classes, dloss, s->err));
+    *dx = tc_take(&out);
+    return TC_OK;
+}
+
+/* ---- with classes, on all devices ------------------------------------------------------------------------------------------- */
+
 /* dx, a view of rows, from arguments that have been checked; classes: contiguous int64. */
 static tc_status class_gradient(tc_tensor **dx, tc_tensor *dloss, tc_tensor *x, tc_tensor *classes, tc_tensor *top, tc_tensor *log_sum,
                                 tc_tensor *weight, tc_tensor *total, const class_attributes *a, tc_error *err)
@@ -107,6 +213,7 @@ static tc_status class_gradient(tc_tensor **dx, tc_tensor *dloss, tc_tensor *x, 
     const int64_t C = x->shape[axis], N = classes->numel, step = 0;
     TC_TRY(tc_begin_backward(&s, in, 5));
     TC_TRY(tc_spread_gradient(&s, &in[DLOSS].given, a->reduction, a->total, total));
+    if (a->logarithms && s.device.type == TC_CPU) return put_gradient(&s, dx, in[DLOSS].given, x, classes, weight, a->ignore_index);
     if (in[DLOSS].given->ndim == 0) TC_TRY(tc_make_view(&s, &in[DLOSS].given, in[DLOSS].given, 1, &N, &step, 0));
     TC_TRY(tc_move_axis(&s, &in[ROWS].given, x, axis, last));
     TC_TRY(tc_prepare(&s));
@@ -198,34 +305,51 @@ static tc_status with_probabilities(tc_scope *s, tc_tensor **losses, tc_tensor *
 
 /* ---- the ops --------------------------------------------------------------------------------------------------------------- */
 
+enum { X, WEIGHT, INPUTS };
+
+/* Does the kernel read the rows where they are? Otherwise all of x would be copied for one element of each. */
+static bool has_plain_rows(const tc_scope *s, const tc_tensor *x)
+{
+    return s->device.type != TC_CPU || (x->dtype == s->statistics && x->contiguous && class_axis(x) == x->ndim - 1);
+}
+
+static tc_status compute_losses(tc_scope *s, tc_input *in, tc_tensor **losses, tc_tensor **top, tc_tensor **log_sum,
+                                const tc_tensor *classes, const class_attributes *a)
+{
+    tc_tensor *const x = in[X].given;
+    const int64_t C = x->shape[class_axis(x)], N = classes->numel;
+    TC_TRY(tc_move_axis(s, &in[X].given, x, class_axis(x), x->ndim - 1));
+    TC_TRY(tc_prepare(s));
+    TC_TRY(tc_make_statistic(s, losses, classes->ndim, classes->shape));
+    if (!a->logarithms) TC_TRY(tc_make_statistic(s, top, 1, &N));
+    if (!a->logarithms) TC_TRY(tc_make_statistic(s, log_sum, 1, &N));
+    const tc_cross_entropy_forward_args args = {.loss = (*losses)->data,
+                                                .top = tc_data(*top),
+                                                .log_sum = tc_data(*log_sum),
+                                                .x = in[X].data,
+                                                .weight = in[WEIGHT].data,
+                                                .target = tc_data(classes),
+                                                .C = C,
+                                                .ignore_index = a->ignore_index,
+                                                .smoothing = a->smoothing,
+                                                .logarithms = a->logarithms};
+    return tc_compute(s, &tc_kernel_cross_entropy_forward, &args, N, a->logarithms ? 4.0 : 10.0 * (double)C);
+}
+
 /* Both ops with classes. top, log_sum: NULL where nobody asks. */
 static tc_status with_classes(tc_tensor **loss, tc_tensor **top, tc_tensor **log_sum, tc_tensor *x, tc_tensor *target, tc_tensor *weight,
                               class_attributes a, tc_error *err)
 {
     TC_SCOPE(s, err);
-    enum { X, WEIGHT, INPUTS };
     tc_input in[] = {[X] = {"input", x}, [WEIGHT] = {"weight", weight, .statistic = true}};
     tc_tensor *classes, *total, *losses, *reduced, *t = NULL, *l = NULL;
     TC_TRY(tc_begin(&s, in, INPUTS));
     TC_TRY(check_arguments(&s, x, target, weight, a.smoothing));
-    const int64_t C = x->shape[class_axis(x)], N = target->numel;
     TC_TRY(take_classes(&s, &classes, &in[WEIGHT].given, &a, &total, x, target));
-    TC_TRY(tc_move_axis(&s, &in[X].given, x, class_axis(x), x->ndim - 1));
-    TC_TRY(tc_prepare(&s));
-    TC_TRY(tc_make_statistic(&s, &losses, target->ndim, target->shape));
-    if (!a.logarithms) TC_TRY(tc_make_statistic(&s, &t, 1, &N));
-    if (!a.logarithms) TC_TRY(tc_make_statistic(&s, &l, 1, &N));
-    const tc_cross_entropy_forward_args args = {.loss = losses->data,
-                                                .top = tc_data(t),
-                                                .log_sum = tc_data(l),
-                                                .x = in[X].data,
-                                                .weight = in[WEIGHT].data,
-                                                .target = tc_data(classes),
-                                                .C = C,
-                                                .ignore_index = a.ignore_index,
-                                                .smoothing = a.smoothing,
-                                                .logarithms = a.logarithms};
-    TC_TRY(tc_compute(&s, &tc_kernel_cross_entropy_forward, &args, N, a.logarithms ? 4.0 : 10.0 * (double)C));
+    if (a.logarithms && !has_plain_rows(&s, x))
+        TC_TRY(pick_losses(&s, &losses, x, classes, in[WEIGHT].given, a.ignore_index));
+    else
+        TC_TRY(compute_losses(&s, in, &losses, &t, &l, classes, &a));
     TC_TRY(tc_reduce_losses(&s, &reduced, losses, a.reduction, a.total, total));
     TC_TRY(tc_finish(&s, loss, reduced,
                      &(tc_record){.op = a.logarithms ? &nll_loss_op : &cross_entropy_op,

@@ -109,6 +109,62 @@ def test_nll_loss(isa, dtype, reduction, rng):
             )  # fmt: skip
 
 
+LAYOUTS = {
+    "contiguous": lambda x: tc.tensor(x),
+    "classes last": lambda x: tc.tensor(np.moveaxis(x, 1, 2).copy()).movedim(2, 1),
+    "permuted": lambda x: tc.tensor(x.transpose(2, 1, 0).copy()).permute(2, 1, 0),
+    "stepped": lambda x: tc.tensor(np.repeat(x, 2, axis=2))[:, :, ::2],
+}
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("ignore_index", [-100, 2])
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "bfloat16"])
+def test_nll_loss_takes_single_elements(dtype, weighted, ignore_index, layout, rng):
+    """Of any strides and dtype: each loss, and each gradient, has the bits of one product."""
+    wide = np.float64 if dtype == "float64" else np.float32
+    x = LAYOUTS[layout](rng.standard_normal((5, 7, 70)).astype(wide)).to(dtype)
+    target = rng.integers(7, size=(5, 70))
+    target[0, :2] = ignore_index
+    weight, dy = (tc.tensor(a.astype(wide)).to(dtype) for a in (rng.random(7), rng.standard_normal(target.shape)))
+    counted = target != ignore_index
+    classes = np.where(counted, target, 0)
+    factors = np.where(counted, (numbers(weight) if weighted else np.ones(7, wide))[classes], wide(0))
+    picked = np.take_along_axis(numbers(x), classes[:, None], 1)[:, 0]
+    x.requires_grad_()
+    loss = F.nll_loss(x, target, weight if weighted else None, ignore_index, reduction="none")
+    loss.backward(dy)
+    assert loss._dtype_name == x.grad._dtype_name == dtype
+    np.testing.assert_array_equal(numbers(loss), numbers(tc.tensor(-factors * picked).to(dtype)))
+    expected = np.zeros(x.shape, wide)
+    np.put_along_axis(expected, classes[:, None], (-factors * numbers(dy))[:, None], 1)
+    np.testing.assert_array_equal(numbers(x.grad), numbers(tc.tensor(expected).to(dtype)))
+    x.grad = None
+    mean = F.nll_loss(x, target, weight if weighted else None, ignore_index)
+    mean.backward()
+    expected = -(factors.astype(np.float64) * picked).sum() / factors.sum(dtype=np.float64)
+    np.testing.assert_allclose(numbers(mean), expected, rtol=1e-2, atol=1e-3)
+    np.testing.assert_allclose(numbers(x.grad).sum(dtype=np.float64), -1.0, rtol=1e-2)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_nll_loss_of_halves_copies_no_rows(dtype):
+    x = tc.zeros(64, 20_000, dtype=dtype, requires_grad=True)
+    _core.memory_reset_peak()
+    before = _core.memory_stats()["in_use"]
+    loss = F.nll_loss(x, np.arange(64))
+    assert _core.memory_stats()["peak_in_use"] - before < x.nbytes / 8
+    loss.backward()
+    assert _core.memory_stats()["peak_in_use"] - before < 1.5 * x.nbytes  # the gradient
+
+
+def numbers(tensor):
+    """In the dtype that losses are computed in."""
+    wide = tensor if tensor._dtype_name == "float64" else tensor.float()
+    return wide.detach().numpy()
+
+
 def test_nll_loss_of_log_softmax_is_cross_entropy(rng):
     x, t = rng.standard_normal((6, 5, 3)), rng.integers(5, size=(6, 3))
     assert_close(F.nll_loss(F.log_softmax(x, 1), t), F.cross_entropy(x, t), "float64", 8)
