@@ -225,17 +225,57 @@ static PyObject *generator_repr(PyObject *self)
     return PyUnicode_FromFormat("Generator(seed=%llu)", (unsigned long long)tc_generator_initial_seed(generator_of(self)));
 }
 
-/* ---- draws: new Tensors --------------------------------------------------------------------------------------------------- */
+/* ---- draws: into new Tensors, or a given one ------------------------------------------------------------------------------ */
 
-/* Reads (shape, a, b, dtype) and makes the Tensor to fill. */
-static tc_tensor *new_sample(PyObject *args, const char *format, double *a, double *b)
+/* What is drawn to: a reference, also while the Tensor is given other memory; and the object to return. */
+typedef struct sample {
+    tc_tensor *tensor;
+    PyObject *object;
+} sample;
+
+/* A Tensor in the place of a shape: contiguous floats on the CPU, written to unrecorded. Nothing is drawn where the write is refused. */
+static int open_sample(sample *s, PyObject *object)
 {
-    PyObject *shape_object, *dtype_object = NULL, *shape_items;
+    tc_tensor *const tensor = ((tcpy_tensor *)object)->tensor;
+    tc_error err;
+    if (!tensor->contiguous || !tc_tensor_on_cpu(tensor) || (tensor->dtype != TC_FLOAT32 && tensor->dtype != TC_FLOAT64)) {
+        PyErr_SetString(PyExc_ValueError, "numbers are drawn into a contiguous Tensor of float32 or float64 on the CPU");
+        return -1;
+    }
+    if (tc_tensor_alias(&s->tensor, tensor, tensor->ndim, tensor->shape, tensor->strides, 0, &err) != TC_OK ||
+        tc_tensor_begin_write(tensor, &err) != TC_OK) {
+        tc_tensor_release(s->tensor);
+        tcpy_raise(&err);
+        return -1;
+    }
+    s->object = Py_NewRef(object);
+    return 0;
+}
+
+/* The new Tensor, or NULL: stolen, and wrapped first, so that a call without memory draws nothing. */
+static int wrap_sample(sample *s, tc_tensor *tensor)
+{
+    s->tensor = tensor ? tc_tensor_retain(tensor) : NULL;
+    s->object = tensor ? tcpy_wrap(tensor) : NULL;
+    if (s->object) return 0;
+    tc_tensor_release(s->tensor);
+    return -1;
+}
+
+static PyObject *end_sample(sample *s)
+{
+    tc_tensor_release(s->tensor);
+    return s->object;
+}
+
+/* A tensor of the dtype and shape, to be drawn to. */
+static tc_tensor *new_sample(PyObject *shape_object, PyObject *dtype_object)
+{
+    PyObject *shape_items;
     int64_t shape[TC_MAX_DIMS];
     tc_dtype dtype = TC_FLOAT32;
     tc_tensor *tensor = NULL;
     tc_error err;
-    if (refuse_draw_in_capture() < 0 || !PyArg_ParseTuple(args, format, &shape_object, a, b, &dtype_object)) return NULL;
     if (dtype_object && dtype_object != Py_None && tcpy_dtype_from_object(&dtype, dtype_object) < 0) return NULL;
     if (dtype != TC_FLOAT32 && dtype != TC_FLOAT64) {
         PyErr_Format(PyExc_TypeError, "random numbers are drawn as float32 or float64, not %s; draw float32 and convert",
@@ -259,31 +299,38 @@ static tc_tensor *new_sample(PyObject *args, const char *format, double *a, doub
     return NULL;
 }
 
+/* Reads (shape or Tensor, a, b, dtype). */
+static int begin_sample(sample *s, PyObject *args, const char *format, double *a, double *b)
+{
+    PyObject *shape, *dtype = NULL;
+    if (refuse_draw_in_capture() < 0 || !PyArg_ParseTuple(args, format, &shape, a, b, &dtype)) return -1;
+    return tcpy_is_tensor(shape) ? open_sample(s, shape) : wrap_sample(s, new_sample(shape, dtype));
+}
+
 static PyObject *uniform(PyObject *self, PyObject *args)
 {
     double low, high;
-    tc_tensor *sample = new_sample(args, "Odd|O:uniform", &low, &high);
-    PyObject *result = sample ? tcpy_wrap(sample) : NULL; /* first, so that a call without memory draws nothing */
-    if (!result) return NULL;
-    Py_BEGIN_ALLOW_THREADS if (sample->dtype == TC_FLOAT32)
-        tc_generator_uniform_f32(generator_of(self), (float *)(void *)sample->data, sample->numel, low, high);
-    else tc_generator_uniform_f64(generator_of(self), (double *)(void *)sample->data, sample->numel, low, high);
-    Py_END_ALLOW_THREADS return result;
+    sample s;
+    if (begin_sample(&s, args, "Odd|O:uniform", &low, &high) < 0) return NULL;
+    tc_tensor *const to = s.tensor;
+    Py_BEGIN_ALLOW_THREADS if (to->dtype == TC_FLOAT32)
+        tc_generator_uniform_f32(generator_of(self), (float *)(void *)to->data, to->numel, low, high);
+    else tc_generator_uniform_f64(generator_of(self), (double *)(void *)to->data, to->numel, low, high);
+    Py_END_ALLOW_THREADS return end_sample(&s);
 }
 
 /* In blocks, or one by one, as PyTorch fills what is not contiguous: so are few numbers drawn. */
 static PyObject *draw_normal(PyObject *self, PyObject *args, bool in_blocks)
 {
     double mean, std;
-    tc_tensor *sample = new_sample(args, "Odd|O:normal", &mean, &std);
-    PyObject *result = sample ? tcpy_wrap(sample) : NULL;
-    if (!result) return NULL;
+    sample s;
+    if (begin_sample(&s, args, "Odd|O:normal", &mean, &std) < 0) return NULL;
+    tc_tensor *const to = s.tensor;
     Py_BEGIN_ALLOW_THREADS if (!in_blocks)
-        tc_generator_normal_one_by_one(generator_of(self), sample->data, sample->dtype == TC_FLOAT64, sample->numel, mean, std);
-    else if (sample->dtype == TC_FLOAT32)
-        tc_generator_normal_f32(generator_of(self), (float *)(void *)sample->data, sample->numel, mean, std);
-    else tc_generator_normal_f64(generator_of(self), (double *)(void *)sample->data, sample->numel, mean, std);
-    Py_END_ALLOW_THREADS return result;
+        tc_generator_normal_one_by_one(generator_of(self), to->data, to->dtype == TC_FLOAT64, to->numel, mean, std);
+    else if (to->dtype == TC_FLOAT32) tc_generator_normal_f32(generator_of(self), (float *)(void *)to->data, to->numel, mean, std);
+    else tc_generator_normal_f64(generator_of(self), (double *)(void *)to->data, to->numel, mean, std);
+    Py_END_ALLOW_THREADS return end_sample(&s);
 }
 
 static PyObject *normal(PyObject *self, PyObject *args) { return draw_normal(self, args, true); }
@@ -344,8 +391,10 @@ static PyMethodDef methods[] = {
      "another."},
     {"get_state", get_state, METH_NOARGS, "get_state($self)\n--\n\nThe whole state as bytes."},
     {"set_state", set_state, METH_O, "set_state($self, state, /)\n--\n\nGoes back to a state that get_state() gave."},
-    {"uniform", uniform, METH_VARARGS, "uniform($self, shape, low, high, dtype=None, /)\n--\n\nA Tensor of U(low, high)."},
-    {"normal", normal, METH_VARARGS, "normal($self, shape, mean, std, dtype=None, /)\n--\n\nA Tensor of N(mean, std**2)."},
+    {"uniform", uniform, METH_VARARGS,
+     "uniform($self, shape, low, high, dtype=None, /)\n--\n\nA Tensor of U(low, high), or into one, given for a shape."},
+    {"normal", normal, METH_VARARGS,
+     "normal($self, shape, mean, std, dtype=None, /)\n--\n\nA Tensor of N(mean, std**2), or into one, given for a shape."},
     {"normal_one_by_one", normal_one_by_one, METH_VARARGS,
      "normal_one_by_one($self, shape, mean, std, dtype=None, /)\n--\n\nThe same, as PyTorch draws them for what is not contiguous."},
     {"integers", integers, METH_VARARGS, "integers($self, shape, low, high, /)\n--\n\nAn int64 Tensor of integers in [low, high)."},

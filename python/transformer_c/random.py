@@ -274,12 +274,23 @@ def _fill(tensor: Tensor, generator: Generator, draw: Callable[[Sequence[int], G
     return tensor
 
 
+def _is_drawn_into(tensor: Tensor) -> bool:
+    """Whether a generator writes to the memory of `tensor` by itself; what is written to much memory can be interrupted."""
+    if tensor._dtype_name not in ("float32", "float64") or tensor.is_cuda or not tensor.is_contiguous() or tensor.numel() >= 2 * _PIECE:
+        return False
+    return not (tensor.requires_grad and is_grad_enabled()) and not _core.is_traced()
+
+
 def _fill_uniform(tensor: Tensor, low: float, high: float, rng: Any) -> Tensor:
+    if _is_drawn_into(tensor):
+        return as_generator(rng).uniform(tensor, low, high)
     return _fill(tensor, as_generator(rng), lambda shape, source: _uniform(shape, low, high, tensor._dtype_name, source))
 
 
 def _fill_normal(tensor: Tensor, mean: float, std: float, rng: Any) -> Tensor:
     generator = as_generator(rng)
+    if _is_drawn_into(tensor):
+        return generator.normal(tensor, mean, std)
     if tensor.is_contiguous():
         blocks, rest = divmod(tensor.numel(), _BLOCK)
         more = 0 if rest == 0 else _BLOCK if _is_half(tensor._dtype_name) else _BLOCK + rest  # the last block is drawn afresh

@@ -355,6 +355,10 @@ REFUSED_DRAWS = {
     "a part of a leaf": lambda g: tc.ones(3, requires_grad=True)[1:].uniform_(generator=g),
     "read-only memory": lambda g: tc.as_tensor(np.frombuffer(bytes(12), np.float32)).uniform_(generator=g),
     "repeated elements": lambda g: tc.ones(1).expand(3).normal_(generator=g),
+    "a generator and integers": lambda g: g.uniform(tc.zeros(3, dtype="int32"), 0.0, 1.0),
+    "a generator and halves": lambda g: g.normal(tc.zeros(3, dtype="float16"), 0.0, 1.0),
+    "a generator and columns": lambda g: g.normal(tc.zeros(3, 4)[:, 1:], 0.0, 1.0),
+    "a generator and read-only memory": lambda g: g.uniform(tc.as_tensor(np.frombuffer(bytes(12), np.float32)), 0.0, 1.0),
 }
 
 
@@ -365,6 +369,23 @@ def test_a_refused_draw_leaves_the_generator_as_it_was(name):
     with pytest.raises((ValueError, RuntimeError)):
         REFUSED_DRAWS[name](generator)
     np.testing.assert_array_equal(np.asarray(generator.get_state()), before)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("fill", ["normal_", "uniform_"])
+def test_numbers_are_drawn_into_the_memory_itself(fill, dtype):
+    """Without a second tensor; what a history kept of it is out of date then, and a part of it has the numbers."""
+    x, y = tc.zeros(40_000, dtype=dtype), tc.zeros(40_000, dtype=dtype)
+    part, leaf = x[7:], tc.ones(40_000, dtype=dtype, requires_grad=True)
+    product = leaf * x
+    getattr(y, fill)(generator=tc.Generator(3))
+    _core.memory_reset_peak()
+    before = _core.memory_stats()["in_use"]
+    assert getattr(x, fill)(generator=tc.Generator(3)) is x
+    assert _core.memory_stats()["peak_in_use"] - before < x.nbytes
+    assert tc.equal(part, y[7:])
+    with pytest.raises(RuntimeError):
+        product.sum().backward()
 
 
 VIEWS = {
