@@ -9,6 +9,7 @@
 #include "../core/copy.h"
 #include "../core/elementwise.h"
 #include "../core/reduction.h"
+#include "../core/own.h"
 #include "op.h"
 #include "view.h"
 
@@ -255,9 +256,15 @@ static tc_status simple_power(tc_tensor **out, tc_tensor *target, const tc_argum
                   {0.5, TC_UNARY_sqrt, "sqrt"},
                   {-0.5, TC_UNARY_rsqrt, "rsqrt"},
                   {-1.0, TC_UNARY_reciprocal, "reciprocal"}};
-    if (!a->tensor || b->tensor || !tc_dtype_is_float(a->tensor->dtype)) return TC_OK;
+    if (!a->tensor || b->tensor || !tc_dtype_is_float(tc_result_dtype(a, b))) return TC_OK;
+    const bool is_float = tc_dtype_is_float(a->tensor->dtype);
+    TC_OWNED tc_tensor *cast = NULL;
     for (size_t i = 0; i < sizeof simple / sizeof *simple; i++) {
         if (b->scalar.real != simple[i].exponent) continue;
+        if (!is_float) { /* of integers: roots alone, which are the same in their dtype */
+            TC_TRY(tc_cast(&cast, a->tensor, tc_result_dtype(a, b), err));
+            return tc_unary(out, cast, simple[i].function, err);
+        }
         if (target) TC_TRY(tc_compute_into(out, target, simple[i].name, 1, a, err));
         return *out ? TC_OK : tc_unary(out, a->tensor, simple[i].function, err);
     }

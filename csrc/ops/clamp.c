@@ -3,6 +3,7 @@
  * Saved for the backward: x and y, of n elements each. Bounds that are no numbers, or that are crossed, and what no kernel here computes:
  * one bound after the other (clamp_min and clamp_max of kernels/binary.def). */
 #include "../core/elementwise.h"
+#include "../core/own.h"
 #include "op.h"
 
 static const double cost = 2.0;
@@ -29,11 +30,32 @@ static bool is_one_pass(const tc_tensor *x, const tc_argument *min, const tc_arg
     return !min->tensor && !max->tensor && tc_dtype_is_float(x->dtype) && min->scalar.real <= max->scalar.real;
 }
 
+/* Integers between numbers of their dtype, on CPUs. */
+static bool is_one_pass_of_integers(const tc_tensor *x, const tc_argument *min, const tc_argument *max)
+{
+    if (min->tensor || max->tensor || tc_dtype_is_float(x->dtype) || x->storage->device.type != TC_CPU) return false;
+    const tc_argument of_x = {.tensor = (tc_tensor *)x};
+    return tc_result_dtype(&of_x, min) == x->dtype && tc_result_dtype(&of_x, max) == x->dtype;
+}
+
+static tc_status clamp_integers(tc_tensor **y, tc_tensor *x, const tc_argument *min, const tc_argument *max, tc_error *err)
+{
+    TC_OWNED tc_tensor *out = NULL;
+    TC_TRY(tc_check_number_fits(min->scalar, x->dtype, err));
+    TC_TRY(tc_check_number_fits(max->scalar, x->dtype, err));
+    TC_TRY(tc_tensor_empty(&out, x->ndim, x->shape, x->dtype, x->storage->device, err));
+    TC_TRY(tc_run_elementwise(out, 3, (tc_argument[]){{.tensor = x}, *min, *max}, &tc_kernel_integer_where, TC_CHOICE_clamp, TC_FLOAT32,
+                              cost, err));
+    *y = tc_take(&out);
+    return TC_OK;
+}
+
 tc_status tc_clamp(tc_tensor **y, tc_tensor *x, const tc_argument *min, const tc_argument *max, tc_error *err)
 {
     TC_SCOPE(s, err);
     tc_input in[] = {{"x", x}};
     tc_tensor *out;
+    if (is_one_pass_of_integers(x, min, max)) return clamp_integers(y, x, min, max, err);
     if (!is_one_pass(x, min, max)) {
         TC_TRY(tc_binary_arguments(&out, &(tc_argument){.tensor = x}, min, TC_BINARY_clamp_min, err));
         TC_TRY(tc_own(&s, out));

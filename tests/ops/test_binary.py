@@ -590,3 +590,24 @@ def test_the_sign_of_zero_stays(isa, dtype):
         kept = [F.elu(x), F.celu(x), F.selu(x), F.relu6(x), _core.clamp(x, 0.0, 6.0), _core.clamp_min(x, 0.0), _core.clamp_max(x, 0.0)]
         assert np.signbit(kept).all()
         assert not np.signbit(_core.clamp(-x, -0.0, -0.0)).any()
+
+
+@pytest.mark.parametrize("dtype", ["int64", "int32", "uint8"])
+@pytest.mark.parametrize("bounds", [(20, 90), (90, 20), (0, 255), (7, 7)])
+def test_clamp_of_integers(dtype, bounds, isa, rng):
+    for shape in ((0,), (1,), (255,), (256,), (3, 9000)):
+        x = rng.integers(0, 200, shape).astype(dtype)
+        expected = np.minimum(np.maximum(x, bounds[0]), bounds[1])
+        for view in (lambda a: a, lambda a: a[..., ::2], lambda a: a.T):
+            result = as_tensor(view(x)).clamp(*bounds)
+            assert result._dtype_name == dtype
+            np.testing.assert_array_equal(result, view(expected))
+    wide = tc.tensor([-(2**62), 5, 2**62]).clamp(-(2**40), 2**40)
+    assert wide.tolist() == [-(2**40), 5, 2**40]
+
+
+@pytest.mark.parametrize("dtype", ["int64", "int32", "uint8"])
+@pytest.mark.parametrize("exponent", [0.5, -0.5, -1.0, 2.0])
+def test_powers_of_integers_by_floats_are_those_of_floats(dtype, exponent, rng):
+    x = tc.tensor(rng.integers(1, 200, 100).astype(dtype))
+    assert tc.equal(x**exponent, x.float() ** exponent)

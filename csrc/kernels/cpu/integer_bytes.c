@@ -1,5 +1,5 @@
-/* integer_bytes.c: the functions of two arguments of integer.def, and `where`, of dense uint8 and of numbers. Blocks have a constant
- * length, so that compilers make loops of whole vectors, and no others. */
+/* integer_bytes.c: the functions of two arguments of integer.def, `where` and `clamp`, of dense uint8 and of numbers. Blocks have a
+ * constant length, so that compilers make loops of whole vectors, and no others. */
 #if TC_PRECISION == 32
 
 #include "integer_bytes.h"
@@ -50,16 +50,26 @@ static void choose(uint8_t *out, const uint8_t *const *in)
     }
 }
 
+static void clamp(uint8_t *out, const uint8_t *const *in)
+{
+    const uint8_t *x = in[0], low = in[1][0], high = in[2][0];
+    SIDE_BY_SIDE
+    for (int i = 0; i < BLOCK; i++) {
+        const uint8_t risen = x[i] < low ? low : x[i];
+        out[i] = risen > high ? high : risen;
+    }
+}
+
 static bool is_dense(const tc_operand *operand, int dtype) { return operand->dtype == dtype && operand->strides[0] == 1; }
 
 bool integer_bytes(const tc_elementwise_args *a, int64_t begin, int64_t end)
 {
-    const bool chooses = a->inputs == 3;
-    const byte_function function = chooses ? choose : functions[a->function];
+    const bool clamps = a->inputs == 3 && a->function == TC_CHOICE_clamp, chooses = a->inputs == 3 && !clamps;
+    const byte_function function = clamps ? clamp : chooses ? choose : functions[a->function];
     const int64_t last = end * TC_ELEMENT_BLOCK < a->numel ? end * TC_ELEMENT_BLOCK : a->numel;
     uint8_t blocks[TC_ELEMENT_INPUTS + 1][BLOCK];
-    if (!chooses && a->function == TC_BINARY_pow) return false;
-    if (a->ndim != 1 || !(is_dense(&a->out, TC_UINT8) || (is_dense(&a->out, TC_BOOL) && !chooses))) return false;
+    if (a->inputs == 2 && a->function == TC_BINARY_pow) return false;
+    if (a->ndim != 1 || !(is_dense(&a->out, TC_UINT8) || (is_dense(&a->out, TC_BOOL) && a->inputs == 2))) return false;
     for (int k = 0; k < a->inputs; k++) {
         const tc_operand *in = &a->in[k];
         if (in->data ? !is_dense(in, chooses && k == 0 ? TC_BOOL : TC_UINT8) : in->integer != (uint8_t)in->integer) return false;

@@ -1,5 +1,5 @@
-/* integer_elements.h: the rows of integer.def, and `where`, in integers of INTEGER_BITS bits, 32 or 64. Results wrap around: where no
- * operand has more than 32 bits, both have the same lower ones. */
+/* integer_elements.h: the rows of integer.def, `where` and `clamp`, in integers of INTEGER_BITS bits, 32 or 64. Results wrap around: where
+ * no operand has more than 32 bits, both have the same lower ones. */
 #ifndef TC_INTEGER_ELEMENTS_H
 #define TC_INTEGER_ELEMENTS_H
 
@@ -112,6 +112,18 @@ static void choose(element *out, const element *const *in, const int *step, int6
     else
         loop_where(out, in[0], 1, in[1], 0, in[2], 0, n);
 }
+
+/* Between two numbers. */
+static void clamp(element *out, const element *const *in, const int *step, int64_t n)
+{
+    const element *const x = in[0], low = in[1][0], high = in[2][0];
+    (void)step;
+    SIDE_BY_SIDE
+    for (int64_t i = 0; i < n; i++) {
+        const element risen = x[i] < low ? low : x[i];
+        out[i] = risen > high ? high : risen;
+    }
+}
 /* NOLINTEND(clang-analyzer-core.*) */
 
 #define INTEGER_ELEMENTS(bits, isa) TC_PASTE4(tc_integer_elements_, bits, _, isa)
@@ -122,7 +134,11 @@ void integer_elements_64(const tc_elementwise_args *a, int64_t begin, int64_t en
 
 void INTEGER_ELEMENTS(INTEGER_BITS, TC_ISA)(const tc_elementwise_args *a, int64_t begin, int64_t end)
 {
-    run_elementwise(a, begin, end, a->inputs == 1 ? unary_functions[a->function] : a->inputs == 2 ? binary_functions[a->function] : choose);
+    run_elementwise(a, begin, end,
+                    a->inputs == 1                   ? unary_functions[a->function]
+                    : a->inputs == 2                 ? binary_functions[a->function]
+                    : a->function == TC_CHOICE_clamp ? clamp
+                                                     : choose);
 }
 
 #endif
