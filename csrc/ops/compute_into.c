@@ -23,6 +23,7 @@ static const function functions[] = {
     {"clamp", &tc_kernel_where_forward, TC_CHOICE_clamp, 3},
     {"add_product", &tc_kernel_where_forward, TC_CHOICE_add_product, 3},
     {"lerp", &tc_kernel_where_forward, TC_CHOICE_lerp, 3},
+    {"same", &tc_kernel_where_forward, TC_CHOICE_same, 3}, /* x, where the others are equal, or 0 */
 };
 
 static const function *find(const char *name, int inputs)

@@ -130,6 +130,8 @@ def nan_to_num(input: Any, nan: float = 0.0, posinf: float | None = None, neginf
     if not is_floating(input):
         return input.clone()
     largest = finfo(input._dtype_name).max
+    if (bounded := without_nan(None, input, nan, posinf, neginf)) is not None:
+        return bounded
     is_recorded = (is_grad_enabled() and input.requires_grad) or _core.is_traced()
     if posinf is neginf is None and not is_recorded and not input.is_cuda:
         result = _core.clamp(input, -largest, largest)
@@ -139,6 +141,15 @@ def nan_to_num(input: Any, nan: float = 0.0, posinf: float | None = None, neginf
     finite = _core.where(isfinite(input), input, 0.0 if nan is None else nan)
     beyond = _core.where(_core.eq(input, _INFINITY), high, finite)
     return _core.where(_core.eq(input, -_INFINITY), low, beyond)
+
+
+def without_nan(into: Tensor | None, input: Tensor, nan: float | None, posinf: float | None, neginf: float | None) -> Tensor | None:
+    """``nan_to_num`` with 0 for NaN and the bounds of the dtype, in two passes; None elsewhere."""
+    if nan or not posinf is neginf is None or not is_floating(input):
+        return None
+    largest = finfo(input._dtype_name).max
+    result = _core.compute_into(into, "clamp", input, -largest, largest)
+    return None if result is None else _core.compute_into(result, "same", result, result, result)
 
 
 @takes_arrays("input", "other")

@@ -10,7 +10,7 @@ from .._core import Tensor
 from .._promotion import beside, is_floating
 from .._recording import is_grad_enabled
 from ._calls import METHODS
-from .elements import ONE, div, nearer, of_bools, opposite, plus_scaled, scaled
+from .elements import ONE, div, nearer, of_bools, opposite, plus_scaled, scaled, without_nan
 
 
 def add_(self: Tensor, other: Any, *, alpha: float = ONE) -> Tensor:
@@ -70,7 +70,7 @@ def _in_place(name: str) -> Any:
 
 
 _IN_PLACE = (
-    *("abs", "ceil", "cos", "cumprod", "cumsum", "erf", "exp", "floor", "log", "log1p", "nan_to_num", "neg", "reciprocal", "relu"),
+    *("abs", "ceil", "cos", "cumprod", "cumsum", "erf", "exp", "floor", "log", "log1p", "neg", "reciprocal", "relu"),
     *("remainder", "round", "rsqrt", "sigmoid", "sign", "sin", "sqrt", "square", "tanh", "tril", "triu", "trunc"),
 )
 
@@ -100,11 +100,17 @@ def lerp_(self: Tensor, end: Any, weight: Any) -> Tensor:
     return _replaced(self, "lerp", end, weight) if nearer(self, self, end, weight) is None else self
 
 
+def nan_to_num_(self: Tensor, nan: float | None = 0.0, posinf: float | None = None, neginf: float | None = None) -> Tensor:
+    """``nan_to_num`` in place."""
+    done = without_nan(self, self, nan, posinf, neginf)
+    return _replaced(self, "nan_to_num", nan, posinf, neginf) if done is None else self
+
+
 def pow_(self: Tensor, exponent: Any) -> Tensor:
     """``pow`` in place: the same as ``t **= exponent``."""
     return operator.ipow(self, exponent) if is_floating(self) else _replaced(self, "pow", exponent)
 
 
 METHODS |= {f"{name}_": _in_place(name) for name in _IN_PLACE}
-METHODS |= {f.__name__: f for f in (add_, addcdiv_, addcmul_, clamp_, div_, lerp_, mul_, pow_, sub_)}
+METHODS |= {f.__name__: f for f in (add_, addcdiv_, addcmul_, clamp_, div_, lerp_, mul_, nan_to_num_, pow_, sub_)}
 METHODS["clip_"] = clamp_
