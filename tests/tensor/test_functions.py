@@ -66,6 +66,7 @@ CASES = {
     "roll flat": (lambda x: tc.roll(x, 5), lambda x: np.roll(x, 5)),
     "outer": (lambda x: tc.outer(x[0], x[1]), lambda x: np.outer(x[0], x[1])),
     "index_select": (lambda x: tc.index_select(x, 1, np.array([3, 0, 3])), lambda x: x[:, [3, 0, 3]]),
+    "index_select of a Tensor": (lambda x: tc.index_select(x, -2, tc.tensor([2, 0, 2])), lambda x: x[[2, 0, 2]]),
     "einsum": (lambda x: tc.einsum("ij,kj->ik", x, x), lambda x: x @ x.T),
     "einsum of three": (lambda x: tc.einsum("ij,kj,k->i", x, x, V), lambda x: np.einsum("ij,kj,k->i", x, x, V)),
     "einsum of a trace": (lambda x: tc.einsum("ii,i", x[:, :3], x[:, 3]), lambda x: np.einsum("ii,i", x[:, :3], x[:, 3])),
@@ -330,6 +331,8 @@ def test_multinomial():
         ([[-1.0, 2.0]], 1, True, "not negative"),
         ([[0.0, 0.0]], 1, True, "above 0 in every row"),
         ([[INF, 1.0]], 1, True, "finite"),
+        ([[1.0, 2.0], [NAN, 1.0]], 1, False, "finite"),
+        ([[1.0, 2.0], [0.0, 0.0]], 1, False, "above 0 in every row"),
         ([[1.0, 0.0]], 2, False, "num_samples is 2"),
         ([1.0], 0, True, "at least 1"),
     ):

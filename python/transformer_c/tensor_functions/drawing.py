@@ -53,13 +53,16 @@ def multinomial(input: Any, num_samples: int, replacement: bool = False, *, rng:
     num_samples = count("num_samples", num_samples)
     weights = input.detach().cpu().double().reshape(-1 if input.numel() else math.prod(input.shape[:-1]), input.shape[-1])
     source = as_generator(one_source(rng, generator))
-    if not bool(_core.logical_and(_core.ge(weights, 0.0), _core.lt(weights, float("inf"))).all()):
-        raise ValueError("multinomial() needs weights that are finite and not negative")
-    if weights.numel():  # sums of them must be finite
-        weights = _core.div(weights, _core.max(weights, 1, True))
-    if not bool(_core.gt(weights.sum(1), 0.0).all()):
+    if weights.numel():
+        largest = _core.max(weights, 1, True)
+        if not (_core.min(weights).item() >= 0 and _core.max(largest).item() < math.inf):  # false of NaN
+            raise ValueError("multinomial() needs weights that are finite and not negative")
+        if not _core.min(largest).item() > 0:
+            raise ValueError("multinomial() needs a weight above 0 in every row")
+        weights = _core.div(weights, largest)  # sums of them must be finite
+    elif weights.shape[0]:
         raise ValueError("multinomial() needs a weight above 0 in every row")
-    if not replacement and bool(_core.lt(_core.sum(_core.gt(weights, 0.0), 1), int(num_samples)).any()):
+    if not replacement and num_samples > 1 and bool(_core.lt(_core.sum(_core.gt(weights, 0.0), 1), int(num_samples)).any()):
         raise ValueError(
             f"num_samples is {num_samples}, but a row of input {input.shape} has fewer weights above 0; replacement=True repeats them"
         )

@@ -15,6 +15,8 @@ from .._promotion import is_floating, is_half
 from .._tensor import empty
 from ._calls import METHODS, axis_of, takes_arrays
 
+_ALL = (slice(None),) * 32  # of so many axes
+
 # ---- an index per element ---------------------------------------------------------------------------------------------------------
 
 
@@ -291,6 +293,9 @@ def index_select(input: Any, dim: Any, index: Any) -> Any:
     array([[3, 1],
            [6, 4]])
     """
+    is_plain = type(dim) is int and -input.ndim <= dim < input.ndim and isinstance(index, Tensor) and index.ndim == 1
+    if is_plain and index._dtype_name in ("int64", "int32"):  # as most calls are
+        return input[(*_ALL[: dim % input.ndim], index)]
     along, index = _slices("index_select", input, dim, index, ": masked_select() and t[mask] take a mask of bools")
     if input.ndim == 0:
         return _core.gather(input.reshape(1), 0, index).reshape(())
