@@ -303,6 +303,17 @@ def test_padding(rng):
         assert tc.testing.gradcheck(lambda t, m=mode: F.pad(t, (3, 1, 2, 0), m), tc.tensor(x, requires_grad=True))
 
 
+@pytest.mark.parametrize("mode", ["reflect", "replicate", "circular"])
+@pytest.mark.parametrize("shape", [(2, 3, 5), (2, 70, 40)])
+def test_what_is_padded_has_the_elements_of_what_is_recorded(shape, mode, rng):
+    """Elements are taken by an index, or parts are joined."""
+    for dtype in ("float32", "bfloat16"):
+        x = tc.tensor(rng.standard_normal(shape)).to(dtype)
+        for pads in ((0, 0, 0, 0), (1, 0, 0, 1), (-1, 0, 1, 1), (2, -1, -1, 0)):
+            recorded = F.pad(x.clone().requires_grad_(), pads, mode)
+            assert recorded._dtype_name == dtype and tc.equal(F.pad(x, pads, mode), recorded.detach())
+
+
 # ---- next to PyTorch ---------------------------------------------------------------------------------------------------------------
 
 

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
+
+import numpy as np
 
 from .. import _core
 from .._arguments import all_of, count, integer, one_of
 from .._promotion import as_given, needed, promote, unchanged
+from .._recording import is_grad_enabled
 from ..tensor_functions._calls import takes_arrays
 
 __all__ = ["conv1d", "conv2d", "pad"]
@@ -122,7 +126,25 @@ def conv2d(input, weight, bias=None, stride=1, padding=0, dilation=1, groups: in
 
 @takes_arrays("x", method=False)
 def _pad_axis(x: Any, axis: int, mode: str, before: int, after: int) -> Any:
-    """Joins an axis with parts of itself. Negative numbers remove elements."""
+    """An axis and parts of itself. Negative numbers remove elements."""
+    is_recorded = (x.requires_grad and is_grad_enabled()) or _core.is_traced()
+    taken = abs(before) + abs(after) + (x.numel() if axis == x.ndim - 1 else x.shape[axis])
+    if x.numel() == 0 or taken > _FEW or x.is_cuda or is_recorded:
+        return _joined(x, axis, mode, before, after)
+    return x[(*(slice(None),) * axis, _padded_places(x.shape[axis], mode, before, after))]
+
+
+_FEW = 4096  # elements of the last axis, or parts of another one, that are sooner taken one by one than in pieces that are joined
+
+
+@functools.lru_cache(64)
+def _padded_places(length: int, mode: str, before: int, after: int) -> Any:
+    """The places of a padded axis on the axis as it was."""
+    return _joined(_core.as_argument(np.arange(length)), 0, mode, before, after)
+
+
+def _joined(x: Any, axis: int, mode: str, before: int, after: int) -> Any:
+    """Joins an axis with parts of itself."""
     length, first, last = x.shape[axis], max(-before, 0), x.shape[axis] - max(-after, 0)  # of the part that is kept
     left, right = max(before, 0), max(after, 0)
     if last < first:
