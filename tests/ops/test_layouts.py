@@ -294,6 +294,16 @@ def test_transposed_casts(isa, to, rng):
             np.testing.assert_array_equal(x.to(to).double().numpy(), whole.to(to).permute(*order).contiguous().double().numpy())
 
 
+@pytest.mark.parametrize("to", ["float32", "float64", "float16", "bfloat16", "int64", "int32", "uint8", "bool"])
+def test_casts_of_pieces(isa, to, rng):
+    """Short runs, gathered before they are cast, from any place on; and runs that are not."""
+    for dtype in ["float32", "float64", "float16", "bfloat16", "int64", "int32", "uint8", "bool"]:
+        for shape in ((3, 5, 7, 1), (2, 33, 3, 64), (70, 9, 17), (5, 4, 300), (41, 3, 130)):
+            x = tc.tensor(rng.integers(0, 3, shape)).to(dtype).transpose(0, 1)
+            for view in (x, x[1:], x[..., 1:], x[:, ::2]):
+                assert tc.equal(view.to(to), view.contiguous().to(to)), (dtype, shape)
+
+
 def test_the_last_element_stays_where_a_copy_overlaps_itself(rng):
     x = rng.standard_normal((20, 33, 40)).astype(np.float32)
     for strides in ((1, 40, 1), (0, 40, 1), (3, 64, 1), (40, 1, 2)):

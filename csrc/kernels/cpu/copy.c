@@ -97,13 +97,50 @@ SQUARES(uint16_t, 8, EIGHT_LOW, EIGHT_HIGH, SAME)
 SQUARES(uint8_t, 16, SIXTEEN_LOW, SIXTEEN_HIGH, SAME)
 SQUARES(boolean, 16, SIXTEEN_LOW, SIXTEEN_HIGH, truths)
 
+/* Elements of one dtype, `rows` x `columns` <= TC_COPY_COLUMNS. */
+static void move_part(char *to, int64_t to_row, const char *from, int64_t from_step, int rows, int columns, int dtype)
+{
+    const int bytes = element_bytes[dtype];
+    const cast_run run = cast_runs[dtype][dtype];
+    if (bytes == 4) {
+        move_reals((float *)(void *)to, to_row, (const float *)(const void *)from, from_step, rows, columns);
+        return;
+    }
+    if (bytes == 8) {
+        move_doubles((double *)(void *)to, to_row, (const double *)(const void *)from, from_step, rows, columns);
+        return;
+    }
+    for (int c = 0; c < columns; c += TC_COPY_ROWS) {
+        char *const part = to + c * bytes;
+        const char *const of = from + c * from_step * bytes;
+        const int width = columns - c < TC_COPY_ROWS ? columns - c : TC_COPY_ROWS;
+        if (bytes == 2)
+            uint16_t_squares(part, to_row, of, from_step, rows, width, run);
+        else if (dtype == TC_BOOL)
+            boolean_squares(part, to_row, of, from_step, rows, width, run);
+        else
+            uint8_t_squares(part, to_row, of, from_step, rows, width, run);
+    }
+}
+
+#define CAST_COLUMNS 64 /* that are moved before their rows are cast from end to end: 16 KiB of float64 */
+
+static void cast_part(const tc_copy_args *a, char *to, int64_t to_row, const char *from, int64_t from_step, int rows, int columns)
+{
+    const int to_bytes = element_bytes[a->to_dtype], from_bytes = element_bytes[a->from_dtype];
+    const cast_run run = cast_runs[a->from_dtype][a->to_dtype];
+    char moved[TC_COPY_ROWS * CAST_COLUMNS * sizeof(double)] __attribute__((aligned(64)));
+    for (int c = 0; c < columns; c += CAST_COLUMNS) {
+        const int width = columns - c < CAST_COLUMNS ? columns - c : CAST_COLUMNS;
+        move_part(moved, CAST_COLUMNS, from + c * from_step * from_bytes, from_step, rows, width, a->from_dtype);
+        for (int r = 0; r < rows; r++) run(to + (r * to_row + c) * to_bytes, 1, moved + r * CAST_COLUMNS * from_bytes, 1, width);
+    }
+}
+
 static void copy_tiles(const tc_copy_args *a, int64_t begin, int64_t end)
 {
     const int row_axis = a->ndim - 2, column_axis = a->ndim - 1;
-    const int to_bytes = element_bytes[a->to_dtype], from_bytes = element_bytes[a->from_dtype];
-    const bool moves = a->from_dtype == a->to_dtype;
     const int64_t to_row = a->to_strides[row_axis], from_step = a->from_strides[column_axis];
-    const cast_run run = cast_runs[a->from_dtype][a->to_dtype];
     int64_t down, across;
     tc_copy_tiles(a, &down, &across);
     for (int64_t item = begin; item < end; item++) {
@@ -118,27 +155,41 @@ static void copy_tiles(const tc_copy_args *a, int64_t begin, int64_t end)
         const int64_t rows_left = a->shape[row_axis] - row, columns_left = a->shape[column_axis] - column;
         const int rows = rows_left < TC_COPY_ROWS ? (int)rows_left : TC_COPY_ROWS;
         const int columns = columns_left < TC_COPY_COLUMNS ? (int)columns_left : TC_COPY_COLUMNS;
-        if (moves && to_bytes == 4) {
-            move_reals((float *)a->to + to_at, to_row, (const float *)a->from + from_at, from_step, rows, columns);
-            continue;
-        }
-        if (moves && to_bytes == 8) {
-            move_doubles((double *)a->to + to_at, to_row, (const double *)a->from + from_at, from_step, rows, columns);
-            continue;
-        }
-        for (int c = 0; c < columns; c += TC_COPY_ROWS) {
-            char *const to = (char *)a->to + (to_at + c) * to_bytes;
-            const char *const from = (const char *)a->from + (from_at + c * from_step) * from_bytes;
-            const int width = columns - c < TC_COPY_ROWS ? columns - c : TC_COPY_ROWS;
-            if (moves && to_bytes == 2)
-                uint16_t_squares(to, to_row, from, from_step, rows, width, run);
-            else if (moves && a->to_dtype == TC_BOOL)
-                boolean_squares(to, to_row, from, from_step, rows, width, run);
-            else if (moves)
-                uint8_t_squares(to, to_row, from, from_step, rows, width, run);
-            else
-                move_square(to, to_row, from, from_step, rows, width, run, to_bytes, from_bytes);
-        }
+        char *const to = (char *)a->to + to_at * element_bytes[a->to_dtype];
+        const char *const from = (const char *)a->from + from_at * element_bytes[a->from_dtype];
+        if (a->from_dtype == a->to_dtype)
+            move_part(to, to_row, from, from_step, rows, columns, a->to_dtype);
+        else
+            cast_part(a, to, to_row, from, from_step, rows, columns);
+    }
+}
+
+/* Are runs that are soon at their ends read, and cast into one piece? A cast costs little beside its call if more of them are cast at
+ * once. */
+static bool casts_pieces(const tc_copy_args *a)
+{
+    const int last = a->ndim - 1;
+    if (a->from_dtype == a->to_dtype || last < 1 || a->from_strides[last] != 1 || a->shape[last] > STRIDED_CHUNK / 2) return false;
+    int64_t step = 1;
+    for (int axis = last; axis >= 0; axis--) {
+        if (a->to_strides[axis] != step) return false;
+        step *= a->shape[axis];
+    }
+    return true;
+}
+
+#define PIECES 2048 /* elements that are gathered before they are cast */
+
+static void cast_pieces(const tc_copy_args *a, int64_t first, int64_t last)
+{
+    const strided from = {(char *)a->from, a->from_dtype, a->from_strides};
+    const cast_run run = cast_runs[a->from_dtype][a->to_dtype];
+    char values[PIECES * sizeof(double)] __attribute__((aligned(64)));
+    for (int64_t i = first, n; i < last; i += n) {
+        const position at = position_of(i, a->ndim, a->shape);
+        n = last - i < PIECES ? last - i : PIECES;
+        gather(values, a->from_dtype, from, &at, n, a->ndim, a->shape);
+        run((char *)a->to + i * element_bytes[a->to_dtype], 1, values, 1, n);
     }
 }
 
@@ -151,6 +202,10 @@ TC_DEFINE_KERNEL(copy)(const void *args, int64_t begin, int64_t end, void *scrat
         return;
     }
     const int64_t first = begin * TC_COPY_BLOCK, last = end * TC_COPY_BLOCK < a->numel ? end * TC_COPY_BLOCK : a->numel;
+    if (casts_pieces(a)) {
+        cast_pieces(a, first, last);
+        return;
+    }
     const position at = position_of(first, a->ndim, a->shape);
     const strided to = {a->to, a->to_dtype, a->to_strides}, from = {(char *)a->from, a->from_dtype, a->from_strides};
     move_elements(strided_from(to, &at, a->ndim), strided_from(from, &at, a->ndim), &at, last - first, a->ndim, a->shape);
