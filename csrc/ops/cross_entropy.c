@@ -305,7 +305,7 @@ static tc_status with_probabilities(tc_scope *s, tc_tensor **losses, tc_tensor *
 
 /* ---- the ops --------------------------------------------------------------------------------------------------------------- */
 
-enum { X, WEIGHT, INPUTS };
+enum { LOGITS, WEIGHTS, GIVEN };
 
 /* Does the kernel read the rows where they are? Otherwise all of x would be copied for one element of each. */
 static bool has_plain_rows(const tc_scope *s, const tc_tensor *x)
@@ -316,9 +316,9 @@ static bool has_plain_rows(const tc_scope *s, const tc_tensor *x)
 static tc_status compute_losses(tc_scope *s, tc_input *in, tc_tensor **losses, tc_tensor **top, tc_tensor **log_sum,
                                 const tc_tensor *classes, const class_attributes *a)
 {
-    tc_tensor *const x = in[X].given;
+    tc_tensor *const x = in[LOGITS].given;
     const int64_t C = x->shape[class_axis(x)], N = classes->numel;
-    TC_TRY(tc_move_axis(s, &in[X].given, x, class_axis(x), x->ndim - 1));
+    TC_TRY(tc_move_axis(s, &in[LOGITS].given, x, class_axis(x), x->ndim - 1));
     TC_TRY(tc_prepare(s));
     TC_TRY(tc_make_statistic(s, losses, classes->ndim, classes->shape));
     if (!a->logarithms) TC_TRY(tc_make_statistic(s, top, 1, &N));
@@ -326,8 +326,8 @@ static tc_status compute_losses(tc_scope *s, tc_input *in, tc_tensor **losses, t
     const tc_cross_entropy_forward_args args = {.loss = (*losses)->data,
                                                 .top = tc_data(*top),
                                                 .log_sum = tc_data(*log_sum),
-                                                .x = in[X].data,
-                                                .weight = in[WEIGHT].data,
+                                                .x = in[LOGITS].data,
+                                                .weight = in[WEIGHTS].data,
                                                 .target = tc_data(classes),
                                                 .C = C,
                                                 .ignore_index = a->ignore_index,
@@ -341,13 +341,13 @@ static tc_status with_classes(tc_tensor **loss, tc_tensor **top, tc_tensor **log
                               class_attributes a, tc_error *err)
 {
     TC_SCOPE(s, err);
-    tc_input in[] = {[X] = {"input", x}, [WEIGHT] = {"weight", weight, .statistic = true}};
+    tc_input in[] = {[LOGITS] = {"input", x}, [WEIGHTS] = {"weight", weight, .statistic = true}};
     tc_tensor *classes, *total, *losses, *reduced, *t = NULL, *l = NULL;
-    TC_TRY(tc_begin(&s, in, INPUTS));
+    TC_TRY(tc_begin(&s, in, GIVEN));
     TC_TRY(check_arguments(&s, x, target, weight, a.smoothing));
-    TC_TRY(take_classes(&s, &classes, &in[WEIGHT].given, &a, &total, x, target));
+    TC_TRY(take_classes(&s, &classes, &in[WEIGHTS].given, &a, &total, x, target));
     if (a.logarithms && !has_plain_rows(&s, x))
-        TC_TRY(pick_losses(&s, &losses, x, classes, in[WEIGHT].given, a.ignore_index));
+        TC_TRY(pick_losses(&s, &losses, x, classes, in[WEIGHTS].given, a.ignore_index));
     else
         TC_TRY(compute_losses(&s, in, &losses, &t, &l, classes, &a));
     TC_TRY(tc_reduce_losses(&s, &reduced, losses, a.reduction, a.total, total));
