@@ -228,13 +228,13 @@ static PyObject *generator_repr(PyObject *self)
 /* ---- draws: into new Tensors, or a given one ------------------------------------------------------------------------------ */
 
 /* What is drawn to: a reference, also while the Tensor is given other memory; and the object to return. */
-typedef struct sample {
+typedef struct drawn {
     tc_tensor *tensor;
     PyObject *object;
-} sample;
+} drawn;
 
 /* A Tensor in the place of a shape: contiguous floats on the CPU, written to unrecorded. Nothing is drawn where the write is refused. */
-static int open_sample(sample *s, PyObject *object)
+static int open_sample(drawn *s, PyObject *object)
 {
     tc_tensor *const tensor = ((tcpy_tensor *)object)->tensor;
     tc_error err;
@@ -253,7 +253,7 @@ static int open_sample(sample *s, PyObject *object)
 }
 
 /* The new Tensor, or NULL: stolen, and wrapped first, so that a call without memory draws nothing. */
-static int wrap_sample(sample *s, tc_tensor *tensor)
+static int wrap_sample(drawn *s, tc_tensor *tensor)
 {
     s->tensor = tensor ? tc_tensor_retain(tensor) : NULL;
     s->object = tensor ? tcpy_wrap(tensor) : NULL;
@@ -262,7 +262,7 @@ static int wrap_sample(sample *s, tc_tensor *tensor)
     return -1;
 }
 
-static PyObject *end_sample(sample *s)
+static PyObject *end_sample(drawn *s)
 {
     tc_tensor_release(s->tensor);
     return s->object;
@@ -300,7 +300,7 @@ static tc_tensor *new_sample(PyObject *shape_object, PyObject *dtype_object)
 }
 
 /* Reads (shape or Tensor, a, b, dtype). */
-static int begin_sample(sample *s, PyObject *args, const char *format, double *a, double *b)
+static int begin_sample(drawn *s, PyObject *args, const char *format, double *a, double *b)
 {
     PyObject *shape, *dtype = NULL;
     if (refuse_draw_in_capture() < 0 || !PyArg_ParseTuple(args, format, &shape, a, b, &dtype)) return -1;
@@ -310,7 +310,7 @@ static int begin_sample(sample *s, PyObject *args, const char *format, double *a
 static PyObject *uniform(PyObject *self, PyObject *args)
 {
     double low, high;
-    sample s;
+    drawn s;
     if (begin_sample(&s, args, "Odd|O:uniform", &low, &high) < 0) return NULL;
     tc_tensor *const to = s.tensor;
     Py_BEGIN_ALLOW_THREADS if (to->dtype == TC_FLOAT32)
@@ -323,7 +323,7 @@ static PyObject *uniform(PyObject *self, PyObject *args)
 static PyObject *draw_normal(PyObject *self, PyObject *args, bool in_blocks)
 {
     double mean, std;
-    sample s;
+    drawn s;
     if (begin_sample(&s, args, "Odd|O:normal", &mean, &std) < 0) return NULL;
     tc_tensor *const to = s.tensor;
     Py_BEGIN_ALLOW_THREADS if (!in_blocks)
