@@ -280,6 +280,9 @@ TC_CHECKED tc_status tc_binary_scalar(tc_tensor **out, tc_tensor *a, tc_scalar b
 /* The same; a, b or both may be numbers. */
 TC_CHECKED tc_status tc_binary_arguments(tc_tensor **out, const tc_argument *a, const tc_argument *b, tc_binary_function function,
                                          tc_error *err);
+/* *out: x multiplied up along an axis, which stays with length 1, halves by halves; or with `running` all products of the first elements,
+ * each of as many before it and itself. NULL where it would be recorded, on GPUs, of bools and of fewer than two elements. */
+TC_CHECKED tc_status tc_multiply_up(tc_tensor **out, tc_tensor *x, int64_t axis, bool running, tc_error *err);
 /* Writes function(target, b) to target, and NULL to *out; where that cannot be done in place (the result is recorded, or has another
  * dtype), the result is *out. */
 TC_CHECKED tc_status tc_binary_in_place(tc_tensor **out, tc_tensor *target, const tc_argument *b, tc_binary_function function,

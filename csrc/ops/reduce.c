@@ -5,6 +5,8 @@
 
 #include "../core/broadcast.h"
 #include "../core/copy.h"
+#include "../core/elementwise.h"
+#include "../core/own.h"
 #include "../core/reduction.h"
 #include "op.h"
 
@@ -240,6 +242,91 @@ tc_status tc_sum_of_squares(tc_tensor **out, tc_tensor *x, int axis_count, const
     TC_TRY(tc_make(&s, &result, ndim, shape));
     TC_TRY(tc_run_reduction(result, dense, &set, TC_STEP_square_difference, NULL, 1.0, err));
     tc_give(&s, out, result);
+    return TC_OK;
+}
+
+/* ---- products: halves by halves, as ops one after the other compute them ------------------------------------------------------------ */
+
+static tc_status slices_of(tc_tensor **out, tc_tensor *x, int axis, int64_t first, int64_t length, tc_error *err)
+{
+    int64_t shape[TC_MAX_DIMS];
+    memcpy(shape, x->shape, sizeof *shape * (size_t)x->ndim);
+    shape[axis] = length;
+    return tc_tensor_alias(out, x, x->ndim, shape, x->strides, first * x->strides[axis], err);
+}
+
+static tc_status copy_slices(tc_tensor *y, int64_t to, tc_tensor *x, int64_t from, int axis, int64_t length, tc_error *err)
+{
+    TC_OWNED tc_tensor *target = NULL, *source = NULL;
+    TC_TRY(slices_of(&target, y, axis, to, length, err));
+    TC_TRY(slices_of(&source, x, axis, from, length, err));
+    return tc_tensor_copy(target, source, err);
+}
+
+/* `length` slices of y from `to` on = those of x from `first` on, times the same from `second` on. */
+static tc_status multiply_slices(tc_tensor *y, int64_t to, tc_tensor *x, int64_t first, int64_t second, int axis, int64_t length,
+                                 tc_error *err)
+{
+    TC_OWNED tc_tensor *target = NULL, *a = NULL, *b = NULL;
+    const bool floating = tc_dtype_is_float(y->dtype);
+    TC_TRY(slices_of(&target, y, axis, to, length, err));
+    TC_TRY(slices_of(&a, x, axis, first, length, err));
+    TC_TRY(slices_of(&b, x, axis, second, length, err));
+    return tc_run_elementwise(target, 2, (tc_argument[]){{.tensor = a}, {.tensor = b}},
+                              floating ? &tc_kernel_binary_forward : &tc_kernel_integer_binary, TC_BINARY_mul,
+                              floating ? y->dtype : TC_FLOAT32, 2.0, err);
+}
+
+/* y: half of x, rounded up. The product ends in its first slice. */
+static tc_status multiply_halves(tc_tensor *y, tc_tensor *x, int axis, tc_error *err)
+{
+    for (int64_t length = x->shape[axis], half; length > 1; length -= half, x = y) {
+        half = length / 2;
+        TC_TRY(multiply_slices(y, 0, x, 0, half, axis, half, err));
+        if (length % 2) TC_TRY(copy_slices(y, half, x, 2 * half, axis, 1, err));
+    }
+    return TC_OK;
+}
+
+/* *y: the one of both, of the shape of x, in which the running products are. */
+static tc_status multiply_running(tc_tensor **y, tc_tensor *const both[2], tc_tensor *x, int axis, tc_error *err)
+{
+    const int64_t length = x->shape[axis];
+    int next = 0;
+    for (int64_t done = 1; done < length; done *= 2, next = !next) {
+        *y = both[next];
+        TC_TRY(copy_slices(*y, 0, x, 0, axis, done, err));
+        TC_TRY(multiply_slices(*y, done, x, done, 0, axis, length - done, err));
+        x = *y;
+    }
+    return TC_OK;
+}
+
+tc_status tc_multiply_up(tc_tensor **out, tc_tensor *x, int64_t given, bool running, tc_error *err)
+{
+    TC_OWNED tc_tensor *products = NULL, *more = NULL, *first = NULL, *result = NULL;
+    tc_tensor *last = x;
+    int64_t shape[TC_MAX_DIMS];
+    int axis;
+    *out = NULL;
+    if (x->ndim == 0 || !tc_tensor_on_cpu(x) || x->dtype == TC_BOOL || tc_tape_wants(1, &x)) return TC_OK;
+    TC_TRY(tc_normalize_axis(&axis, given, x->ndim, "axis", err));
+    if (x->shape[axis] < 2) return TC_OK;
+    const tc_dtype dtype = tc_dtype_is_float(x->dtype) ? tc_compute_dtype(x->dtype) : x->dtype;
+    memcpy(shape, x->shape, sizeof *shape * (size_t)x->ndim);
+    if (!running) shape[axis] -= shape[axis] / 2;
+    TC_TRY(tc_tensor_empty(&products, x->ndim, shape, dtype, x->storage->device, err));
+    if (running) {
+        TC_TRY(tc_tensor_empty(&more, x->ndim, shape, dtype, x->storage->device, err));
+        TC_TRY(multiply_running(&last, (tc_tensor *const[]){products, more}, x, axis, err));
+        return tc_tensor_as(out, last, x->dtype, err);
+    }
+    TC_TRY(multiply_halves(products, x, axis, err));
+    shape[axis] = 1;
+    TC_TRY(slices_of(&first, products, axis, 0, 1, err));
+    TC_TRY(tc_tensor_empty(&result, x->ndim, shape, x->dtype, x->storage->device, err));
+    TC_TRY(tc_tensor_copy(result, first, err));
+    *out = tc_take(&result);
     return TC_OK;
 }
 

@@ -287,6 +287,7 @@ PyObject *tcpy_set_tracer(PyObject *module, PyObject *tracer);
 PyObject *tcpy_is_traced(PyObject *module, PyObject *unused);
 
 /* tensor_number.c */
+PyObject *tcpy_product(PyObject *module, PyObject *const *args, Py_ssize_t count);
 PyObject *tcpy_compute_into(PyObject *module, PyObject *const *args, Py_ssize_t count);
 
 /* one_kind.c */

@@ -227,6 +227,9 @@ static PyMethodDef methods[] = {
      "if they are not all contiguous, in float32 or float64, on one device and as far, with all of these in their dicts."},
     {"set_device_type", tcpy_set_device_type, METH_O,
      "set_device_type(type, /)\n--\n\nFrom now on t.device is a `type`, a subclass of str."},
+    {"product", (PyCFunction)(void (*)(void))tcpy_product, METH_FASTCALL,
+     "product(x, axis, running, /)\n--\n\nA Tensor multiplied up along an axis, which stays with length 1, or the running products; "
+     "unrecorded, None where that is not possible."},
     {"compute_into", (PyCFunction)(void (*)(void))tcpy_compute_into, METH_FASTCALL,
      "compute_into(target, name, /, *operands)\n--\n\nThe target, or for None a new Tensor, with a function of elements of Tensors and "
      "numbers, in one pass and unrecorded; None where that is not possible."},

@@ -68,6 +68,30 @@ static PyObject *unary(PyObject *x, const char *name, tc_unary_function function
     return tcpy_show(name, result, &x, 1, NULL);
 }
 
+/* product(x, axis, running): x multiplied up; None where tc_multiply_up does not compute it. */
+PyObject *tcpy_product(PyObject *module, PyObject *const *args, Py_ssize_t count)
+{
+    tcpy_call call;
+    tc_tensor *x, *out = NULL;
+    tc_error err;
+    tc_status status;
+    PyObject *result = NULL;
+    (void)module;
+    if (tcpy.tracer || count != 3 || !tcpy_is_tensor(args[0])) Py_RETURN_NONE;
+    const int64_t axis = PyLong_AsLongLong(args[1]);
+    if (axis == -1 && PyErr_Occurred()) return NULL;
+    x = tcpy_tensor_of(args[0]);
+    call.any_tensor = true;
+    call.keep_gil = tcpy_is_little(x) && tcpy_stays_little(1, (tc_tensor *const[]){x});
+    tcpy_begin(&call);
+    if (tcpy_hold(&call, &x) == 0) {
+        TCPY_COMPUTE(&call, status, tc_multiply_up(&out, x, axis, args[2] == Py_True, &err));
+        result = status == TC_OK && !out ? Py_NewRef(Py_None) : tcpy_result1(&call, status, &err, out);
+    }
+    tcpy_end(&call);
+    return result;
+}
+
 /* compute_into(target, name, *operands): the target, or for None a new Tensor, with a function of the operands; None where tc_compute_into
  * does not compute it, or the operands are neither Tensors nor numbers. */
 PyObject *tcpy_compute_into(PyObject *module, PyObject *const *args, Py_ssize_t count)

@@ -211,6 +211,35 @@ def test_no_axes():
     assert x.gather(0, tc.tensor(0)).item() == 2 and x.masked_select(tc.tensor(True)).tolist() == [2]
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "bfloat16", "int64", "int32"])
+def test_products_have_the_bits_of_recorded_ones(dtype, threads):
+    """And those of integers are exact, or wrap around."""
+    rng = np.random.default_rng(3)
+    for shape in ((1, 1), (2, 3), (7, 64), (65, 9), (300, 130), (3, 5000)):
+        x = tc.tensor(rng.uniform(0.9, 1.1, shape) if tc.zeros(0, dtype=dtype).is_floating_point() else rng.integers(-3, 4, shape)).to(
+            dtype
+        )
+        for view in (x, x.T, x[:, ::2], x[-1:].expand(4, shape[1])):
+            for axis in (None, 0, 1):
+                product = view.prod() if axis is None else view.prod(axis)
+                if not x.is_floating_point():
+                    np.testing.assert_array_equal(product, view.numpy().astype(np.int64).prod(axis))
+                    continue
+                recorded = view.clone().requires_grad_()
+                recorded = recorded.prod() if axis is None else recorded.prod(axis)
+                assert product._dtype_name == dtype and tc.equal(product, recorded.detach())
+            for axis in (0, 1):
+                running = view.cumprod(axis)
+                if x.is_floating_point():
+                    expected = view.clone().requires_grad_().cumprod(axis).detach()
+                    assert running._dtype_name == dtype and tc.equal(running, expected) and running.is_contiguous()
+                else:
+                    np.testing.assert_array_equal(running, view.numpy().astype(np.int64).cumprod(axis))
+    assert tc.prod(tc.full((40,), 3, dtype="int32"), dtype="int32").item() == np.full(40, 3, np.int32).prod(dtype=np.int32)
+    with pytest.raises(IndexError):
+        x.prod(2)
+
+
 def test_running_products():
     for length in (0, 1, 2, 5, 8, 33):
         x = np.linspace(-2, 2, 3 * length).reshape(length, 3)

@@ -386,6 +386,8 @@ def _product(x: Tensor, axis: int) -> Tensor:
         return _core.add(_core.sum(x, axis, True), 1)
     if x.shape[axis] == 1:
         return x.clone()
+    if (product := _core.product(x, axis, False)) is not None:
+        return product
     if is_half(x):
         return _product(x.float(), axis).to(x._dtype_name)
     while (length := x.shape[axis]) > 1:
@@ -510,7 +512,10 @@ def cumprod(input: Any, dim: int | None = None, dtype: Any = None, *, axis: int 
     array([1., 2., 6.])
     """
     along, given = _one_axis("cumprod", input, dim, axis), cast(input, dtype)
-    x = widened(given) if is_floating(given) else given.long()
+    x = given if is_floating(given) else given.long()
+    if (products := _core.product(x, along, True)) is not None:
+        return products if dtype is None else products.to(dtype=dtype)
+    x = widened(x)
     length, done = x.shape[along] if x.ndim else 1, 1  # each element is the product of as many before it and itself
     while done < length:
         longer = _core.mul(x.narrow(along, done, length - done), x.narrow(along, 0, length - done))
