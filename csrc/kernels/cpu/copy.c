@@ -164,12 +164,15 @@ static void copy_tiles(const tc_copy_args *a, int64_t begin, int64_t end)
     }
 }
 
+#define PIECE 512 /* bytes of a run that costs little beside a call for it: longer ones are cast where they are */
+
 /* Are runs that are soon at their ends read, and cast into one piece? A cast costs little beside its call if more of them are cast at
  * once. */
 static bool casts_pieces(const tc_copy_args *a)
 {
     const int last = a->ndim - 1;
-    if (a->from_dtype == a->to_dtype || last < 1 || a->from_strides[last] != 1 || a->shape[last] > STRIDED_CHUNK / 2) return false;
+    if (a->from_dtype == a->to_dtype || last < 1 || a->from_strides[last] != 1 || a->shape[last] * element_bytes[a->from_dtype] > PIECE)
+        return false;
     int64_t step = 1;
     for (int axis = last; axis >= 0; axis--) {
         if (a->to_strides[axis] != step) return false;
