@@ -332,9 +332,9 @@ def _index_add(input: Tensor, dim: Any, index: Any, source: Any, alpha: float, i
     whole, source = input if input.ndim else input.view(1), _source_slices(input, dim, along, index, source)
     if not (isinstance(alpha, int) and alpha == 1):
         source = _core.mul(source, alpha)
-    places = index.reshape((-1, *(1,) * (whole.ndim - along - 1))).expand(source.shape)
+    places = index if whole.ndim == 1 else index.reshape((-1, *(1,) * (whole.ndim - along - 1))).expand(source.shape)
     written = _scattered("index_add", whole, along, places, source, "add", in_place)
-    return input if in_place else written.reshape(input.shape)
+    return input if in_place else written if input.ndim else written.reshape(())
 
 
 def index_add_(self: Tensor, dim: Any, index: Any, source: Any, *, alpha: float = 1) -> Tensor:
