@@ -52,12 +52,12 @@ def einsum(equation: str, *operands: Any) -> Any:
 
 def _matrices(function: str, ndim: int, beside: Any, **given: Any) -> Any:
     """The product of the two arrays `given`, by their names."""
-    a, b = (tensor_of(name, x, beside) for name, x in given.items())
-    for name, x in zip(given, (a, b), strict=True):
-        if x.ndim != ndim:
-            raise ValueError(f"{name} has shape {x.shape}; {function}() takes arrays of {ndim} axes (matmul takes any)")
+    (first, a), (second, b) = given.items()
+    a, b = tensor_of(first, a, beside), tensor_of(second, b, beside)
+    if a.ndim != ndim or b.ndim != ndim:
+        name, x = (first, a) if a.ndim != ndim else (second, b)
+        raise ValueError(f"{name} has shape {x.shape}; {function}() takes arrays of {ndim} axes (matmul takes any)")
     if ndim == 3 and a.shape[0] != b.shape[0]:
-        first, second = given
         raise ValueError(f"{function}() takes as many matrices of both: {first} has shape {a.shape}, {second} {b.shape}")
     return _core.matmul(a, b)
 
@@ -91,14 +91,20 @@ def bmm(input: Any, mat2: Any) -> Any:
 
 def _plus(input: Tensor, product: Tensor, beta: float, alpha: float) -> Tensor:
     """beta * input + alpha * product, of the shape and dtype of the product; a `beta` of 0 leaves out input, NaN and all."""
-    for name, factor in (("beta", beta), ("alpha", alpha)):
-        if isinstance(factor, float) and not is_floating(product):
-            raise TypeError(f"{name} {factor} cannot be written to a tensor of {product._dtype_name}; convert the tensors with .float()")
+    if (isinstance(beta, float) or isinstance(alpha, float)) and not is_floating(product):
+        name, factor = ("beta", beta) if isinstance(beta, float) else ("alpha", alpha)
+        raise TypeError(f"{name} {factor} cannot be written to a tensor of {product._dtype_name}; convert the tensors with .float()")
     product = product if alpha == 1 else _core.mul(product, alpha)
     if input.dtype != product.dtype:
         raise TypeError(f"input is {input._dtype_name} but the products are {product._dtype_name}; convert one with .to()")
-    input = input.expand(product.shape)
-    return product if beta == 0 else _core.add(input if beta == 1 else _core.mul(input, beta), product)
+    if input.shape != product.shape:
+        input = input.expand(product.shape)
+    if beta == 0:
+        return product
+    input = input if beta == 1 else _core.mul(input, beta)
+    if input.requires_grad or product.requires_grad:
+        return _core.add(input, product)
+    return product.add_(input)  # which no one else has
 
 
 @takes_arrays("input", "mat1", "mat2")
