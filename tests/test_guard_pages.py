@@ -72,6 +72,10 @@ for at_end, dtype in itertools.product((True, False), (np.float32, np.float64, n
             y, pre = _core.linear_forward(x, w, bias, activation, residual if added else None, **dropped)
             if activation is not None:
                 _core.linear_backward(dy, x, w, guarded(np.asarray(pre), at_end), activation, **dropped)
+    for few, many, K in itertools.product((1, 3, 5), (3, 17, 131), (1, 3, 5, 22, 771, 1154)):
+        x, w, wide = numbers(dtype, at_end, (few, K), (many, K), (K, many))
+        _core.matmul(x, w.T), _core.matmul(w, x.T), _core.matmul(x, wide), _core.matmul(w[:, :1], wide[:1])
+        _core.matmul(w[:, None, :1], x[:1, :1])
     for D, T in itertools.product((1, 16, 33, 64), (1, 7, 64, 130)):
         for queries in (1, T):
             _core.attention(*numbers(dtype, at_end, (1, 2, queries, D), (1, 2, T, D), (1, 2, T, D)))

@@ -96,12 +96,16 @@ static void choose_items(tc_gemm_args *g)
 /* A row by columns along memory, whose blocks of k are summed side by side: B of at most so many elements is read sooner than parts of C
  * are made and added up. */
 #define MOST_UNSPLIT 262144
+#define MANY_ENOUGH 256 /* columns, or rows, for some threads */
+#define FEW_BY_MANY 4   /* such rows or columns, which read the others once */
 
 /* Where there are columns enough for some threads, the sum of a forward is left whole. Never by the number of threads, as the split of a
  * weight's gradient changes bits. */
 static void choose_split(tc_gemm_args *g)
 {
-    const bool short_row = g->M == 1 && g->b_row == 1 && !g->k_is_rows && g->K <= MOST_UNSPLIT / g->N;
+    const int64_t few = least_of(g->M, g->N), many = g->M > g->N ? g->M : g->N;
+    const bool along = g->b_row == 1 && !g->k_is_rows && (g->M == 1 || (g->a_col == 1 && few <= FEW_BY_MANY));
+    const bool short_row = along && (many >= MANY_ENOUGH || g->K <= MOST_UNSPLIT / many);
     const bool enough = short_row || (!g->k_is_rows && g->N >= ENOUGH_COLUMNS);
     tc_gemm_split_k(g, enough || g->M * g->N > LARGEST_SPLIT_C ? 1 : MOST_CHUNKS);
 }
@@ -116,7 +120,8 @@ static tc_gemm_b_form choose_b_form(const tc_gemm_args *g, bool keep, size_t ele
     if (g->b_rows || (g->M == 1 && g->N == 1 && g->b_row == 1)) return TC_GEMM_B_STRIDED;
     const int64_t reach = g->k_chunk * (g->b_row < 0 ? -g->b_row : g->b_row) * (int64_t)element;
     if (g->b_col == 1 && (reach <= 49152 || g->M <= 28 || g->K <= FEW_ROWS_OF_B)) return TC_GEMM_B_ROWS;
-    return keep || g->M > g->row_block ? TC_GEMM_B_PANELS : TC_GEMM_B_STRIDED;
+    const bool along = g->N <= FEW_BY_MANY && g->a_col == 1 && g->b_row == 1;
+    return keep || (g->M > g->row_block && g->K > FEW_ROWS_OF_B && !along) ? TC_GEMM_B_PANELS : TC_GEMM_B_STRIDED;
 }
 
 /* Few rows by a large B in place: going straight down, a tile would read a few lines of each row, and rows lie pages apart. Items then

@@ -5,6 +5,7 @@ import pytest
 import transformer_c as tc
 from bfloat16_products import BFLOAT16_PRODUCTS
 from tolerance import assert_close
+from tolerance import assert_close, tolerance
 from transformer_c import _core
 from transformer_c.testing import reference as R
 
@@ -258,3 +259,74 @@ def test_a_row_by_columns_along_memory_has_the_bits_of_many_rows(isa, threads, d
     tiny = np.full((20, 1026), 1e-30, np.float32)  # products that become -0: sums of which the sign is part
     whole = np.signbit(_core.matmul(-tiny, tiny.T))
     assert (np.signbit(_core.matmul(-tiny[0], tiny.T)) == whole[0]).all() and np.signbit(_core.matmul(-tiny[0], tiny[0])) == whole[0, 0]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "bfloat16", "float16"])
+def test_rows_by_numbers_have_the_bits_of_each_alone(isa, threads, dtype, rng):
+    """A batch of products over one k, which the gradient of a vector is."""
+    for B, H, N in ((5, 1, 1), (7, 3, 8), (20, 1, 5), (3, 4, 33), (2, 1, 130)):
+        x, w = (tc.tensor(rng.standard_normal(s).astype(np.float32)).to(dtype) for s in ((B, H, N), (B, H)))
+        w[0, 0] = -0.0
+        alone = tc.stack([tc.stack([w[i, j].reshape(1, 1) @ x[i, j].reshape(1, N) for j in range(H)]) for i in range(B)])
+        for rows in (x, tc.stack([x, x], 0)[1], x.transpose(0, 1).contiguous().transpose(0, 1)):
+            results = w[..., None, None] @ rows[:, :, None], (rows[..., None] @ w[..., None, None]).transpose(2, 3)
+            for result in results:
+                result, one = result.double().numpy(), alone.double().numpy()
+                assert (result == one).all() and (np.signbit(result) == np.signbit(one)).all()
+    a, v = tc.tensor(rng.standard_normal((40, 1, 8))).to(dtype), tc.tensor(rng.standard_normal(8)).to(dtype)
+    v.requires_grad = True
+    (a @ v).sum().backward()
+    sums, most = (x.double().numpy().sum((0, 1)) for x in (a, a.abs()))
+    assert (np.abs(v.grad.double().numpy() - sums) <= tolerance(dtype, 40, gradient=True) * most).all()
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "bfloat16"])
+def test_few_rows_or_columns_along_memory_have_the_bits_of_many(isa, threads, dtype, rng):
+    """What is read of the many is used for all of the few at once; with several blocks of k lanes are blocks."""
+    for K in (4, 5, 19, 64, 383, 386, 770, 1000, 1155, 2048, 4096):
+        x, w = (tc.tensor(rng.standard_normal((60, K)).astype(np.float32)).to(dtype) for _ in range(2))
+        whole, bias = x @ w.T, tc.arange(60).to(dtype)
+        biased = tc.functional.linear(x, w, bias)
+        apart = tc.stack([w, w + 1], 1)[:, 0]
+        w.requires_grad = True  # so that no panels are kept
+        for few in (1, 2, 3, 4, 5, 8):
+            for many in (2, 3, 4, 7, 9, 16, 17, 33, 60):
+                assert tc.all(x[:few] @ w[:many].T == whole[:few, :many])
+                assert tc.all(x[:many] @ w[:few].T == whole[:many, :few])
+                assert tc.all(x[-many:] @ apart[:few].T == whole[-many:, :few])
+            assert tc.all(tc.functional.linear(x[:few], w[:33], bias[:33]) == biased[:few, :33])
+            assert tc.all(tc.functional.linear(x, w[:few], bias[:few]) == biased[:, :few])
+    for K in (50, 1000):  # more than wait at a time, and pieces of the last lanes
+        for many in (127, 129, 131, 260, 271):
+            x, w = (tc.tensor(rng.standard_normal((n, K)).astype(np.float32)).to(dtype) for n in (20, many))
+            whole = x @ w.T
+            assert tc.all(x[:3] @ w.T == whole[:3]) and tc.all(w @ x[:3].T == whole[:3].T)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "bfloat16", "float16"])
+def test_sums_of_few_k_have_the_bits_of_narrow_products(isa, threads, dtype, rng):
+    """Wide rows of C are written from end to end."""
+    for K in range(1, 10):
+        for M, N in ((1, 64), (2, 400), (3, 133), (20, 70), (171, 65), (40, 2100)):
+            x, w = (tc.tensor(rng.standard_normal(s).astype(np.float32)).to(dtype) for s in ((M, K), (K, N)))
+            x[0, 0], w[0, N // 2] = -0.0, np.inf
+            whole = tc.cat([x @ w[:, n : n + 7] for n in range(0, N, 7)], 1)
+            for a in (x, x.T.contiguous().T, tc.stack([x, x], 2)[:, :, 1]):
+                for b in (w, w.T.contiguous().T, tc.stack([w, w], 2)[:, :, 1]):
+                    np.testing.assert_array_equal((a @ b).double().numpy(), whole.double().numpy())
+            bias = tc.arange(N).to(dtype)
+            biased = tc.cat([tc.functional.linear(x, w.T[n : n + 7], bias[n : n + 7]) for n in range(0, N, 7)], 1)
+            np.testing.assert_array_equal(tc.functional.linear(x, w.T, bias).double().numpy(), biased.double().numpy())
+
+
+def test_few_columns_after_others_copy_their_rows(isa, rng):
+    """The last item of a row block is narrow and goes through tiles, whose copy of A none before it has made."""
+    threads = tc.get_num_threads()
+    try:
+        for count in (1, 2, 3, 5):
+            tc.set_num_threads(count)
+            for M, K, N in ((129, 2, 769), (65, 3, 385), (129, 7, 129), (33, 6, 385)):
+                x, w = (tc.tensor(rng.standard_normal(s).astype(np.float32)).to("bfloat16") for s in ((M, K), (K, N)))
+                np.testing.assert_array_equal((x @ w)[:, -1].double().numpy(), (x @ w[:, -1:])[:, 0].double().numpy())
+    finally:
+        tc.set_num_threads(threads)

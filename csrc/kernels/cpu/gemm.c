@@ -7,6 +7,8 @@
 #include "activation.h"
 #include "gemm_dots.h"
 #include "gemm_pack.h"
+#include "gemm_short.h"
+#include "gemm_squares.h"
 #include "gemm_tiles.h"
 #include "gemm_windows.h"
 #include "sum_rows.h"
@@ -384,6 +386,36 @@ static bool is_row_of_dots(const gemm_item *it)
            g->activation == TC_ACTIVATION_NONE && !it->pre && !it->residual && !waits_less_in_tiles(it);
 }
 
+/* Rows by so few columns are computed in groups that read the columns again. */
+#define FEW_BY_FEW 8
+
+/* Has C few rows, or few columns, of operands along memory, and nothing else than a bias? One row without spread blocks is one of dots. */
+static bool is_few_by_many(const gemm_item *it)
+{
+    const tc_gemm_args *g = it->args;
+    if (g->a_col != 1 || g->b_row != 1 || g->b_form != TC_GEMM_B_STRIDED || g->b_rows || it->K < TC_IN_PIECE) return false;
+    if (g->a_stored != TC_STORED_AS_COMPUTED || g->b_stored != TC_STORED_AS_COMPUTED || g->k_is_rows) return false;
+    if (g->activation != TC_ACTIVATION_NONE || it->pre || it->residual || (it->row_bias && g->M > 1)) return false;
+    const int64_t few = least_of(it->rows, it->cols), many = it->rows + it->cols - few;
+    if (few > MOST_FEW && many > FEW_BY_FEW) return false;
+    return are_blocks_spread(it->K, it->k_block) ? many > 1 : few > 1 && many >= TC_IN_PIECE && 2 * many >= TC_LANES;
+}
+
+static void by_squares(const gemm_item *it)
+{
+    const tc_gemm_args *g = it->args;
+    few_by_many w = {.c = it->c, .c_stored = g->c_stored, .K = it->K, .k_block = it->k_block};
+    w.bias = it->row_bias ? it->row_bias : it->bias;
+    if (it->rows <= it->cols) {
+        w.few = it->a, w.few_row = g->a_row, w.few_count = it->rows, w.c_few = g->c_row;
+        w.many = it->b, w.many_row = g->b_col, w.many_count = it->cols, w.c_many = 1, w.bias_many = !it->row_bias;
+    } else {
+        w.few = it->b, w.few_row = g->b_col, w.few_count = it->cols, w.c_few = 1, w.bias_few = 1;
+        w.many = it->a, w.many_row = g->a_row, w.many_count = it->rows, w.c_many = g->c_row;
+    }
+    multiply_few_by_many(&w);
+}
+
 static void by_dots(const gemm_item *it)
 {
     const tc_gemm_args *g = it->args;
@@ -392,6 +424,30 @@ static void by_dots(const gemm_item *it)
     const real *const bias = it->row_bias ? it->row_bias : it->bias;
     row_by_columns(
         &(row_of_dots){a, bias, !it->row_bias, it->b, g->b_stored, g->c_stored, g->b_row, g->b_col, it->cols, it->K, it->k_block, it->c});
+}
+
+/* Many rows of several k take less time in tiles, which read B once for all of them, but for halves, which tiles copy. */
+#define FEW_SHORT_ROWS 16
+static bool pays_by_rows(const gemm_item *it)
+{
+    const tc_gemm_args *g = it->args;
+    return it->K == 1 || g->M <= FEW_SHORT_ROWS || g->b_stored != TC_STORED_AS_COMPUTED || g->c_stored != TC_STORED_AS_COMPUTED;
+}
+
+/* Are the sums of few k, and is B not in panels that are kept? */
+static bool is_short(const gemm_item *it)
+{
+    const tc_gemm_args *g = it->args;
+    return it->K > 0 && it->K <= MOST_SHORT_K && it->cols >= SHORT_VECTORS * TC_LANES && pays_by_rows(it) &&
+           g->b_form != TC_GEMM_B_PANELS && !g->b_rows && !it->row_bias && g->activation == TC_ACTIVATION_NONE && !it->pre &&
+           (!it->residual || g->residual_stored == TC_STORED_AS_COMPUTED);
+}
+
+static void by_short_sums(const gemm_item *it)
+{
+    const tc_gemm_args *g = it->args;
+    add_short_sums(&(short_sums){it->a, it->b, it->bias, it->residual, it->c, g->a_stored, g->b_stored, g->c_stored, it->rows, it->cols,
+                                 it->K, g->a_row, g->a_col, g->b_row, g->b_col, g->c_row, g->residual_row});
 }
 
 /* out (rows, bias_row) <- bias (rows), for the first vectors of a tile. */
@@ -455,12 +511,38 @@ static void next_place(item_place *p, const tc_gemm_args *g)
     }
 }
 
+/* Is C a row of B by a number, for each element of a batch, as the gradient of a vector is? */
+static bool are_scaled_rows(const tc_gemm_args *g)
+{
+    return g->K == 1 && g->M == 1 && g->batch_dims > 0 && g->N <= g->col_block && g->b_form == TC_GEMM_B_ROWS && !g->b_rows &&
+           g->b_stored == TC_STORED_AS_COMPUTED && g->c_stored == TC_STORED_AS_COMPUTED && g->activation == TC_ACTIVATION_NONE &&
+           !g->bias && !g->residual && !g->pre && !g->a_sum;
+}
+
+static void scale_rows(const tc_gemm_args *g, int64_t begin, int64_t end)
+{
+    item_place at = place_of(g, begin);
+    for (int64_t item = begin; item < end; item++, next_place(&at, g)) {
+        const vreal x = v_set1(load_stored(stored_at(g->a, g->a_stored, at.a), g->a_stored));
+        const real *b = (const real *)g->b + at.b;
+        real *c = (real *)g->c + at.c;
+        for (int64_t n = 0; n < g->N; n += TC_LANES) {
+            const int lanes = v_left(g->N, n);
+            v_store_some(c + n, v_fma(x, v_load_some(b + n, lanes), v_zero()), lanes);
+        }
+    }
+}
+
 TC_DEFINE_KERNEL(gemm)(const void *args, int64_t begin, int64_t end, void *scratch)
 {
     const tc_gemm_args *g = args;
     const tc_gemm_scratch places = tc_gemm_scratch_of(g, sizeof(real));
     if (is_dots(g)) {
         batch_of_dots(g, begin, end);
+        return;
+    }
+    if (are_scaled_rows(g)) {
+        scale_rows(g, begin, end);
         return;
     }
     if (is_split_dot(g)) {
@@ -513,6 +595,12 @@ TC_DEFINE_KERNEL(gemm)(const void *args, int64_t begin, int64_t end, void *scrat
         if (is_row_of_windows(&it)) {
             const row_of_windows w = {it.a, it.b, it.row_bias, g->a_col, it.K, it.k_block, it.b_rows, it.c};
             (g->by_columns ? sum_windows : sum_along_windows)(&w, &runs, it.b_cols, it.cols);
+            continue;
+        }
+        const bool few_k = is_short(&it) && !is_row_of_dots(&it);
+        if (few_k || is_few_by_many(&it)) {
+            (few_k ? by_short_sums : by_squares)(&it);
+            it.a = NULL; /* the next item finds no copy of A */
             continue;
         }
         choose_tiles(&it);

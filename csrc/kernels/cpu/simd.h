@@ -97,6 +97,9 @@ typedef int64_t ireal;
 
 TC_INLINE vreal v_zero(void) { return v_set1(R(0.0)); }
 TC_INLINE vreal v_neg(vreal x) { return v_zero() - x; }
+#ifndef V_REPEATS_PIECES
+TC_INLINE vreal v_repeat_piece(const real *p) { return v_load(p); }
+#endif
 #ifndef V_SCALE2_IS_ONE_INSTRUCTION
 /* x * 2^n in two steps, so that denormal and overflowing results are correct. |n| within twice the exponent range. */
 TC_INLINE vreal v_scale2(vreal x, vreal n)

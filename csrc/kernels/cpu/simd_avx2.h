@@ -51,6 +51,15 @@ TC_INLINE vreal v_load_halves(const real *p, const real *q)
     return _mm256_insertf128_pd(_mm256_castpd128_pd256(_mm_loadu_pd(p)), _mm_loadu_pd(q), 1);
 }
 #endif
+#define V_REPEATS_PIECES
+#if TC_PRECISION == 32
+TC_INLINE vreal v_repeat_piece(const real *p)
+{
+    return _mm256_broadcast_ps((const __m128 *)(const void *)p);
+} /* 16 bytes, again and again */
+#else
+TC_INLINE vreal v_repeat_piece(const real *p) { return _mm256_broadcast_pd((const __m128d *)(const void *)p); }
+#endif
 TC_INLINE void v_store_n(real *p, vreal x, int n) { V256(maskstore)(p, v_first_bits(n), x); }
 
 TC_INLINE vreal v_fma(vreal a, vreal b, vreal c) { return V256(fmadd)(a, b, c); }   /* a * b + c */

@@ -43,6 +43,13 @@ TC_INLINE vreal v_load_quarters(const real *p, const real *q, const real *r, con
 }
 #endif
 
+#define V_REPEATS_PIECES
+#if TC_PRECISION == 32
+TC_INLINE vreal v_repeat_piece(const real *p) { return _mm512_broadcast_f32x4(_mm_loadu_ps(p)); } /* 16 bytes, again and again */
+#else
+TC_INLINE vreal v_repeat_piece(const real *p) { return _mm512_broadcast_f64x2(_mm_loadu_pd(p)); }
+#endif
+
 TC_INLINE vreal v_fma(vreal a, vreal b, vreal c) { return V512(fmadd)(a, b, c); }   /* a * b + c */
 TC_INLINE vreal v_fnma(vreal a, vreal b, vreal c) { return V512(fnmadd)(a, b, c); } /* c - a * b */
 TC_INLINE vreal v_max(vreal a, vreal b) { return V512(max)(a, b); }                 /* a > b ? a : b, so b when either is NaN */

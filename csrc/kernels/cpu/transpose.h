@@ -128,21 +128,30 @@ TC_INLINE vreal v_zip_pieces_low(vreal a, vreal b) { return TC_SHUFFLE(a, b, TC_
 TC_INLINE vreal v_zip_pieces_high(vreal a, vreal b) { return TC_SHUFFLE(a, b, TC_ZIP_PIECES_HIGH); }
 #endif
 
-/* r[i] lane j * TC_IN_PIECE + k = p[j][k * row + i]: squares of pieces, which are moved by loads where vectors have several. */
-TC_INLINE void v_load_pieces_transposed(vreal r[TC_IN_PIECE], const real *const p[TC_PIECES], int64_t row)
+/* r[i] lane j * TC_IN_PIECE + k = p[j][lane[k] + i]: squares of pieces, which are moved by loads where vectors have several. */
+TC_INLINE void v_load_squares(vreal r[TC_IN_PIECE], const real *const p[TC_PIECES], const int64_t lane[TC_IN_PIECE])
 {
     TC_UNROLL
     for (int i = 0; i < TC_IN_PIECE; i++)
 #if defined(V_LOADS_QUARTERS)
-        r[i] = v_load_quarters(p[0] + i * row, p[1] + i * row, p[2] + i * row, p[3] + i * row);
+        r[i] = v_load_quarters(p[0] + lane[i], p[1] + lane[i], p[2] + lane[i], p[3] + lane[i]);
     v_interleave(r, TC_IN_PIECE, v_zip_pieces_low, v_zip_pieces_high);
 #elif defined(V_LOADS_HALVES)
-        r[i] = v_load_halves(p[0] + i * row, p[1] + i * row);
+        r[i] = v_load_halves(p[0] + lane[i], p[1] + lane[i]);
     v_transpose_halves(r);
 #else
-        r[i] = v_load(p[0] + i * row);
+        r[i] = v_load(p[0] + lane[i]);
     v_transpose(r);
 #endif
+}
+
+/* The same with lane[k] = k * row. */
+TC_INLINE void v_load_pieces_transposed(vreal r[TC_IN_PIECE], const real *const p[TC_PIECES], int64_t row)
+{
+    int64_t lane[TC_IN_PIECE];
+    TC_UNROLL
+    for (int i = 0; i < TC_IN_PIECE; i++) lane[i] = i * row;
+    v_load_squares(r, p, lane);
 }
 
 #undef TC_ZIP_LOW
