@@ -511,24 +511,29 @@ static void next_place(item_place *p, const tc_gemm_args *g)
     }
 }
 
-/* Is C a row of B by a number, for each element of a batch, as the gradient of a vector is? */
+/* Is C a row of B by a number, for each element of a batch, or a column of A, as the gradient of a vector is? */
+static bool is_row_by_number(const tc_gemm_args *g) { return g->M == 1 && g->b_col == 1 && g->b_stored == TC_STORED_AS_COMPUTED; }
 static bool are_scaled_rows(const tc_gemm_args *g)
 {
-    return g->K == 1 && g->M == 1 && g->batch_dims > 0 && g->N <= g->col_block && g->b_form == TC_GEMM_B_ROWS && !g->b_rows &&
-           g->b_stored == TC_STORED_AS_COMPUTED && g->c_stored == TC_STORED_AS_COMPUTED && g->activation == TC_ACTIVATION_NONE &&
+    const bool column = g->N == 1 && g->a_row == 1 && g->c_row == 1 && g->a_stored == TC_STORED_AS_COMPUTED;
+    return (is_row_by_number(g) || column) && g->K == 1 && g->batch_dims > 0 && g->M <= g->row_block && g->N <= g->col_block &&
+           g->b_form != TC_GEMM_B_PANELS && !g->b_rows && g->c_stored == TC_STORED_AS_COMPUTED && g->activation == TC_ACTIVATION_NONE &&
            !g->bias && !g->residual && !g->pre && !g->a_sum;
 }
 
 static void scale_rows(const tc_gemm_args *g, int64_t begin, int64_t end)
 {
+    const bool row = is_row_by_number(g);
+    const int64_t count = row ? g->N : g->M;
     item_place at = place_of(g, begin);
     for (int64_t item = begin; item < end; item++, next_place(&at, g)) {
-        const vreal x = v_set1(load_stored(stored_at(g->a, g->a_stored, at.a), g->a_stored));
-        const real *b = (const real *)g->b + at.b;
+        const void *const a = stored_at(g->a, g->a_stored, at.a), *const b = stored_at(g->b, g->b_stored, at.b);
+        const vreal number = v_set1(row ? load_stored(a, g->a_stored) : load_stored(b, g->b_stored));
+        const real *from = row ? b : a;
         real *c = (real *)g->c + at.c;
-        for (int64_t n = 0; n < g->N; n += TC_LANES) {
-            const int lanes = v_left(g->N, n);
-            v_store_some(c + n, v_fma(x, v_load_some(b + n, lanes), v_zero()), lanes);
+        for (int64_t n = 0; n < count; n += TC_LANES) {
+            const int lanes = v_left(count, n);
+            v_store_some(c + n, v_fma(number, v_load_some(from + n, lanes), v_zero()), lanes);
         }
     }
 }
