@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 import transformer_c as tc
 from bfloat16_products import BFLOAT16_PRODUCTS
-from tolerance import assert_close
 from tolerance import assert_close, tolerance
 from transformer_c import _core
 from transformer_c.testing import reference as R

@@ -80,13 +80,10 @@ TC_INLINE void short_pairs(const int64_t K, const tc_stored stored, const short_
 
 TC_INLINE void short_columns(const tc_stored stored, const short_sums *w, const short_b *b, int64_t col, int64_t cols)
 {
-    switch (stored == TC_STORED_AS_COMPUTED ? w->K : 0) {
-    case 1: short_pairs(1, stored, w, b, col, cols); break;
-    case 2: short_pairs(2, stored, w, b, col, cols); break;
-    case 3: short_pairs(3, stored, w, b, col, cols); break;
-    case 4: short_pairs(4, stored, w, b, col, cols); break;
-    default: short_pairs(w->K, stored, w, b, col, cols);
-    }
+    if (stored == TC_STORED_AS_COMPUTED && w->K == 1)
+        short_pairs(1, stored, w, b, col, cols);
+    else
+        short_pairs(w->K, stored, w, b, col, cols);
 }
 
 /* K is at least 1 and at most MOST_SHORT_K. */

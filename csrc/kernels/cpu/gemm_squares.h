@@ -228,13 +228,14 @@ static __attribute__((noinline)) void multiply_few_by_many(const few_by_many *w)
         if (!spread && end < w->many_count && w->many_count - end < TC_LANES)
             end -= TC_LANES; /* pieces of the last lanes begin in its part */
         for (int64_t i = 0, rows; i < w->few_count; i += rows) {
-            rows = w->few_count - i < MOST_FEW ? w->few_count - i : MOST_FEW;
-            switch (rows) {
-            case 1: sum_part(1, total, w, i, begin, end, spread, far); break;
-            case 2: sum_part(2, total, w, i, begin, end, spread, far); break;
-            case 3: sum_part(3, total, w, i, begin, end, spread, far); break;
-            default: sum_part(4, total, w, i, begin, end, spread, far);
-            }
+            const int64_t left = w->few_count - i;
+            rows = left >= MOST_FEW ? MOST_FEW : left >= 2 ? 2 : 1;
+            if (rows == MOST_FEW)
+                sum_part(MOST_FEW, total, w, i, begin, end, spread, far);
+            else if (rows == 2)
+                sum_part(2, total, w, i, begin, end, spread, far);
+            else
+                sum_part(1, total, w, i, begin, end, spread, far);
             for (int r = 0; r < rows; r++) {
                 if (w->c_many == 1) {
                     write_stored(stored_to(w->c, w->c_stored, (i + r) * w->c_few + begin), total[r], w->c_stored, end - begin);
