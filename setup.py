@@ -46,7 +46,7 @@ PROCESSOR_FLAGS = {"__i386__": ["-msse2", "-mfpmath=sse"]}
 # The baseline beside other instruction sets is for processors made before 2013: half the size of -O2, and 2 to 10 % slower.
 SMALLER = ["-Os"]
 # GCC writes out the few turns that are left after a loop of several vectors, for each of the kernels' many functions: 2 % of the library.
-ROLLED = {"reduce": ["--param=max-completely-peel-times=2"]}
+ROLLED = dict.fromkeys(("binary", "cast", "integer", "integer_32", "lines", "reduce", "unary"), ["--param=max-completely-peel-times=2"])
 # On x86-64, whose registers are few, clang's scheduler loads the operands of several steps of a product ahead, and sums wait in memory: up to
 # twice the time.
 UNSCHEDULED = ["-mllvm", "-enable-misched=false"]

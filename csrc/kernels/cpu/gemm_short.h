@@ -27,8 +27,8 @@ typedef struct short_b {
 } short_b;
 
 /* Some vectors of `rows` rows of C from row m and column n on, the last one of `lanes`. x (rows, MOST_SHORT_K): the rows of A. */
-TC_INLINE void short_vectors(const int rows, const int vectors, const int64_t K, const tc_stored stored, const short_sums *w,
-                             const short_b *b, const real (*x)[MOST_SHORT_K], int64_t m, int64_t col, int64_t n, const int lanes)
+TC_INLINE void short_vectors(const int rows, const int vectors, const tc_stored stored, const short_sums *w, const short_b *b,
+                             const real (*x)[MOST_SHORT_K], int64_t m, int64_t col, int64_t n, const int lanes)
 {
     vreal sum[SHORT_ROWS][SHORT_VECTORS];
     const int64_t at = col + n;
@@ -39,8 +39,7 @@ TC_INLINE void short_vectors(const int rows, const int vectors, const int64_t K,
         for (int i = 0; i < rows; i++) sum[i][v] = first;
     }
     const real *row = b->rows + n / PANEL * b->panel + n % PANEL;
-    TC_UNROLL_BY(4)
-    for (int64_t k = 0; k < K; k++, row += b->row) {
+    for (int64_t k = 0; k < w->K; k++, row += b->row) {
         TC_UNROLL
         for (int v = 0; v < vectors; v++) {
             const vreal y = v_load_some(row + v * TC_LANES / PANEL * b->panel + v * TC_LANES % PANEL, lanes);
@@ -56,34 +55,33 @@ TC_INLINE void short_vectors(const int rows, const int vectors, const int64_t K,
     }
 }
 
-TC_INLINE void short_rows(const int rows, const int64_t K, const tc_stored stored, const short_sums *w, const short_b *b, int64_t m,
-                          int64_t col, int64_t cols)
+/* The rows of A from m on. */
+static __attribute__((noinline)) void read_short_rows(int rows, real x[SHORT_ROWS][MOST_SHORT_K], const short_sums *w, int64_t m)
+{
+    for (int i = 0; i < rows; i++)
+        for (int64_t k = 0; k < w->K; k++)
+            x[i][k] = load_stored(stored_at(w->a, w->a_stored, (m + i) * w->a_row + k * w->a_col), w->a_stored);
+}
+
+TC_INLINE void short_rows(const int rows, const tc_stored stored, const short_sums *w, const short_b *b, int64_t m, int64_t col,
+                          int64_t cols)
 {
     real x[SHORT_ROWS][MOST_SHORT_K];
-    for (int i = 0; i < rows; i++)
-        for (int64_t k = 0; k < K; k++) x[i][k] = load_stored(stored_at(w->a, w->a_stored, (m + i) * w->a_row + k * w->a_col), w->a_stored);
+    read_short_rows(rows, x, w, m);
     int64_t n = 0;
     for (; n + SHORT_VECTORS * TC_LANES <= cols; n += SHORT_VECTORS * TC_LANES) {
-        if (K == 1) write_ahead(stored_to(w->c, stored, m * w->c_row + col + n + array_ahead()));
-        short_vectors(rows, SHORT_VECTORS, K, stored, w, b, (const real(*)[MOST_SHORT_K])x, m, col, n, TC_LANES);
+        if (w->K == 1) write_ahead(stored_to(w->c, stored, m * w->c_row + col + n + array_ahead()));
+        short_vectors(rows, SHORT_VECTORS, stored, w, b, (const real(*)[MOST_SHORT_K])x, m, col, n, TC_LANES);
     }
-    for (; n < cols; n += TC_LANES) short_vectors(rows, 1, K, stored, w, b, (const real(*)[MOST_SHORT_K])x, m, col, n, v_left(cols, n));
+    for (; n < cols; n += TC_LANES) short_vectors(rows, 1, stored, w, b, (const real(*)[MOST_SHORT_K])x, m, col, n, v_left(cols, n));
 }
 
 /* The columns [col, col + cols) of all rows: pairs of rows, but for one k, where nothing is read twice. */
-TC_INLINE void short_pairs(const int64_t K, const tc_stored stored, const short_sums *w, const short_b *b, int64_t col, int64_t cols)
-{
-    int64_t m = 0;
-    for (; K > 1 && m + SHORT_ROWS <= w->rows; m += SHORT_ROWS) short_rows(SHORT_ROWS, K, stored, w, b, m, col, cols);
-    for (; m < w->rows; m++) short_rows(1, K, stored, w, b, m, col, cols);
-}
-
 TC_INLINE void short_columns(const tc_stored stored, const short_sums *w, const short_b *b, int64_t col, int64_t cols)
 {
-    if (stored == TC_STORED_AS_COMPUTED && w->K == 1)
-        short_pairs(1, stored, w, b, col, cols);
-    else
-        short_pairs(w->K, stored, w, b, col, cols);
+    int64_t m = 0;
+    for (; w->K > 1 && m + SHORT_ROWS <= w->rows; m += SHORT_ROWS) short_rows(SHORT_ROWS, stored, w, b, m, col, cols);
+    for (; m < w->rows; m++) short_rows(1, stored, w, b, m, col, cols);
 }
 
 /* K is at least 1 and at most MOST_SHORT_K. */

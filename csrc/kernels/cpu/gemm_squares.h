@@ -65,10 +65,37 @@ TC_INLINE void add_squares(const int rows, const int units, const bool spread, v
         for (; k < until; k += TC_IN_PIECE) add_square(rows, units, spread, sum, from, few, few_row, k, 0);
     }
     /* The rest: the end of the last square, so that nothing beyond it is read. */
-    TC_UNROLL
-    for (int rest = 1; rest < TC_IN_PIECE; rest++)
-        if (last - k == rest) add_square(rows, units, spread, sum, from, few, few_row, last - TC_IN_PIECE, TC_IN_PIECE - rest);
+    if (k < last) add_square(rows, units, spread, sum, from, few, few_row, last - TC_IN_PIECE, TC_IN_PIECE - (int)(last - k));
 }
+
+typedef void (*squares_function)(vreal sum[MOST_FEW][MOST_UNITS], const square_lanes *from, const real *few, int64_t few_row, int64_t first,
+                                 int64_t last);
+#define SQUARES_FUNCTION(rows, units, kind, spread)                                                                                        \
+    static __attribute__((noinline)) void add_squares_##rows##_##units##_##kind(                                                           \
+        vreal sum[MOST_FEW][MOST_UNITS], const square_lanes *from, const real *few, int64_t few_row, int64_t first, int64_t last)          \
+    {                                                                                                                                      \
+        const square_lanes lanes = *from; /* in registers, as the sums, whatever is read meanwhile */                                      \
+        vreal own[MOST_FEW][MOST_UNITS];                                                                                                   \
+        TC_UNROLL                                                                                                                          \
+        for (int i = 0; i < rows * units; i++) own[i / units][i % units] = sum[i / units][i % units];                                      \
+        add_squares(rows, units, spread, own, &lanes, few, few_row, first, last);                                                          \
+        TC_UNROLL                                                                                                                          \
+        for (int i = 0; i < rows * units; i++) sum[i / units][i % units] = own[i / units][i % units];                                      \
+    }
+#define SQUARES_FUNCTIONS(rows, units) SQUARES_FUNCTION(rows, units, whole, false) SQUARES_FUNCTION(rows, units, spread, true)
+SQUARES_FUNCTIONS(1, 1)
+SQUARES_FUNCTIONS(1, 2)
+SQUARES_FUNCTIONS(2, 1)
+SQUARES_FUNCTIONS(2, 2)
+SQUARES_FUNCTIONS(3, 1)
+SQUARES_FUNCTIONS(4, 1)
+#define SQUARES(rows, units)                                                                                                               \
+    {                                                                                                                                      \
+        add_squares_##rows##_##units##_whole, add_squares_##rows##_##units##_spread                                                        \
+    }
+/* By rows - 1, units - 1 and whether blocks are spread. */
+static const squares_function squares_functions[MOST_FEW][MOST_UNITS][2] = {
+    {SQUARES(1, 1), SQUARES(1, 2)}, {SQUARES(2, 1), SQUARES(2, 2)}, {SQUARES(3, 1)}, {SQUARES(4, 1)}};
 
 /* out (rows, k_block, TC_IN_PIECE) <- the blocks of k from k on, of which there are `blocks`, side by side; those that are missing are the
  * first one again. */
@@ -98,14 +125,14 @@ static __attribute__((noinline)) void spread_few(real *out, const few_by_many *w
 }
 
 /* The vector of the many that a lane belongs to: the last ones again where there are not enough. */
-TC_INLINE int64_t many_of_piece(const few_by_many *w, const bool spread, int64_t n, int piece)
+TC_INLINE int64_t many_of_piece(const few_by_many *w, bool spread, int64_t n, int piece)
 {
     if (!spread) return first_of_piece(w->many_count, n, piece);
     return n + piece < w->many_count ? n + piece : w->many_count - 1;
 }
 
 /* What the lanes of unit u begin with. */
-TC_INLINE vreal begin_lanes(const few_by_many *w, const bool spread, int64_t i, int64_t n)
+static vreal begin_lanes(const few_by_many *w, bool spread, int64_t i, int64_t n)
 {
     real lane[TC_LANES] = {0};
     for (int l = 0; l < TC_LANES; l += spread ? TC_IN_PIECE : 1) {
@@ -116,31 +143,30 @@ TC_INLINE vreal begin_lanes(const few_by_many *w, const bool spread, int64_t i, 
 }
 
 /* Points the lanes of some units to `blocks` blocks of k, or to one block, of the many from n on. */
-TC_INLINE void begin_units(square_lanes *from, vreal sum[MOST_FEW][MOST_UNITS], const int rows, const int units, const bool spread,
-                           const few_by_many *w, int64_t i, int64_t n, int64_t block, int blocks, bool far)
+static void begin_units(square_lanes *from, vreal sum[MOST_FEW][MOST_UNITS], int rows, int units, bool spread, const few_by_many *w,
+                        int64_t i, int64_t n, int64_t block, int blocks, bool far)
 {
     const int step = spread ? TC_PIECES : TC_LANES;
     from->ahead = far ? units * step * w->many_row : 0;
     for (int l = 0; l < TC_IN_PIECE; l++) from->lane[l] = spread ? (l < blocks ? l : 0) * w->k_block : l * w->many_row;
-    TC_UNROLL
     for (int u = 0; u < units; u++) {
         for (int j = 0; j < TC_PIECES; j++)
             from->piece[u][j] = w->many + many_of_piece(w, spread, n + u * step, j) * w->many_row + block * w->k_block;
-        TC_UNROLL
         for (int r = 0; r < rows; r++) sum[r][u] = block == 0 && w->bias ? begin_lanes(w, spread, i + r, n + u * step) : v_zero();
     }
 }
 
 /* total (rows, MANY_PART) of the many from n on, TC_PIECES for each unit, <- with the sums of some blocks of k. few: of these k, spread. */
-TC_INLINE void add_blocks(const int rows, const int units, real (*total)[MANY_PART], const few_by_many *w, const real *few, int64_t few_row,
-                          int64_t i, int64_t begin, int64_t n, int64_t block, int blocks, bool far)
+static void add_blocks(int rows, int units, real (*total)[MANY_PART], const few_by_many *w, const real *few, int64_t few_row, int64_t i,
+                       int64_t begin, int64_t n, int64_t block, int blocks, bool far)
 {
     const int64_t last = w->K - (block + blocks - 1) * w->k_block, common = last < w->k_block ? last : w->k_block;
     square_lanes from;
     vreal sum[MOST_FEW][MOST_UNITS];
     real lane[TC_LANES], shorter[MOST_FEW][MOST_UNITS][TC_PIECES];
     begin_units(&from, sum, rows, units, true, w, i, n, block, blocks, far);
-    add_squares(rows, units, true, sum, &from, few, few_row, 0, common);
+    const squares_function add = squares_functions[rows - 1][units - 1][true];
+    add(sum, &from, few, few_row, 0, common);
     const bool differ = blocks > 1 && common < w->k_block;
     if (differ) {
         for (int r = 0; r < rows; r++)
@@ -149,7 +175,7 @@ TC_INLINE void add_blocks(const int rows, const int units, real (*total)[MANY_PA
                 for (int j = 0; j < TC_PIECES; j++) shorter[r][u][j] = lane[j * TC_IN_PIECE + blocks - 1];
             }
         from.lane[blocks - 1] = from.ahead = 0;
-        add_squares(rows, units, true, sum, &from, few, few_row, common, w->k_block);
+        add(sum, &from, few, few_row, common, w->k_block);
     }
     for (int r = 0; r < rows; r++)
         for (int u = 0; u < units; u++) {
@@ -165,8 +191,8 @@ TC_INLINE void add_blocks(const int rows, const int units, real (*total)[MANY_PA
 }
 
 /* total (rows, MANY_PART) of the many from n on, TC_LANES for each unit, <- their sums. */
-TC_INLINE void sum_lanes_of_many(const int rows, const int units, real (*total)[MANY_PART], const few_by_many *w, int64_t i, int64_t begin,
-                                 int64_t n, bool far)
+static void sum_lanes_of_many(int rows, int units, real (*total)[MANY_PART], const few_by_many *w, int64_t i, int64_t begin, int64_t n,
+                              bool far)
 {
     vreal all[MOST_FEW][MOST_UNITS] = {{v_zero()}};
     for (int64_t block = 0; block * w->k_block < w->K; block++) {
@@ -174,10 +200,10 @@ TC_INLINE void sum_lanes_of_many(const int rows, const int units, real (*total)[
         square_lanes from;
         vreal sum[MOST_FEW][MOST_UNITS];
         begin_units(&from, sum, rows, units, false, w, i, n, block, 1, far);
-        add_squares(rows, units, false, sum, &from, w->few + i * w->few_row + k, w->few_row, 0, left < w->k_block ? left : w->k_block);
-        TC_UNROLL
-        for (int r = 0; r < rows; r++) TC_UNROLL
-        for (int u = 0; u < units; u++) all[r][u] = block == 0 ? sum[r][u] : sum[r][u] + all[r][u];
+        squares_functions[rows - 1][units - 1][false](sum, &from, w->few + i * w->few_row + k, w->few_row, 0,
+                                                      left < w->k_block ? left : w->k_block);
+        for (int r = 0; r < rows; r++)
+            for (int u = 0; u < units; u++) all[r][u] = block == 0 ? sum[r][u] : sum[r][u] + all[r][u];
     }
     for (int r = 0; r < rows; r++)
         for (int u = 0; u < units; u++) {
@@ -189,8 +215,7 @@ TC_INLINE void sum_lanes_of_many(const int rows, const int units, real (*total)[
 }
 
 /* total (rows, MANY_PART) <- the few [i, i + rows) by the many [begin, end). */
-TC_INLINE void sum_part(const int rows, real (*total)[MANY_PART], const few_by_many *w, int64_t i, int64_t begin, int64_t end, bool spread,
-                        bool far)
+static void sum_part(int rows, real (*total)[MANY_PART], const few_by_many *w, int64_t i, int64_t begin, int64_t end, bool spread, bool far)
 {
     const int units = rows > 2 ? 1 : MOST_UNITS; /* more would wait on the stack */
     if (!spread) {
@@ -229,13 +254,8 @@ static __attribute__((noinline)) void multiply_few_by_many(const few_by_many *w)
             end -= TC_LANES; /* pieces of the last lanes begin in its part */
         for (int64_t i = 0, rows; i < w->few_count; i += rows) {
             const int64_t left = w->few_count - i;
-            rows = left >= MOST_FEW ? MOST_FEW : left >= 2 ? 2 : 1;
-            if (rows == MOST_FEW)
-                sum_part(MOST_FEW, total, w, i, begin, end, spread, far);
-            else if (rows == 2)
-                sum_part(2, total, w, i, begin, end, spread, far);
-            else
-                sum_part(1, total, w, i, begin, end, spread, far);
+            rows = left < MOST_FEW ? left : MOST_FEW;
+            sum_part((int)rows, total, w, i, begin, end, spread, far);
             for (int r = 0; r < rows; r++) {
                 if (w->c_many == 1) {
                     write_stored(stored_to(w->c, w->c_stored, (i + r) * w->c_few + begin), total[r], w->c_stored, end - begin);

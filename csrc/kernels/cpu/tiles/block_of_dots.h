@@ -71,18 +71,19 @@ typedef void (*rows_function)(float *sums, int64_t steps, const char *a, dot_col
     ROWS_FUNCTION(rows, in_place, GROUPS_IN_PLACE(rows), true)
 ROWS_FUNCTIONS(1)
 ROWS_FUNCTIONS(2)
-ROWS_FUNCTIONS(3)
 ROWS_FUNCTIONS(4)
-ROWS_FUNCTIONS(5)
-ROWS_FUNCTIONS(6)
-ROWS_FUNCTIONS(7)
 ROWS_FUNCTIONS(8)
 #define ROWS_ROW(rows)                                                                                                                     \
     {                                                                                                                                      \
         add_rows_##rows##_of_one, add_rows_##rows##_of_two, add_rows_##rows##_in_place                                                     \
     }
-static const rows_function rows_functions[DOT_ROWS][3] = {ROWS_ROW(1), ROWS_ROW(2), ROWS_ROW(3), ROWS_ROW(4),
-                                                          ROWS_ROW(5), ROWS_ROW(6), ROWS_ROW(7), ROWS_ROW(8)};
+
+/* For so many rows, or a few more, for which a group of A has zeros and room in the sums. */
+static const rows_function *functions_of(int rows)
+{
+    static const rows_function functions[][3] = {ROWS_ROW(1), ROWS_ROW(2), ROWS_ROW(4), ROWS_ROW(8)};
+    return functions[rows > 4 ? 3 : rows > 2 ? 2 : rows - 1];
+}
 
 /* The block of the first k begins with the bias, the others go on with the sums. */
 TC_INLINE void begin_sums(float *sums, int rows, int cols, const float *bias)
@@ -97,21 +98,20 @@ TC_INLINE void add_block_of(const int parts, const bool goes_on, const int a_gro
     (void)parts, (void)goes_on, (void)a_groups;
     if (first) begin_sums(sums, rows, b_groups * GROUP, bias);
     for (int row = 0; row < rows; row += DOT_ROWS, sums += (int64_t)DOT_ROWS * SUMS_ROW) {
-        const int height = rows - row < DOT_ROWS ? rows - row : DOT_ROWS;
-        rows_functions[height - 1][b_groups - 1](sums, steps, a + row / GROUP * a_group + row % GROUP * LINE_BYTES,
-                                                 (dot_columns){.tile = b, .group = b_group});
+        const char *lines = a + row / GROUP * a_group + row % GROUP * LINE_BYTES;
+        functions_of(rows - row)[b_groups - 1](sums, steps, lines, (dot_columns){.tile = b, .group = b_group});
     }
 }
 
 /* Up to a group of rows by the first columns of B, whose rows are read where they are; returns how many columns, of which there are `cols`,
- * or 0: too few, or too many rows. More than DOT_ROWS count as a whole group. */
+ * or 0: too few, or too many rows. */
 TC_INLINE int add_in_place(float *sums, int rows, int64_t cols, bool first, const float *bias, int64_t steps, const char *a, lines_of b)
 {
-    const int some = GROUPS_IN_PLACE(rows) * GROUP, height = rows < DOT_ROWS ? rows : DOT_ROWS;
+    const int some = GROUPS_IN_PLACE(rows) * GROUP;
     if (cols < some || rows > GROUP) return 0;
     if (first) begin_sums(sums, rows, some, bias);
     for (int row = 0; row < rows; row += DOT_ROWS)
-        rows_functions[height - 1][2](sums + row * SUMS_ROW, steps, a + row * LINE_BYTES, (dot_columns){.row = b.first, .next_row = b.k});
+        functions_of(rows)[2](sums + row * SUMS_ROW, steps, a + row * LINE_BYTES, (dot_columns){.row = b.first, .next_row = b.k});
     return some;
 }
 

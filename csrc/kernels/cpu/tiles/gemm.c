@@ -69,7 +69,7 @@ BLOCK_FUNCTIONS(one, 1, false)
     {                                                                                                                                      \
         {add_##kind##_1_1, add_##kind##_1_2}, { add_##kind##_2_1, add_##kind##_2_2 }                                                       \
     }
-#ifdef TC_DOTS /* three of which would take longer than float32 */
+#if MOST_PARTS == 1 /* three products of dots would take longer than float32's */
 static const block_function block_functions[][2][2] = {BLOCK_ROW(halves), BLOCK_ROW(one)};
 #else
 BLOCK_FUNCTIONS(two, 2, false)

@@ -176,16 +176,24 @@ TC_INLINE void split_group_of(const int parts, char *out, lines_of from, int lin
     extend_range(range, &magnitudes, from.k == 1 || from.line != 1);
 }
 
+#ifdef TC_DOTS
+#define MOST_PARTS 1
+#else
+#define MOST_PARTS 3
+#endif
+
 static void split_group(int parts, void *out, lines_of from, int lines, int64_t K, bool pairs_down, tc_gemm_range *range)
 {
-    if (pairs_down)
-        parts == 3   ? split_group_of(3, out, from, lines, K, true, range)
-        : parts == 2 ? split_group_of(2, out, from, lines, K, true, range)
-                     : split_group_of(1, out, from, lines, K, true, range);
+    if (pairs_down && parts == 1)
+        split_group_of(1, out, from, lines, K, true, range);
+    else if (parts == 1)
+        split_group_of(1, out, from, lines, K, false, range);
+#if MOST_PARTS == 3
+    else if (pairs_down)
+        parts == 3 ? split_group_of(3, out, from, lines, K, true, range) : split_group_of(2, out, from, lines, K, true, range);
     else
-        parts == 3   ? split_group_of(3, out, from, lines, K, false, range)
-        : parts == 2 ? split_group_of(2, out, from, lines, K, false, range)
-                     : split_group_of(1, out, from, lines, K, false, range);
+        parts == 3 ? split_group_of(3, out, from, lines, K, false, range) : split_group_of(2, out, from, lines, K, false, range);
+#endif
 }
 
 /* The lines of a group that are not all zeros, by their largest magnitudes. */
