@@ -29,6 +29,8 @@ enum { MOST_PARTS = 1, STRIP_COLUMNS = 128 }; /* of items by strips a multiple, 
 enum { MOST_PARTS = 3, STRIP_COLUMNS = 32 };
 #endif
 
+size_t tc_kernel_bytes_ahead = 2048; /* which core/cpu.c sets for the processor */
+
 typedef struct tiles_kernels {
     tc_range_kernel gemm, pack;
 } tiles_kernels;
