@@ -175,6 +175,34 @@ def test_operands_of_all_layouts_together(n, isa, rng):
                 np.testing.assert_array_equal(out, y.astype(np.float32), err_msg=f"{b}, into {a}")
 
 
+OF_THREE = {
+    "clamp": lambda x, high: _core.clamp(x, -2, high),
+    "lerp": lambda x, end: tc.lerp(Tensor(x), end if np.isscalar(end) else Tensor(end), 0.3),
+    "addcmul": lambda x, y: tc.addcmul(Tensor(x), Tensor(x), y if np.isscalar(y) else Tensor(y)),
+}
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+@pytest.mark.parametrize("name", [*VALUES, *OF_THREE])
+def test_dense_halves_have_the_bits_of_strided_ones(isa, name, dtype, rng):
+    dtype = pytest.importorskip("ml_dtypes").bfloat16 if dtype == "bfloat16" else np.dtype(dtype)
+
+    def bits(*operands):
+        return np.asarray((OF_THREE.get(name) or getattr(_core, name))(*operands)).view(np.uint16)
+
+    def apart(x):
+        return np.stack([x, x], 1)[:, 0]
+
+    for n in [1, 7, 16, 31, 33, 47, 49, 63, 8193, 70001]:
+        a, b = rng.integers(0, 1 << 16, (2, n)).astype(np.uint16).view(dtype)
+        b[np.isnan(b.astype(np.float32))] = 1  # of two NaNs either may be kept
+        np.testing.assert_array_equal(bits(a, b), bits(apart(a), apart(b)))
+        for number in [2, 0.1, -np.inf]:  # 0.1 is not rounded to a half
+            np.testing.assert_array_equal(bits(a, number), bits(apart(a), number))
+            if name in VALUES:
+                np.testing.assert_array_equal(bits(number, a), bits(number, apart(a)))
+
+
 def test_same_bits_for_any_threads(threads, rng):
     a = np.random.default_rng(1).standard_normal((700, 301)).astype(np.float32)
 

@@ -53,6 +53,10 @@ def draw(rng, name, shape, dtype):
     return np.asarray(rng.uniform(*FUNCTIONS[name][2], shape)).astype(as_dtype(dtype))
 
 
+def bits(x):
+    return np.asarray(x).view(np.uint16)
+
+
 def gradient(x, name, dy):
     t = Tensor(x, requires_grad=True)
     getattr(_core, name)(t).backward(Tensor(dy))
@@ -112,6 +116,21 @@ def test_strides(isa, name, rng):
         np.testing.assert_array_equal(getattr(_core, name)(x), expected)
         dy = rng.standard_normal(x.shape).astype(np.float32)
         np.testing.assert_array_equal(gradient(x, name, dy.T.copy().T), gradient(np.ascontiguousarray(x, np.float32), name, dy))
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_dense_halves_have_the_bits_of_strided_ones(isa, name, dtype):
+    every = np.arange(1 << 16).astype(np.uint16).view(as_dtype(dtype))
+    apart = np.stack([every, every], 1)[:, 0]
+    whole = bits(getattr(_core, name)(apart))
+    np.testing.assert_array_equal(bits(getattr(_core, name)(every)), whole)
+    for n in [1, 7, 15, 16, 17, 31, 32, 33, 47, 49, 63, 8193]:
+        for first in [0, 1, 0x7F7B]:  # the last: with infinities and NaNs of bfloat16
+            part = slice(first, first + n)
+            np.testing.assert_array_equal(bits(getattr(_core, name)(every[part])), whole[part])
+            dy = np.linspace(-3, 3, n).astype(every.dtype)
+            np.testing.assert_array_equal(bits(gradient(every[part].copy(), name, dy)), bits(gradient(apart[part], name, dy)))
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)

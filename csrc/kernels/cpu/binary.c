@@ -5,58 +5,71 @@
 typedef real element;
 #include "activation.h"
 #include "by_lines.h"
-#include "run_elementwise.h"
+#include "halves.h"
 
-TC_INLINE vreal lanes_of(const real *p, int step, int64_t i, int lanes) { return step ? v_load_some(p + i, lanes) : v_set1(p[0]); }
+#define LIGHT                                                                                                                              \
+    (ONLY(TC_BINARY_add) | ONLY(TC_BINARY_sub) | ONLY(TC_BINARY_mul) | ONLY(TC_BINARY_div) | ONLY(TC_BINARY_maximum) |                     \
+     ONLY(TC_BINARY_minimum) | ONLY(TC_BINARY_clamp_min) | ONLY(TC_BINARY_clamp_max) | ONLY(TC_BINARY_leaky_relu))
+
+/* Without a step, the real at p. */
+TC_INLINE vreal lanes_of(const void *p, tc_stored stored, int step, int64_t i, int lanes)
+{
+    return step ? v_load_stored(stored_at(p, stored, i), stored, lanes) : v_set1(*(const real *)p);
+}
 
 #define TC_BINARY_FLAT(name, value)                                                                                                        \
     TC_INLINE vreal value_##name(vreal a, vreal b) { return value; }                                                                       \
-    TC_INLINE void loop_##name(real *out, const real *a, int a_step, const real *b, int b_step, int64_t n)                                 \
+    TC_INLINE void loop_##name(const tc_stored stored, void *out, const void *a, int a_step, const void *b, int b_step, int64_t n)         \
     {                                                                                                                                      \
         const int64_t ahead = array_ahead();                                                                                               \
         int64_t i = 0;                                                                                                                     \
         for (; i + LINE <= n; i += LINE) {                                                                                                 \
-            if (a_step) read_ahead(a + i + ahead);                                                                                         \
-            if (b_step) read_ahead(b + i + ahead);                                                                                         \
-            write_ahead(out + i + ahead);                                                                                                  \
+            if (a_step) read_ahead(stored_at(a, stored, i + ahead));                                                                       \
+            if (b_step) read_ahead(stored_at(b, stored, i + ahead));                                                                       \
+            write_ahead(stored_to(out, stored, i + ahead));                                                                                \
             EACH_OF_LINE(j, i)                                                                                                             \
-            v_store(out + j, value_##name(lanes_of(a, a_step, j, TC_LANES), lanes_of(b, b_step, j, TC_LANES)));                            \
+            store_lanes(out, stored, j, value_##name(lanes_of(a, stored, a_step, j, TC_LANES), lanes_of(b, stored, b_step, j, TC_LANES))); \
         }                                                                                                                                  \
         for (; i < n; i += TC_LANES) {                                                                                                     \
             const int lanes = v_left(n, i);                                                                                                \
-            v_store_some(out + i, value_##name(lanes_of(a, a_step, i, lanes), lanes_of(b, b_step, i, lanes)), lanes);                      \
+            v_store_stored(stored_to(out, stored, i), stored,                                                                              \
+                           value_##name(lanes_of(a, stored, a_step, i, lanes), lanes_of(b, stored, b_step, i, lanes)), lanes);             \
         }                                                                                                                                  \
     }                                                                                                                                      \
-    static void forward_##name(real *out, const real *const *in, const int *step, int64_t n)                                               \
+    TC_INLINE void by_steps_##name(const tc_stored stored, void *out, const void *const *in, const int *step, int64_t n)                   \
     {                                                                                                                                      \
-        LOOP_BY_STEPS(loop_##name, out, in, step, n);                                                                                      \
-    }
+        LOOP_BY_STEPS(loop_##name, in, step, n, stored, out);                                                                              \
+    }                                                                                                                                      \
+    CHUNK_OF_STORED(IS_AMONG(LIGHT, TC_BINARY_##name), by_steps_##name, forward_##name)
 #define TC_BINARY(name, needs_a, needs_b, value, gradient_a, gradient_b)                                                                   \
     TC_BINARY_FLAT(name, value)                                                                                                            \
-    TC_BINARY_GRADIENT(name##_a, gradient_a)                                                                                               \
-    TC_BINARY_GRADIENT(name##_b, gradient_b)
+    TC_BINARY_GRADIENT(name, a, gradient_a)                                                                                                \
+    TC_BINARY_GRADIENT(name, b, gradient_b)
 /* An operand that the gradient does not read is not passed: any other takes its place. */
-#define TC_BINARY_GRADIENT(name, gradient)                                                                                                 \
-    TC_INLINE vreal slope_##name(vreal g, vreal a, vreal b)                                                                                \
+#define TC_BINARY_GRADIENT(name, of, gradient)                                                                                             \
+    TC_INLINE vreal slope_##name##_##of(vreal g, vreal a, vreal b)                                                                         \
     {                                                                                                                                      \
         (void)a, (void)b;                                                                                                                  \
         return gradient;                                                                                                                   \
     }                                                                                                                                      \
-    static void lines_##name(real *out, const real *const *in, int64_t n)                                                                  \
+    TC_INLINE void line_##name##_##of(const tc_stored stored, void *out, const void *const *in, int64_t n)                                 \
     {                                                                                                                                      \
-        const real *const g = in[0], *const a = in[1], *const b = in[2];                                                                   \
+        const void *const g = in[0], *const a = in[1], *const b = in[2];                                                                   \
         const int64_t ahead = array_ahead();                                                                                               \
         for (int64_t i = 0; i < n; i += LINE) {                                                                                            \
-            read_ahead(g + i + ahead);                                                                                                     \
-            read_ahead(a + i + ahead);                                                                                                     \
-            read_ahead(b + i + ahead);                                                                                                     \
-            write_ahead(out + i + ahead);                                                                                                  \
-            EACH_OF_LINE(j, i) v_store(out + j, slope_##name(v_load(g + j), v_load(a + j), v_load(b + j)));                                \
+            read_ahead(stored_at(g, stored, i + ahead));                                                                                   \
+            read_ahead(stored_at(a, stored, i + ahead));                                                                                   \
+            read_ahead(stored_at(b, stored, i + ahead));                                                                                   \
+            write_ahead(stored_to(out, stored, i + ahead));                                                                                \
+            EACH_OF_LINE(j, i)                                                                                                             \
+            store_lanes(out, stored, j,                                                                                                    \
+                        slope_##name##_##of(load_lanes(g, stored, j), load_lanes(a, stored, j), load_lanes(b, stored, j)));                \
         }                                                                                                                                  \
     }                                                                                                                                      \
-    static void backward_##name(real *out, const real *const *in, const int *step, int64_t n)                                              \
+    LINES_OF_STORED(IS_AMONG(LIGHT, TC_BINARY_##name), line_##name##_##of, lines_##name##_##of)                                            \
+    static void backward_##name##_##of(tc_stored stored, void *out, const void *const *in, const int *step, int64_t n)                     \
     {                                                                                                                                      \
-        by_lines(lines_##name, 3, out, in, step, n);                                                                                       \
+        by_lines(lines_##name##_##of, 3, stored, out, in, step, n);                                                                        \
     }
 #define TC_BINARY_BITS(name)
 #include "../binary.def"
@@ -83,88 +96,96 @@ TC_DEFINE_KERNEL(binary_forward)(const void *args, int64_t begin, int64_t end, v
 {
     const tc_elementwise_args *a = args;
     (void)scratch;
-    run_elementwise(a, begin, end, forward_functions[a->function]);
+    run_floats(a, begin, end, forward_functions[a->function], IS_AMONG(LIGHT, a->function) ? ARRAYS_AND_NUMBERS : NO_OPERANDS);
 }
 
 TC_DEFINE_KERNEL(binary_backward)(const void *args, int64_t begin, int64_t end, void *scratch)
 {
     const tc_elementwise_args *a = args;
     (void)scratch;
-    run_elementwise(a, begin, end, backward_functions[a->function]);
+    run_floats(a, begin, end, backward_functions[a->function], IS_AMONG(LIGHT, a->function / 2) ? ARRAYS : NO_OPERANDS);
 }
 
 /* NOLINTBEGIN(clang-analyzer-core.*): these have three inputs, which the analyzer does not know. */
-static void choose(real *out, const real *const *in, const int *step, int64_t n)
+TC_INLINE void choose_stored(const tc_stored stored, void *out, const void *const *in, const int *step, int64_t n)
 {
     for (int64_t i = 0; i < n; i += TC_LANES) {
         const int lanes = v_left(n, i);
-        const vreal condition = lanes_of(in[0], step[0], i, lanes);
-        v_store_some(out + i, v_select(v_nonzero(condition), lanes_of(in[1], step[1], i, lanes), lanes_of(in[2], step[2], i, lanes)),
-                     lanes);
+        const vreal condition = lanes_of(in[0], stored, step[0], i, lanes);
+        v_store_stored(
+            stored_to(out, stored, i), stored,
+            v_select(v_nonzero(condition), lanes_of(in[1], stored, step[1], i, lanes), lanes_of(in[2], stored, step[2], i, lanes)), lanes);
     }
 }
+CHUNK_OF_STORED(false, choose_stored, choose)
 
-static void clamp(real *out, const real *const *in, const int *step, int64_t n)
+TC_INLINE void clamp_stored(const tc_stored stored, void *out, const void *const *in, const int *step, int64_t n)
 {
     int64_t i = 0;
     if (step[0] && !step[1] && !step[2]) { /* two numbers */
-        const vreal low = v_set1(in[1][0]), high = v_set1(in[2][0]);
+        const vreal low = v_set1(*(const real *)in[1]), high = v_set1(*(const real *)in[2]);
         const int64_t ahead = array_ahead();
         for (; i + LINE <= n; i += LINE) {
-            read_ahead(in[0] + i + ahead);
-            write_ahead(out + i + ahead);
-            EACH_OF_LINE(j, i) v_store(out + j, v_minimum(v_maximum(v_load(in[0] + j), low), high));
+            read_ahead(stored_at(in[0], stored, i + ahead));
+            write_ahead(stored_to(out, stored, i + ahead));
+            EACH_OF_LINE(j, i) store_lanes(out, stored, j, v_minimum(v_maximum(load_lanes(in[0], stored, j), low), high));
         }
     }
     for (; i < n; i += TC_LANES) {
         const int lanes = v_left(n, i);
-        const vreal risen = v_maximum(lanes_of(in[0], step[0], i, lanes), lanes_of(in[1], step[1], i, lanes));
-        v_store_some(out + i, v_minimum(risen, lanes_of(in[2], step[2], i, lanes)), lanes);
+        const vreal risen = v_maximum(lanes_of(in[0], stored, step[0], i, lanes), lanes_of(in[1], stored, step[1], i, lanes));
+        v_store_stored(stored_to(out, stored, i), stored, v_minimum(risen, lanes_of(in[2], stored, step[2], i, lanes)), lanes);
     }
 }
+CHUNK_OF_STORED(CONVERTS_HALVES, clamp_stored, clamp)
 
-static void keep_same(real *out, const real *const *in, const int *step, int64_t n)
+TC_INLINE void keep_same_stored(const tc_stored stored, void *out, const void *const *in, const int *step, int64_t n)
 {
     int64_t i = 0;
     for (; step[0] && step[1] && step[2] && i + TC_LANES <= n; i += TC_LANES)
-        v_store(out + i, v_select(v_eq(v_load(in[1] + i), v_load(in[2] + i)), v_load(in[0] + i), v_zero()));
+        store_lanes(out, stored, i,
+                    v_select(v_eq(load_lanes(in[1], stored, i), load_lanes(in[2], stored, i)), load_lanes(in[0], stored, i), v_zero()));
     for (; i < n; i += TC_LANES) {
         const int lanes = v_left(n, i);
-        const vmask same = v_eq(lanes_of(in[1], step[1], i, lanes), lanes_of(in[2], step[2], i, lanes));
-        v_store_some(out + i, v_select(same, lanes_of(in[0], step[0], i, lanes), v_zero()), lanes);
+        const vmask same = v_eq(lanes_of(in[1], stored, step[1], i, lanes), lanes_of(in[2], stored, step[2], i, lanes));
+        v_store_stored(stored_to(out, stored, i), stored, v_select(same, lanes_of(in[0], stored, step[0], i, lanes), v_zero()), lanes);
     }
 }
+CHUNK_OF_STORED(CONVERTS_HALVES, keep_same_stored, keep_same)
 
 #define OF_THREE(name, value)                                                                                                              \
     TC_INLINE vreal value_##name(vreal x, vreal y, vreal z) { return value; }                                                              \
-    TC_INLINE void loop_##name(real *out, const real *x, int x_step, const real *y, int y_step, const real *z, int z_step, int64_t n)      \
+    TC_INLINE void loop_##name(const tc_stored stored, void *out, const void *x, int x_step, const void *y, int y_step, const void *z,     \
+                               int z_step, int64_t n)                                                                                      \
     {                                                                                                                                      \
         const int64_t ahead = array_ahead();                                                                                               \
         int64_t i = 0;                                                                                                                     \
         for (; i + LINE <= n; i += LINE) {                                                                                                 \
-            if (x_step) read_ahead(x + i + ahead);                                                                                         \
-            if (y_step) read_ahead(y + i + ahead);                                                                                         \
-            write_ahead(out + i + ahead);                                                                                                  \
+            if (x_step) read_ahead(stored_at(x, stored, i + ahead));                                                                       \
+            if (y_step) read_ahead(stored_at(y, stored, i + ahead));                                                                       \
+            write_ahead(stored_to(out, stored, i + ahead));                                                                                \
             EACH_OF_LINE(j, i)                                                                                                             \
-            v_store(out + j,                                                                                                               \
-                    value_##name(lanes_of(x, x_step, j, TC_LANES), lanes_of(y, y_step, j, TC_LANES), lanes_of(z, z_step, j, TC_LANES)));   \
+            store_lanes(out, stored, j,                                                                                                    \
+                        value_##name(lanes_of(x, stored, x_step, j, TC_LANES), lanes_of(y, stored, y_step, j, TC_LANES),                   \
+                                     lanes_of(z, stored, z_step, j, TC_LANES)));                                                           \
         }                                                                                                                                  \
         for (; i < n; i += TC_LANES) {                                                                                                     \
             const int lanes = v_left(n, i);                                                                                                \
-            const vreal result =                                                                                                           \
-                value_##name(lanes_of(x, x_step, i, lanes), lanes_of(y, y_step, i, lanes), lanes_of(z, z_step, i, lanes));                 \
-            v_store_some(out + i, result, lanes);                                                                                          \
+            const vreal result = value_##name(lanes_of(x, stored, x_step, i, lanes), lanes_of(y, stored, y_step, i, lanes),                \
+                                              lanes_of(z, stored, z_step, i, lanes));                                                      \
+            v_store_stored(stored_to(out, stored, i), stored, result, lanes);                                                              \
         }                                                                                                                                  \
     }                                                                                                                                      \
-    static void name(real *out, const real *const *in, const int *step, int64_t n)                                                         \
+    TC_INLINE void name##_stored(const tc_stored stored, void *out, const void *const *in, const int *step, int64_t n)                     \
     {                                                                                                                                      \
         if (!step[0] || !step[1])                                                                                                          \
-            loop_##name(out, in[0], step[0], in[1], step[1], in[2], step[2], n);                                                           \
+            loop_##name(stored, out, in[0], step[0], in[1], step[1], in[2], step[2], n);                                                   \
         else if (step[2])                                                                                                                  \
-            loop_##name(out, in[0], 1, in[1], 1, in[2], 1, n);                                                                             \
+            loop_##name(stored, out, in[0], 1, in[1], 1, in[2], 1, n);                                                                     \
         else                                                                                                                               \
-            loop_##name(out, in[0], 1, in[1], 1, in[2], 0, n);                                                                             \
-    }
+            loop_##name(stored, out, in[0], 1, in[1], 1, in[2], 0, n);                                                                     \
+    }                                                                                                                                      \
+    CHUNK_OF_STORED(CONVERTS_HALVES, name##_stored, name)
 OF_THREE(add_product, x + y * z)
 OF_THREE(lerp, x + (y - x) * z)
 /* NOLINTEND(clang-analyzer-core.*) */
@@ -179,5 +200,5 @@ TC_DEFINE_KERNEL(where_forward)(const void *args, int64_t begin, int64_t end, vo
 {
     const tc_elementwise_args *a = args;
     (void)scratch;
-    run_elementwise(a, begin, end, choices[a->function]);
+    run_floats(a, begin, end, choices[a->function], a->function == TC_CHOICE_where ? NO_OPERANDS : ARRAYS_AND_NUMBERS);
 }

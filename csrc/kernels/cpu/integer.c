@@ -64,10 +64,11 @@ static bool is_truth_table(const tc_elementwise_args *a)
 /* Any function of two truth values, byte by byte, as x ^ (y & a) ^ (z & b) ^ (w & a & b). */
 static void truth_table(const tc_elementwise_args *a, int64_t begin, int64_t end)
 {
-    const int64_t first[4] = {0, 1, 0, 1}, second[4] = {0, 0, 1, 1}, *const pairs[2] = {first, second};
+    const int64_t first[4] = {0, 1, 0, 1}, second[4] = {0, 0, 1, 1};
+    const void *const pairs[2] = {first, second};
     const boolean *p = a->in[0].data, *q = a->in[1].data ? a->in[1].data : p;
     int64_t table[4];
-    binary_functions[a->function](table, pairs, (int[]){1, 1}, 4);
+    binary_functions[a->function](TC_STORED_AS_COMPUTED, table, pairs, (int[]){1, 1}, 4);
     if (!a->in[1].data) /* a number: either column of the table */
         for (int k = 0; k < 2; k++) table[k] = table[k + 2] = table[k + 2 * (int)a->in[1].integer];
     const boolean x = table[0] != 0, y = x ^ (table[1] != 0), z = x ^ (table[2] != 0), w = x ^ y ^ z ^ (table[3] != 0);

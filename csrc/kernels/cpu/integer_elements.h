@@ -49,8 +49,9 @@ static element integer_power(element a, element b)
             out[i] = value;                                                                                                                \
         }                                                                                                                                  \
     }                                                                                                                                      \
-    static void unary_##name(element *out, const element *const *in, const int *step, int64_t n)                                           \
+    static void unary_##name(tc_stored stored, void *out, const void *const *in, const int *step, int64_t n)                               \
     {                                                                                                                                      \
+        (void)stored;                                                                                                                      \
         if (step[0])                                                                                                                       \
             loop_##name(out, in[0], 1, n);                                                                                                 \
         else                                                                                                                               \
@@ -65,9 +66,10 @@ static element integer_power(element a, element b)
             out[i] = value;                                                                                                                \
         }                                                                                                                                  \
     }                                                                                                                                      \
-    static void binary_##name(element *out, const element *const *in, const int *step, int64_t n)                                          \
+    static void binary_##name(tc_stored stored, void *out, const void *const *in, const int *step, int64_t n)                              \
     {                                                                                                                                      \
-        LOOP_BY_STEPS(loop_##name, out, in, step, n);                                                                                      \
+        (void)stored;                                                                                                                      \
+        LOOP_BY_STEPS(loop_##name, in, step, n, out);                                                                                      \
     }
 #include "../integer.def"
 #undef TC_INTEGER_UNARY
@@ -99,8 +101,9 @@ TC_INLINE void loop_where(element *out, const element *c, int c_step, const elem
     }
 }
 
-static void choose(element *out, const element *const *in, const int *step, int64_t n)
+static void choose(tc_stored stored, void *out, const void *const *in, const int *step, int64_t n)
 {
+    (void)stored;
     if (!step[0])
         loop_where(out, in[0], 0, in[1], step[1], in[2], step[2], n);
     else if (step[1] && step[2])
@@ -114,14 +117,15 @@ static void choose(element *out, const element *const *in, const int *step, int6
 }
 
 /* Between two numbers. */
-static void clamp(element *out, const element *const *in, const int *step, int64_t n)
+static void clamp(tc_stored stored, void *out, const void *const *in, const int *step, int64_t n)
 {
-    const element *const x = in[0], low = in[1][0], high = in[2][0];
-    (void)step;
+    element *const to = out;
+    const element *const x = in[0], low = *(const element *)in[1], high = *(const element *)in[2];
+    (void)stored, (void)step;
     SIDE_BY_SIDE
     for (int64_t i = 0; i < n; i++) {
         const element risen = x[i] < low ? low : x[i];
-        out[i] = risen > high ? high : risen;
+        to[i] = risen > high ? high : risen;
     }
 }
 /* NOLINTEND(clang-analyzer-core.*) */

@@ -17,16 +17,31 @@ TC_INLINE bool operand_is_dense(const tc_operand *operand, int ndim, const int64
 
 TC_INLINE strided array_of(const tc_operand *operand) { return (strided){operand->data, operand->dtype, operand->strides}; }
 
-/* loop(out, a, step of a, b, step of b, n): the compiler makes a copy of it for the steps 1 and 1, 1 and 0, and 0 and any. */
-#define LOOP_BY_STEPS(loop, out, in, step, n)                                                                                              \
+/* loop(out ..., a, step of a, b, step of b, n): the compiler makes a copy of it for the steps 1 and 1, 1 and 0, and 0 and any. */
+#define LOOP_BY_STEPS(loop, in, step, n, ...)                                                                                              \
     do {                                                                                                                                   \
         if (step[0] && step[1])                                                                                                            \
-            loop(out, in[0], 1, in[1], 1, n);                                                                                              \
+            loop(__VA_ARGS__, in[0], 1, in[1], 1, n);                                                                                      \
         else if (step[0])                                                                                                                  \
-            loop(out, in[0], 1, in[1], 0, n);                                                                                              \
+            loop(__VA_ARGS__, in[0], 1, in[1], 0, n);                                                                                      \
         else                                                                                                                               \
-            loop(out, in[0], 0, in[1], step[1], n);                                                                                        \
+            loop(__VA_ARGS__, in[0], 0, in[1], step[1], n);                                                                                \
     } while (0)
+
+/* The only value of an operand. */
+static element number_of(const tc_operand *operand)
+{
+    element number;
+    if (operand->data) {
+        cast_runs[operand->dtype][ELEMENT_DTYPE](&number, 1, operand->data, 0, 1);
+        return number;
+    }
+#ifdef INTEGER_DTYPE
+    return (element)operand->integer;
+#else
+    return (element)operand->value;
+#endif
+}
 
 /* How one operand is read or written, chosen once per call. */
 typedef enum stream_kind {
@@ -62,8 +77,9 @@ static int64_t row_step_of(const tc_operand *operand, stream_kind kind, int inne
     return kind == STREAM_CONSTANT ? 0 : kind == STREAM_DENSE ? shape[inner] : operand->strides[inner - 1];
 }
 
-/* Computes a chunk: out[0 .. n-1] from in[k][i * step[k]], steps 0 or 1. */
-typedef void (*chunk_function)(element *out, const element *const *in, const int *step, int64_t n);
+/* Computes a chunk: out[0 .. n-1] from in[k][i * step[k]], steps 0 or 1. Where `stored` says so, out and all in[k] with a step are halves:
+ * see halves.h. */
+typedef void (*chunk_function)(tc_stored stored, void *out, const void *const *in, const int *step, int64_t n);
 
 /* Runs `function` over the elements of items [begin, end). */
 static void run_elementwise(const tc_elementwise_args *a, int64_t begin, int64_t end, chunk_function function)
@@ -71,7 +87,7 @@ static void run_elementwise(const tc_elementwise_args *a, int64_t begin, int64_t
     element buffers[TC_ELEMENT_INPUTS + 1][STRIDED_CHUNK] __attribute__((aligned(64)));
     const int ndim = a->ndim, inner = ndim - 1;
     const bool long_runs = ndim > 0 && a->shape[inner] >= STRIDED_LONG;
-    const element *in[TC_ELEMENT_INPUTS];
+    const void *in[TC_ELEMENT_INPUTS];
     int step[TC_ELEMENT_INPUTS];
     int64_t row_step[TC_ELEMENT_INPUTS];
     stream_kind kinds[TC_ELEMENT_INPUTS] = {STREAM_CONSTANT};
@@ -91,14 +107,7 @@ static void run_elementwise(const tc_elementwise_args *a, int64_t begin, int64_t
         step[k] = kinds[k] != STREAM_CONSTANT && kinds[k] != STREAM_REPEAT;
         in[k] = buffers[k];
         if (kinds[k] != STREAM_CONSTANT) continue;
-        if (operand->data) cast_runs[operand->dtype][ELEMENT_DTYPE](buffers[k], 1, operand->data, 0, 1);
-#ifdef INTEGER_DTYPE
-        else
-            buffers[k][0] = (element)operand->integer;
-#else
-        else
-            buffers[k][0] = (element)operand->value;
-#endif
+        buffers[k][0] = number_of(operand);
     }
     const stream_kind out_kind = stream_kind_of(&a->out, ndim, a->shape, long_runs);
     const bool out_dense = ndim == 0 ? a->out.dtype == ELEMENT_DTYPE : out_kind == STREAM_DENSE;
@@ -137,14 +146,14 @@ static void run_elementwise(const tc_elementwise_args *a, int64_t begin, int64_t
             out = (element *)a->out.data + i;
         else if (out_kind == STREAM_RUN)
             out = (element *)a->out.data + position_offset(&at, ndim, a->out.strides);
-        function(out, in, step, n);
+        function(TC_STORED_AS_COMPUTED, out, in, step, n);
         if (by_rows && n == a->shape[inner]) {
             const int64_t left = a->shape[inner - 1] - at.index[inner - 1], more = (last - i) / n;
             const int64_t rows = left < more ? left : more;
             for (int64_t row = 1; row < rows; row++) {
-                for (int k = 0; k < a->inputs; k++) in[k] += row_step[k];
+                for (int k = 0; k < a->inputs; k++) in[k] = (const element *)in[k] + row_step[k];
                 out += out_row_step;
-                function(out, in, step, n);
+                function(TC_STORED_AS_COMPUTED, out, in, step, n);
             }
             at.index[inner - 1] += rows - 1;
             i += (rows - 1) * n;

@@ -106,6 +106,8 @@ TC_INLINE vreal v_select(vmask m, vreal a, vreal b) { return V256(blendv)(b, a, 
 TC_INLINE __m256d v_wide_load(const real *p) { return _mm256_cvtps_pd(_mm_loadu_ps(p)); }
 TC_INLINE void v_wide_store(real *p, __m256d x) { _mm_storeu_ps(p, _mm256_cvtpd_ps(x)); }
 
+#define V_CONVERTS_HALVES /* by instructions, not by arithmetic that takes longer than most functions */
+
 /* TC_LANES halves, in the form of float16 or bfloat16. */
 typedef __m128i vhalf;
 TC_INLINE vhalf v_half_load(const uint16_t *p) { return _mm_loadu_si128((const __m128i_u *)(const void *)p); }

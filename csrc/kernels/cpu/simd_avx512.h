@@ -78,6 +78,8 @@ TC_INLINE vreal v_select(vmask m, vreal a, vreal b) { return V512(mask_blend)(m,
 TC_INLINE __m512d v_wide_load(const real *p) { return _mm512_cvtps_pd(_mm256_loadu_ps(p)); }
 TC_INLINE void v_wide_store(real *p, __m512d x) { _mm256_storeu_ps(p, _mm512_cvtpd_ps(x)); }
 
+#define V_CONVERTS_HALVES /* by instructions, not by arithmetic that takes longer than most functions */
+
 /* TC_LANES halves, in the form of float16 or bfloat16. */
 typedef __m256i vhalf;
 TC_INLINE vhalf v_half_load(const uint16_t *p) { return _mm256_loadu_si256((const __m256i_u *)(const void *)p); }

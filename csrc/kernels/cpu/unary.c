@@ -5,7 +5,12 @@
 typedef real element;
 #include "activation.h"
 #include "by_lines.h"
-#include "run_elementwise.h"
+#include "halves.h"
+
+#define LIGHT                                                                                                                              \
+    (ONLY(TC_UNARY_neg) | ONLY(TC_UNARY_abs) | ONLY(TC_UNARY_sign) | ONLY(TC_UNARY_floor) | ONLY(TC_UNARY_ceil) | ONLY(TC_UNARY_round) |   \
+     ONLY(TC_UNARY_trunc) | ONLY(TC_UNARY_square) | ONLY(TC_UNARY_reciprocal) | ONLY(TC_UNARY_sqrt) | ONLY(TC_UNARY_rsqrt) |               \
+     ONLY(TC_UNARY_relu) | ONLY(TC_UNARY_relu6) | ONLY(TC_UNARY_hardsigmoid) | ONLY(TC_UNARY_hardswish))
 
 /* relu6(x + 3) / 6: a sigmoid made of straight lines */
 TC_INLINE vreal v_hardsigmoid(vreal x)
@@ -16,19 +21,20 @@ TC_INLINE vreal v_hardsigmoid(vreal x)
 
 #define TC_UNARY(name, saved, value, gradient)                                                                                             \
     TC_INLINE vreal value_##name(vreal x) { return value; }                                                                                \
-    static void forward_lines_##name(real *out, const real *const *in, int64_t n)                                                          \
+    TC_INLINE void forward_line_##name(const tc_stored stored, void *out, const void *const *in, int64_t n)                                \
     {                                                                                                                                      \
-        const real *const x = in[0];                                                                                                       \
+        const void *const x = in[0];                                                                                                       \
         const int64_t ahead = array_ahead();                                                                                               \
         for (int64_t i = 0; i < n; i += LINE) {                                                                                            \
-            read_ahead(x + i + ahead);                                                                                                     \
-            write_ahead(out + i + ahead);                                                                                                  \
-            EACH_OF_LINE(j, i) v_store(out + j, value_##name(v_load(x + j)));                                                              \
+            read_ahead(stored_at(x, stored, i + ahead));                                                                                   \
+            write_ahead(stored_to(out, stored, i + ahead));                                                                                \
+            EACH_OF_LINE(j, i) store_lanes(out, stored, j, value_##name(load_lanes(x, stored, j)));                                        \
         }                                                                                                                                  \
     }                                                                                                                                      \
-    static void forward_##name(real *out, const real *const *in, const int *step, int64_t n)                                               \
+    LINES_OF_STORED(IS_AMONG(LIGHT, TC_UNARY_##name), forward_line_##name, forward_lines_##name)                                           \
+    static void forward_##name(tc_stored stored, void *out, const void *const *in, const int *step, int64_t n)                             \
     {                                                                                                                                      \
-        by_lines(forward_lines_##name, 1, out, in, step, n);                                                                               \
+        by_lines(forward_lines_##name, 1, stored, out, in, step, n);                                                                       \
     }                                                                                                                                      \
     TC_INLINE vreal gradient_##name(vreal g, vreal x) /* x is the saved tensor, x or y */                                                  \
     {                                                                                                                                      \
@@ -36,20 +42,21 @@ TC_INLINE vreal v_hardsigmoid(vreal x)
         (void)y;                                                                                                                           \
         return gradient;                                                                                                                   \
     }                                                                                                                                      \
-    static void backward_lines_##name(real *out, const real *const *in, int64_t n)                                                         \
+    TC_INLINE void backward_line_##name(const tc_stored stored, void *out, const void *const *in, int64_t n)                               \
     {                                                                                                                                      \
-        const real *const g = in[0], *const kept = in[1];                                                                                  \
+        const void *const g = in[0], *const kept = in[1];                                                                                  \
         const int64_t ahead = array_ahead();                                                                                               \
         for (int64_t i = 0; i < n; i += LINE) {                                                                                            \
-            read_ahead(g + i + ahead);                                                                                                     \
-            read_ahead(kept + i + ahead);                                                                                                  \
-            write_ahead(out + i + ahead);                                                                                                  \
-            EACH_OF_LINE(j, i) v_store(out + j, gradient_##name(v_load(g + j), v_load(kept + j)));                                         \
+            read_ahead(stored_at(g, stored, i + ahead));                                                                                   \
+            read_ahead(stored_at(kept, stored, i + ahead));                                                                                \
+            write_ahead(stored_to(out, stored, i + ahead));                                                                                \
+            EACH_OF_LINE(j, i) store_lanes(out, stored, j, gradient_##name(load_lanes(g, stored, j), load_lanes(kept, stored, j)));        \
         }                                                                                                                                  \
     }                                                                                                                                      \
-    static void backward_##name(real *out, const real *const *in, const int *step, int64_t n)                                              \
+    LINES_OF_STORED(IS_AMONG(LIGHT, TC_UNARY_##name), backward_line_##name, backward_lines_##name)                                         \
+    static void backward_##name(tc_stored stored, void *out, const void *const *in, const int *step, int64_t n)                            \
     {                                                                                                                                      \
-        by_lines(backward_lines_##name, 2, out, in, step, n);                                                                              \
+        by_lines(backward_lines_##name, 2, stored, out, in, step, n);                                                                      \
     }
 #include "../unary.def"
 #undef TC_UNARY
@@ -70,12 +77,12 @@ TC_DEFINE_KERNEL(unary_forward)(const void *args, int64_t begin, int64_t end, vo
 {
     const tc_elementwise_args *a = args;
     (void)scratch;
-    run_elementwise(a, begin, end, forward_functions[a->function]);
+    run_floats(a, begin, end, forward_functions[a->function], IS_AMONG(LIGHT, a->function) ? ARRAYS : NO_OPERANDS);
 }
 
 TC_DEFINE_KERNEL(unary_backward)(const void *args, int64_t begin, int64_t end, void *scratch)
 {
     const tc_elementwise_args *a = args;
     (void)scratch;
-    run_elementwise(a, begin, end, backward_functions[a->function]);
+    run_floats(a, begin, end, backward_functions[a->function], IS_AMONG(LIGHT, a->function) ? ARRAYS : NO_OPERANDS);
 }
