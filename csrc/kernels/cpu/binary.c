@@ -4,7 +4,6 @@
 
 typedef real element;
 #include "activation.h"
-#include "by_lines.h"
 #include "halves.h"
 
 #define LIGHT                                                                                                                              \
@@ -17,18 +16,23 @@ TC_INLINE vreal lanes_of(const void *p, tc_stored stored, int step, int64_t i, i
     return step ? v_load_stored(stored_at(p, stored, i), stored, lanes) : v_set1(*(const real *)p);
 }
 
+TC_INLINE vreal part_of(const void *p, tc_stored stored, int step, int64_t i, line_part part)
+{
+    return step ? load_part(p, stored, i, part) : v_set1(*(const real *)p);
+}
+
 #define TC_BINARY_FLAT(name, value)                                                                                                        \
     TC_INLINE vreal value_##name(vreal a, vreal b) { return value; }                                                                       \
     TC_INLINE void loop_##name(const tc_stored stored, void *out, const void *a, int a_step, const void *b, int b_step, int64_t n)         \
     {                                                                                                                                      \
         const int64_t ahead = array_ahead();                                                                                               \
-        int64_t i = 0;                                                                                                                     \
-        for (; i + LINE <= n; i += LINE) {                                                                                                 \
+        int64_t i = 0, line;                                                                                                               \
+        for (; i + LINE <= n; i += line) {                                                                                                 \
+            line = next_line(stored, n - i);                                                                                               \
             if (a_step) read_ahead(stored_at(a, stored, i + ahead));                                                                       \
             if (b_step) read_ahead(stored_at(b, stored, i + ahead));                                                                       \
             write_ahead(stored_to(out, stored, i + ahead));                                                                                \
-            EACH_OF_LINE(j, i)                                                                                                             \
-            store_lanes(out, stored, j, value_##name(lanes_of(a, stored, a_step, j, TC_LANES), lanes_of(b, stored, b_step, j, TC_LANES))); \
+            STORE_LINE(out, stored, i, line, value_##name(part_of(a, stored, a_step, j, part), part_of(b, stored, b_step, j, part)));      \
         }                                                                                                                                  \
         for (; i < n; i += TC_LANES) {                                                                                                     \
             const int lanes = v_left(n, i);                                                                                                \
@@ -56,14 +60,14 @@ TC_INLINE vreal lanes_of(const void *p, tc_stored stored, int step, int64_t i, i
     {                                                                                                                                      \
         const void *const g = in[0], *const a = in[1], *const b = in[2];                                                                   \
         const int64_t ahead = array_ahead();                                                                                               \
-        for (int64_t i = 0; i < n; i += LINE) {                                                                                            \
+        for (int64_t i = 0, line; i < n; i += line) {                                                                                      \
+            line = next_line(stored, n - i);                                                                                               \
             read_ahead(stored_at(g, stored, i + ahead));                                                                                   \
             read_ahead(stored_at(a, stored, i + ahead));                                                                                   \
             read_ahead(stored_at(b, stored, i + ahead));                                                                                   \
             write_ahead(stored_to(out, stored, i + ahead));                                                                                \
-            EACH_OF_LINE(j, i)                                                                                                             \
-            store_lanes(out, stored, j,                                                                                                    \
-                        slope_##name##_##of(load_lanes(g, stored, j), load_lanes(a, stored, j), load_lanes(b, stored, j)));                \
+            STORE_LINE(out, stored, i, line,                                                                                               \
+                       slope_##name##_##of(load_part(g, stored, j, part), load_part(a, stored, j, part), load_part(b, stored, j, part)));  \
         }                                                                                                                                  \
     }                                                                                                                                      \
     LINES_OF_STORED(IS_AMONG(LIGHT, TC_BINARY_##name), line_##name##_##of, lines_##name##_##of)                                            \
@@ -121,14 +125,15 @@ CHUNK_OF_STORED(false, choose_stored, choose)
 
 TC_INLINE void clamp_stored(const tc_stored stored, void *out, const void *const *in, const int *step, int64_t n)
 {
-    int64_t i = 0;
+    int64_t i = 0, line;
     if (step[0] && !step[1] && !step[2]) { /* two numbers */
         const vreal low = v_set1(*(const real *)in[1]), high = v_set1(*(const real *)in[2]);
         const int64_t ahead = array_ahead();
-        for (; i + LINE <= n; i += LINE) {
+        for (; i + LINE <= n; i += line) {
+            line = next_line(stored, n - i);
             read_ahead(stored_at(in[0], stored, i + ahead));
             write_ahead(stored_to(out, stored, i + ahead));
-            EACH_OF_LINE(j, i) store_lanes(out, stored, j, v_minimum(v_maximum(load_lanes(in[0], stored, j), low), high));
+            STORE_LINE(out, stored, i, line, v_minimum(v_maximum(load_part(in[0], stored, j, part), low), high));
         }
     }
     for (; i < n; i += TC_LANES) {
@@ -144,7 +149,8 @@ TC_INLINE void keep_same_stored(const tc_stored stored, void *out, const void *c
     int64_t i = 0;
     for (; step[0] && step[1] && step[2] && i + TC_LANES <= n; i += TC_LANES)
         store_lanes(out, stored, i,
-                    v_select(v_eq(load_lanes(in[1], stored, i), load_lanes(in[2], stored, i)), load_lanes(in[0], stored, i), v_zero()));
+                    v_select(v_eq(load_part(in[1], stored, i, PART_VECTOR), load_part(in[2], stored, i, PART_VECTOR)),
+                             load_part(in[0], stored, i, PART_VECTOR), v_zero()));
     for (; i < n; i += TC_LANES) {
         const int lanes = v_left(n, i);
         const vmask same = v_eq(lanes_of(in[1], stored, step[1], i, lanes), lanes_of(in[2], stored, step[2], i, lanes));
@@ -159,15 +165,15 @@ CHUNK_OF_STORED(CONVERTS_HALVES, keep_same_stored, keep_same)
                                int z_step, int64_t n)                                                                                      \
     {                                                                                                                                      \
         const int64_t ahead = array_ahead();                                                                                               \
-        int64_t i = 0;                                                                                                                     \
-        for (; i + LINE <= n; i += LINE) {                                                                                                 \
+        int64_t i = 0, line;                                                                                                               \
+        for (; i + LINE <= n; i += line) {                                                                                                 \
+            line = next_line(stored, n - i);                                                                                               \
             if (x_step) read_ahead(stored_at(x, stored, i + ahead));                                                                       \
             if (y_step) read_ahead(stored_at(y, stored, i + ahead));                                                                       \
             write_ahead(stored_to(out, stored, i + ahead));                                                                                \
-            EACH_OF_LINE(j, i)                                                                                                             \
-            store_lanes(out, stored, j,                                                                                                    \
-                        value_##name(lanes_of(x, stored, x_step, j, TC_LANES), lanes_of(y, stored, y_step, j, TC_LANES),                   \
-                                     lanes_of(z, stored, z_step, j, TC_LANES)));                                                           \
+            STORE_LINE(out, stored, i, line,                                                                                               \
+                       value_##name(part_of(x, stored, x_step, j, part), part_of(y, stored, y_step, j, part),                              \
+                                    part_of(z, stored, z_step, j, part)));                                                                 \
         }                                                                                                                                  \
         for (; i < n; i += TC_LANES) {                                                                                                     \
             const int lanes = v_left(n, i);                                                                                                \

@@ -24,15 +24,61 @@ typedef void (*line_function)(tc_stored stored, void *out, const void *const *in
         }                                                                                                                                  \
     }
 
-/* The vector at element i. */
-TC_INLINE vreal load_lanes(const void *p, const tc_stored stored, int64_t i)
+/* Where halves are converted by instructions, functions of them may be one loop (halves.h). Two vectors of bfloat16 are as easily the lower
+ * and the upper halves of words as one after the other, and together take less moving and one test for NaN. */
+#ifdef V_CONVERTS_HALVES
+#define CONVERTS_HALVES true
+#else
+#define CONVERTS_HALVES false
+#endif
+typedef enum line_part { PART_VECTOR, PART_LOWER, PART_UPPER } line_part;
+
+/* The vector at element i, or every other element of the two there. */
+TC_INLINE vreal load_part(const void *p, const tc_stored stored, int64_t i, const line_part part)
 {
+#ifdef V_CONVERTS_HALVES
+    const vreal words = part == PART_VECTOR ? v_zero() : v_load(stored_at(p, stored, i));
+    if (part != PART_VECTOR) return part == PART_LOWER ? v_lower_bfloat16(words) : v_upper_bfloat16(words);
+#endif
+    (void)part;
     return v_load_stored(stored_at(p, stored, i), stored, TC_LANES);
 }
+
 TC_INLINE void store_lanes(void *p, const tc_stored stored, int64_t i, vreal x)
 {
     v_store_stored(stored_to(p, stored, i), stored, x, TC_LANES);
 }
+
+TC_INLINE void store_words(void *p, vreal lower, vreal upper)
+{
+#ifdef V_CONVERTS_HALVES
+    v_store(p, v_round_words(lower, upper));
+#else
+    (void)p, (void)lower, (void)upper;
+#endif
+}
+
+/* How many of the next elements are computed together: a line, or two vectors of bfloat16 where there are so many. */
+TC_INLINE int64_t next_line(const tc_stored stored, int64_t left)
+{
+    const bool words = CONVERTS_HALVES && stored == TC_STORED_BFLOAT16;
+    return words && (2 * TC_LANES <= LINE || left >= 2 * TC_LANES) ? 2 * TC_LANES : LINE;
+}
+
+/* So many results from element i on: VALUE is of what load_part(p, stored, j, part) reads. */
+#define STORE_LINE(out, stored, i, line, VALUE)                                                                                            \
+    do {                                                                                                                                   \
+        if (CONVERTS_HALVES && stored == TC_STORED_BFLOAT16 && line == 2 * TC_LANES) {                                                     \
+            const int64_t j = i;                                                                                                           \
+            line_part part = PART_LOWER;                                                                                                   \
+            const vreal lower = VALUE;                                                                                                     \
+            part = PART_UPPER;                                                                                                             \
+            store_words(stored_to(out, stored, j), lower, VALUE);                                                                          \
+        } else {                                                                                                                           \
+            const line_part part = PART_VECTOR;                                                                                            \
+            EACH_OF_LINE(j, i) store_lanes(out, stored, j, VALUE);                                                                         \
+        }                                                                                                                                  \
+    } while (0)
 
 /* A chunk (chunk_function): values that repeat, and what is left of a line, are brought to buffers. Of halves no value repeats. */
 static __attribute__((noinline)) void by_lines(line_function lines, int inputs, tc_stored stored, void *out, const void *const *in,
@@ -57,7 +103,7 @@ static __attribute__((noinline)) void by_lines(line_function lines, int inputs, 
                 const int lanes = count <= j ? 0 : v_left(count, j);
                 const vreal first = v_set1(load_stored(from[k], stored));
                 v_store(rest[k] + j, lanes == TC_LANES
-                                         ? load_lanes(from[k], stored, j)
+                                         ? load_part(from[k], stored, j, PART_VECTOR)
                                          : v_select(v_first(lanes), v_load_stored(stored_at(from[k], stored, j), stored, lanes), first));
             }
             from[k] = rest[k];

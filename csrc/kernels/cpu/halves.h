@@ -1,12 +1,12 @@
 /* halves.h: element-wise kernels of floats. In chunks, that a function computes between two conversions, each element of halves is stored
  * three times. Light functions, which take no longer than that, have a loop that widens, computes and rounds dense halves at once. Longer
- * ones gain nothing: beside their constants there are no registers for those of the conversions. Nor does any where conversions are long
- * themselves. */
+ * ones gain nothing: beside their constants there are no registers for those of the conversions. Where conversions are no instructions but
+ * arithmetic, no function gains. */
 #ifndef TC_HALVES_H
 #define TC_HALVES_H
 
+#include "by_lines.h"
 #include "run_elementwise.h"
-#include "stored.h"
 
 /* name: the chunk_function of an inlined one, with `stored` as a constant; unless it is light, halves are not passed. */
 #define CHUNK_OF_STORED(light, inlined, name)                                                                                              \
@@ -19,12 +19,6 @@
         }                                                                                                                                  \
     }
 
-#ifdef V_CONVERTS_HALVES
-#define CONVERTS_HALVES true
-#else
-#define CONVERTS_HALVES false
-#endif
-
 /* Whether a function is in a set of light ones. */
 #define ONLY(function) ((uint64_t)1 << (function))
 #define IS_AMONG(light, function) (CONVERTS_HALVES && ((light)&ONLY(function)) != 0)
@@ -33,7 +27,7 @@
 typedef enum halves_among { NO_OPERANDS, ARRAYS, ARRAYS_AND_NUMBERS } halves_among;
 
 #ifdef V_CONVERTS_HALVES
-/* How all operands but numbers are stored, if they are dense halves of one dtype. */
+/* How all operands but numbers are stored, if they are dense halves of one dtype (of another dtype than the arithmetic: STREAM_CAST). */
 static tc_stored stored_throughout(const tc_elementwise_args *a, halves_among takes)
 {
     const int dtype = a->out.dtype;

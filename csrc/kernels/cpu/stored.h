@@ -57,6 +57,19 @@ typedef uint32_t vwords __attribute__((vector_size(sizeof(vreal))));
 TC_INLINE vreal v_lower_bfloat16(vreal words) { return (vreal)((vwords)words << 16); }
 TC_INLINE vreal v_upper_bfloat16(vreal words) { return (vreal)((vwords)words & 0xFFFF0000u); }
 TC_INLINE vreal v_join_bfloat16(vreal lower, vreal upper) { return (vreal)((vwords)lower >> 16 | (vwords)upper); } /* widened ones */
+
+/* Words of two bfloat16, rounded as v_to_bfloat16 does. */
+TC_INLINE vwords v_rounded_bits(vreal x) { return (vwords)x + ((vwords)x >> 16 & 1) + 0x7FFF; }
+TC_INLINE vreal v_round_words(vreal lower, vreal upper)
+{
+    const vmask nan_lower = v_isnan(lower), nan_upper = v_isnan(upper);
+    vreal a = (vreal)v_rounded_bits(lower), b = (vreal)v_rounded_bits(upper);
+    if (__builtin_expect(v_any(v_or(nan_lower, nan_upper)), 0)) { /* which stay NaN */
+        a = v_select(nan_lower, (vreal)((vwords)lower | 0x400000), a);
+        b = v_select(nan_upper, (vreal)((vwords)upper | 0x400000), b);
+    }
+    return v_join_bfloat16(a, v_upper_bfloat16(b));
+}
 #endif
 
 /* function(stored, ...) with `stored` as a constant. */

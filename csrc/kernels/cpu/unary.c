@@ -4,7 +4,6 @@
 
 typedef real element;
 #include "activation.h"
-#include "by_lines.h"
 #include "halves.h"
 
 #define LIGHT                                                                                                                              \
@@ -25,10 +24,11 @@ TC_INLINE vreal v_hardsigmoid(vreal x)
     {                                                                                                                                      \
         const void *const x = in[0];                                                                                                       \
         const int64_t ahead = array_ahead();                                                                                               \
-        for (int64_t i = 0; i < n; i += LINE) {                                                                                            \
+        for (int64_t i = 0, line; i < n; i += line) {                                                                                      \
+            line = next_line(stored, n - i);                                                                                               \
             read_ahead(stored_at(x, stored, i + ahead));                                                                                   \
             write_ahead(stored_to(out, stored, i + ahead));                                                                                \
-            EACH_OF_LINE(j, i) store_lanes(out, stored, j, value_##name(load_lanes(x, stored, j)));                                        \
+            STORE_LINE(out, stored, i, line, value_##name(load_part(x, stored, j, part)));                                                 \
         }                                                                                                                                  \
     }                                                                                                                                      \
     LINES_OF_STORED(IS_AMONG(LIGHT, TC_UNARY_##name), forward_line_##name, forward_lines_##name)                                           \
@@ -46,11 +46,12 @@ TC_INLINE vreal v_hardsigmoid(vreal x)
     {                                                                                                                                      \
         const void *const g = in[0], *const kept = in[1];                                                                                  \
         const int64_t ahead = array_ahead();                                                                                               \
-        for (int64_t i = 0; i < n; i += LINE) {                                                                                            \
+        for (int64_t i = 0, line; i < n; i += line) {                                                                                      \
+            line = next_line(stored, n - i);                                                                                               \
             read_ahead(stored_at(g, stored, i + ahead));                                                                                   \
             read_ahead(stored_at(kept, stored, i + ahead));                                                                                \
             write_ahead(stored_to(out, stored, i + ahead));                                                                                \
-            EACH_OF_LINE(j, i) store_lanes(out, stored, j, gradient_##name(load_lanes(g, stored, j), load_lanes(kept, stored, j)));        \
+            STORE_LINE(out, stored, i, line, gradient_##name(load_part(g, stored, j, part), load_part(kept, stored, j, part)));            \
         }                                                                                                                                  \
     }                                                                                                                                      \
     LINES_OF_STORED(IS_AMONG(LIGHT, TC_UNARY_##name), backward_line_##name, backward_lines_##name)                                         \
