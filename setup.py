@@ -45,8 +45,13 @@ C_FLAGS = [
 PROCESSOR_FLAGS = {"__i386__": ["-msse2", "-mfpmath=sse"]}
 # The baseline beside other instruction sets is for processors made before 2013: half the size of -O2, and 2 to 10 % slower.
 SMALLER = ["-Os"]
-# GCC writes out the few turns that are left after a loop of several vectors, for each of the kernels' many functions: 2 % of the library.
-ROLLED = dict.fromkeys(("binary", "cast", "integer", "integer_32", "lines", "reduce", "unary"), ["--param=max-completely-peel-times=2"])
+# GCC writes out the few turns that are left after a loop of several vectors, for each of the kernels' many functions: 6 % of the library. Of
+# integers it would repeat the loop for shorter vectors as well.
+_TURNS, _VECTORS = "--param=max-completely-peel-times=2", "--param=vect-epilogues-nomask=0"
+ROLLED = {
+    **dict.fromkeys(("binary", "cast", "gemm", "index", "lines", "reduce", "unary"), [_TURNS]),
+    **dict.fromkeys(("integer", "integer_32"), [_TURNS, _VECTORS]),
+}
 # On x86-64, whose registers are few, clang's scheduler loads the operands of several steps of a product ahead, and sums wait in memory: up to
 # twice the time.
 UNSCHEDULED = ["-mllvm", "-enable-misched=false"]

@@ -8,7 +8,8 @@ typedef real element;
 
 #define LIGHT                                                                                                                              \
     (ONLY(TC_BINARY_add) | ONLY(TC_BINARY_sub) | ONLY(TC_BINARY_mul) | ONLY(TC_BINARY_div) | ONLY(TC_BINARY_maximum) |                     \
-     ONLY(TC_BINARY_minimum) | ONLY(TC_BINARY_clamp_min) | ONLY(TC_BINARY_clamp_max) | ONLY(TC_BINARY_leaky_relu))
+     ONLY(TC_BINARY_minimum))
+#define LIGHT_GRADIENTS (ONLY(TC_BINARY_mul) | ONLY(TC_BINARY_div))
 
 /* Without a step, the real at p. */
 TC_INLINE vreal lanes_of(const void *p, tc_stored stored, int step, int64_t i, int lanes)
@@ -70,7 +71,7 @@ TC_INLINE vreal part_of(const void *p, tc_stored stored, int step, int64_t i, li
                        slope_##name##_##of(load_part(g, stored, j, part), load_part(a, stored, j, part), load_part(b, stored, j, part)));  \
         }                                                                                                                                  \
     }                                                                                                                                      \
-    LINES_OF_STORED(IS_AMONG(LIGHT, TC_BINARY_##name), line_##name##_##of, lines_##name##_##of)                                            \
+    LINES_OF_STORED(IS_AMONG(LIGHT_GRADIENTS, TC_BINARY_##name), line_##name##_##of, lines_##name##_##of)                                  \
     static void backward_##name##_##of(tc_stored stored, void *out, const void *const *in, const int *step, int64_t n)                     \
     {                                                                                                                                      \
         by_lines(lines_##name##_##of, 3, stored, out, in, step, n);                                                                        \
@@ -107,7 +108,7 @@ TC_DEFINE_KERNEL(binary_backward)(const void *args, int64_t begin, int64_t end, 
 {
     const tc_elementwise_args *a = args;
     (void)scratch;
-    run_floats(a, begin, end, backward_functions[a->function], IS_AMONG(LIGHT, a->function / 2) ? ARRAYS : NO_OPERANDS);
+    run_floats(a, begin, end, backward_functions[a->function], IS_AMONG(LIGHT_GRADIENTS, a->function / 2) ? ARRAYS : NO_OPERANDS);
 }
 
 /* NOLINTBEGIN(clang-analyzer-core.*): these have three inputs, which the analyzer does not know. */

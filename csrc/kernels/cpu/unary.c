@@ -7,9 +7,8 @@ typedef real element;
 #include "halves.h"
 
 #define LIGHT                                                                                                                              \
-    (ONLY(TC_UNARY_neg) | ONLY(TC_UNARY_abs) | ONLY(TC_UNARY_sign) | ONLY(TC_UNARY_floor) | ONLY(TC_UNARY_ceil) | ONLY(TC_UNARY_round) |   \
-     ONLY(TC_UNARY_trunc) | ONLY(TC_UNARY_square) | ONLY(TC_UNARY_reciprocal) | ONLY(TC_UNARY_sqrt) | ONLY(TC_UNARY_rsqrt) |               \
-     ONLY(TC_UNARY_relu) | ONLY(TC_UNARY_relu6) | ONLY(TC_UNARY_hardsigmoid) | ONLY(TC_UNARY_hardswish))
+    (ONLY(TC_UNARY_neg) | ONLY(TC_UNARY_abs) | ONLY(TC_UNARY_square) | ONLY(TC_UNARY_reciprocal) | ONLY(TC_UNARY_sqrt) |                   \
+     ONLY(TC_UNARY_rsqrt) | ONLY(TC_UNARY_relu))
 
 /* relu6(x + 3) / 6: a sigmoid made of straight lines */
 TC_INLINE vreal v_hardsigmoid(vreal x)
