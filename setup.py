@@ -49,8 +49,8 @@ SMALLER = ["-Os"]
 # integers it would repeat the loop for shorter vectors as well.
 _TURNS, _VECTORS = "--param=max-completely-peel-times=2", "--param=vect-epilogues-nomask=0"
 ROLLED = {
-    **dict.fromkeys(("binary", "cast", "gemm", "index", "lines", "reduce", "unary"), [_TURNS]),
-    **dict.fromkeys(("integer", "integer_32"), [_TURNS, _VECTORS]),
+    **{name: [_TURNS] for name in ("binary", "cast", "gemm", "index", "lines", "reduce", "unary")},
+    **{name: [_TURNS, _VECTORS] for name in ("integer", "integer_32")},
 }
 # On x86-64, whose registers are few, clang's scheduler loads the operands of several steps of a product ahead, and sums wait in memory: up to
 # twice the time.

@@ -131,7 +131,8 @@ def _pad_axis(x: Any, axis: int, mode: str, before: int, after: int) -> Any:
     taken = abs(before) + abs(after) + (x.numel() if axis == x.ndim - 1 else x.shape[axis])
     if x.numel() == 0 or taken > _FEW or x.is_cuda or is_recorded:
         return _joined(x, axis, mode, before, after)
-    return x[(*(slice(None),) * axis, _padded_places(x.shape[axis], mode, before, after))]
+    places = (*(slice(None),) * axis, _padded_places(x.shape[axis], mode, before, after))
+    return x[places]
 
 
 _FEW = 4096  # elements of the last axis, or parts of another one, that are sooner taken one by one than in pieces that are joined

@@ -295,7 +295,8 @@ def index_select(input: Any, dim: Any, index: Any) -> Any:
     """
     is_plain = type(dim) is int and -input.ndim <= dim < input.ndim and isinstance(index, Tensor) and index.ndim == 1
     if is_plain and index._dtype_name in ("int64", "int32"):  # as most calls are
-        return input[(*_ALL[: dim % input.ndim], index)]
+        places = (*_ALL[: dim % input.ndim], index)
+        return input[places]
     along, index = _slices("index_select", input, dim, index, ": masked_select() and t[mask] take a mask of bools")
     if input.ndim == 0:
         return _core.gather(input.reshape(1), 0, index).reshape(())
