@@ -188,6 +188,7 @@ static tc_gemm_a_form choose_a_form(const tc_gemm_args *g, size_t element)
 /* By dot products of AVX512-BF16 in place of tiles. They read B in place for few rows, several lines of memory at a time. */
 #define DOTS_LEAST_OF_HALVES 4096
 #define DOTS_LEAST_ADJACENT_HALVES 8192
+#define DOTS_LEAST_ADJACENT_K 64
 #define DOTS_STRIP_COLUMNS 128 /* the least, for which the scratch has tiles of B for a block of k, and a multiple */
 static bool by_dots(void) { return tc_cpu_parts() == 1; }
 
@@ -214,6 +215,7 @@ static int choose_parts(const tc_plan *plan, const tc_gemm_args *g)
         const int64_t of_tiles = adjacent ? SPLIT_LEAST_ADJACENT_HALVES : SPLIT_LEAST_OF_HALVES;
         const int64_t least = !by_dots() ? of_tiles : adjacent ? DOTS_LEAST_ADJACENT_HALVES : DOTS_LEAST_OF_HALVES;
         if (g->k_is_rows && g->K < SPLIT_LEAST_ROWS_OF_HALVES) return 0;
+        if (by_dots() && adjacent && other_side < DOTS_LEAST_ADJACENT_K) return 0;
         return least_of(g->N, other_side) >= SPLIT_LEAST_SIDE_OF_HALVES && g->N * other_side >= least;
     }
     if (!is_of_float32(g, plan->compute)) return 0;

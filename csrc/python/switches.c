@@ -159,6 +159,11 @@ static PyObject *switch_exit(PyObject *object, PyObject *const *args, Py_ssize_t
 {
     switch_object *self = (switch_object *)object;
     (void)args, (void)count;
+    if (self->count == 0 && self->is_ahead) { /* without a block: set_grad_enabled(mode).__exit__() */
+        self->is_ahead = false;
+        self->leave(self->before);
+        Py_RETURN_NONE;
+    }
     if (self->count == 0) return PyErr_Format(PyExc_RuntimeError, "%s was left without having been entered", Py_TYPE(object)->tp_name);
     leave_one(self);
     Py_RETURN_NONE;

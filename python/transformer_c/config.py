@@ -32,7 +32,7 @@ def set_float32_precision(precision: str) -> None:
 
     This is a permission; a kernel that gains nothing does not use it. On a CPU products use it where the processor multiplies tiles of
     bfloat16 (AMX), for matrices of at least 128 x 128: "high" adds three products of bfloat16, an error of at most 2e-5 of the sum of the
-    products' magnitudes, "medium" one, at most 8e-3, which it also is where a processor of AMD has AVX512-BF16. On a GPU of compute capability 8.0 or later tensor cores multiply matrices whose rows
+    products' magnitudes, "medium" one, at most 8e-3, which it also is with AVX512-BF16, chosen on processors of AMD. On a GPU of compute capability 8.0 or later tensor cores multiply matrices whose rows
     begin at multiples of 16 bytes, as they do where widths are multiples of 4: "high" adds three products of TF32 parts, an error of some
     2e-6, at most 5e-6 with up to 16,384 terms, "medium" is one product of TF32, some 1e-3 at most with up to 4,096. Everywhere else they
     are full float32.

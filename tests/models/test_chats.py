@@ -208,7 +208,7 @@ def test_files_of_templates(tmp_path):
 
     assert prompt() == "config"
     (tmp_path / "chat_template.jinja").write_text("ä{{ bos_token }}{{ eos_token }}\n")
-    assert prompt() == "äB"  # without the line feed at its end
+    assert prompt() == "äB<|endoftext|>"  # without the line feed at its end
     (tmp_path / "tokenizer_config.json").write_text(json.dumps({**own, "added_tokens_decoder": None} | {"bos_token": "B"}))
     decoder_folder(tmp_path, tokenizer_config={"bos_token": "B"})
     assert prompt() == "äME"
@@ -240,6 +240,55 @@ def test_special_tokens_of_the_text_alone(tmp_path):
     alone = generator.tokenizer.as_written([generator.prompt(ASK)])[0][0]
     assert alone.tolist().count(258) == 1 and np.array_equal(generator.tokenizer(["user:he>"])[0][0], alone)
     assert generator.generate(ASK, 5) == generator.generate("user:he>", 5, return_full_text=False)
+
+
+NAMES = "{{ bos_token }}|{{ eos_token }}|{{ unk_token }}|{{ pad_token }}"
+
+
+@pytest.mark.parametrize(
+    ("kind", "expected"),
+    [
+        (None, "<|endoftext|>|<|endoftext|>|<|endoftext|>|"),  # by model_type, GPT-2's
+        ("GPT2TokenizerFast", "<|endoftext|>|<|endoftext|>|<|endoftext|>|"),
+        ("GPTNeoXTokenizer", "<|endoftext|>|<|endoftext|>|<|endoftext|>|<|padding|>"),
+        ("Qwen2Tokenizer", "|<|endoftext|>|<|endoftext|>|<|endoftext|>"),
+        ("LlamaTokenizerFast", "<s>|</s>|<unk>|"),
+        ("GemmaTokenizer", "<bos>|<eos>|<unk>|<pad>"),
+        ("OtherTokenizer", "|||"),
+    ],
+)
+def test_special_tokens_that_no_file_names(tmp_path, kind, expected):
+    """Those of transformers' classes."""
+    pytest.importorskip("tokenizers")
+    said = {} if kind is None else {"tokenizer_class": kind}
+    decoder_folder(tmp_path, tokenizer_config={"chat_template": NAMES, **said})
+    assert tc.models.TextGenerator.from_pretrained(tmp_path).prompt(ASK) == expected
+    (tmp_path / "tokenizer_config.json").write_text(
+        json.dumps({"chat_template": NAMES, **said, "eos_token": {"content": "E"}, "bos_token": None})
+    )
+    begin = expected.split("|")[0]
+    found = tc.models.TextGenerator.from_pretrained(tmp_path).prompt(ASK)
+    assert "|E|" in found and (not begin or not found.startswith(begin))
+
+
+@pytest.mark.parametrize("name", ["reasoning_content", "thinking", "reasoning"])
+def test_what_an_assistant_thought(name):
+    template = "{{ messages[0].reasoning_content }}|{{ messages[0].thinking }}"
+    assert rendered({"chat_template": template}, [{"role": "assistant", "content": "x", name: "why"}], {}) == "why|why"
+
+
+@pytest.mark.parametrize("text", ["{{ '%2000000000d' % 1 }}", "{{ '%*d' % (2000000000, 1) }}"])
+def test_wide_fields_are_refused(text):
+    with pytest.raises(ValueError, match="% of such values is not supported"):
+        rendered({"chat_template": text}, ASK, {})
+    assert rendered({"chat_template": "{{ '%s %.2f' % ('a', 1.5) }} {{ 7 % 4 }}"}, ASK, {}) == "a 1.50 3"
+
+
+def test_messages_that_contain_themselves():
+    messages = [{"role": "a", "content": "x"}]
+    messages[0]["more"] = messages
+    with pytest.raises(ValueError, match="contain themselves, or are nested too deeply"):
+        rendered({"chat_template": "a"}, messages, {})
 
 
 @pytest.mark.parametrize("version", [None, "3.1.5"])

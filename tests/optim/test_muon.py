@@ -183,6 +183,20 @@ def test_bad_options(options, error, message):
         tc.optim.Muon([tc.nn.Parameter(tc.ones(2, 2))], **options)
 
 
+def test_states_of_others_and_empty_matrices():
+    p, empty = tc.nn.Parameter(tc.ones(2, 3)), tc.nn.Parameter(tc.ones(3, 0))
+    optimizer = tc.optim.Muon([p])
+    with pytest.raises(ValueError, match="a group has no momentum, nesterov, .*: it is no state of Muon's"):
+        optimizer.load_state_dict(tc.optim.AdamW([p]).state_dict())
+    with pytest.raises(ValueError, match="adjust_lr_fn must be"):
+        tc.optim.Muon([p], adjust_lr_fn="")
+    optimizer = tc.optim.Muon([empty, p], lr=0.5, weight_decay=0.0)
+    for q in (empty, p):
+        q.grad = tc.zeros_like(q)
+    optimizer.step()
+    assert empty.shape == (3, 0) and p.tolist() == [[1.0] * 3] * 2
+
+
 def test_only_matrices():
     weight, bias = tc.nn.Parameter(tc.ones(2, 3)), tc.nn.Parameter(tc.ones(2))
     with pytest.raises(ValueError, match=r"Muon takes matrices, got a parameter of shape \(2,\); give the others to an AdamW"):

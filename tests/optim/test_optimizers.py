@@ -448,7 +448,7 @@ def test_the_state_of_a_recast_module_is_recast(kind, options, before, after):
         assert p.dtype.name == after and p.tolist() == q.tolist()
         found = {name: value for name, value in optimizer.state[p].items() if name != "step"}
         assert {value.dtype.name for value in found.values()} <= {computed} and ("master" in found) is (after in halves)
-        assert optimizer.state[p]["step"] == 3
+        assert optimizer.state[p]["step"] == 3 and (after in halves or not optimizer._rounded)  # which keeps memory of halves
 
 
 def test_a_state_of_which_some_parameters_were_recast():

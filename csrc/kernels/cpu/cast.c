@@ -41,7 +41,8 @@ TC_INLINE double to_double(int64_t x) { return (double)x; }
         else if (to_step == 1 && from_step == 2)                                                                                           \
             for (int64_t i = 0; i < n; i++) to[i] = from[2 * i];                                                                           \
         else                                                                                                                               \
-            for (int64_t i = 0; i < n; i++) to[i * to_step] = from[i * from_step];                                                         \
+            TC_UNROLL_BY(4)                                                                                                                \
+        for (int64_t i = 0; i < n; i++) to[i * to_step] = from[i * from_step];                                                             \
     }
 MOVE(1, uint8_t)
 MOVE(2, word_2)

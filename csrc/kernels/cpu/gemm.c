@@ -389,6 +389,16 @@ static bool is_row_of_dots(const gemm_item *it)
 /* Rows by so few columns are computed in groups that read the columns again. */
 #define FEW_BY_FEW 8
 
+/* One by many, in a cache: lanes without a block of k cost more than is gained, but for vectors that begin pages apart. */
+#define FAR_MANY (INT64_C(1) << 24)                /* bytes */
+#define LEAST_K_OF_FEW (TC_LANES >= 16 ? 48 : 256) /* of more than two */
+static bool gains_by_spread_blocks(const gemm_item *it, int64_t many)
+{
+    const int64_t blocks = tc_divide_up(it->K, it->k_block), lanes = tc_divide_up(blocks, TC_IN_PIECE) * TC_IN_PIECE;
+    const int64_t apart = (it->rows > 1 ? it->args->a_row : it->args->b_col) * (int64_t)sizeof(real);
+    return 8 * blocks > 7 * lanes || apart % 1024 == 0 || many * it->K * (int64_t)sizeof(real) > FAR_MANY;
+}
+
 /* Has C few rows, or few columns, of operands along memory, and nothing else than a bias? One row without spread blocks is one of dots. */
 static bool is_few_by_many(const gemm_item *it)
 {
@@ -398,7 +408,9 @@ static bool is_few_by_many(const gemm_item *it)
     if (g->activation != TC_ACTIVATION_NONE || it->pre || it->residual || (it->row_bias && g->M > 1)) return false;
     const int64_t few = least_of(it->rows, it->cols), many = it->rows + it->cols - few;
     if (few > MOST_FEW && many > FEW_BY_FEW) return false;
-    return are_blocks_spread(it->K, it->k_block) ? many > 1 : few > 1 && many >= TC_IN_PIECE && 2 * many >= TC_LANES;
+    if (few > 2 && (TC_LANES <= 4 || it->K < LEAST_K_OF_FEW)) return false;
+    if (are_blocks_spread(it->K, it->k_block)) return many > 1 && (few > 1 || gains_by_spread_blocks(it, many));
+    return few > 1 && many >= TC_IN_PIECE && 2 * many >= TC_LANES;
 }
 
 static void by_squares(const gemm_item *it)
@@ -431,7 +443,8 @@ static void by_dots(const gemm_item *it)
 static bool pays_by_rows(const gemm_item *it)
 {
     const tc_gemm_args *g = it->args;
-    return it->K == 1 || g->M <= FEW_SHORT_ROWS || g->b_stored != TC_STORED_AS_COMPUTED || g->c_stored != TC_STORED_AS_COMPUTED;
+    return (it->K == 1 && it->cols >= 256) || g->M <= FEW_SHORT_ROWS || g->b_stored != TC_STORED_AS_COMPUTED ||
+           g->c_stored != TC_STORED_AS_COMPUTED;
 }
 
 /* Are the sums of few k, and is B not in panels that are kept? */

@@ -116,17 +116,24 @@ static void choose(tc_stored stored, void *out, const void *const *in, const int
         loop_where(out, in[0], 1, in[1], 0, in[2], 0, n);
 }
 
+TC_INLINE void loop_clamp(element *out, const element *x, const int step, element low, element high, int64_t n)
+{
+    SIDE_BY_SIDE
+    for (int64_t i = 0; i < n; i++) {
+        const element risen = x[i * step] < low ? low : x[i * step];
+        out[i] = risen > high ? high : risen;
+    }
+}
+
 /* Between two numbers. */
 static void clamp(tc_stored stored, void *out, const void *const *in, const int *step, int64_t n)
 {
-    element *const to = out;
-    const element *const x = in[0], low = *(const element *)in[1], high = *(const element *)in[2];
-    (void)stored, (void)step;
-    SIDE_BY_SIDE
-    for (int64_t i = 0; i < n; i++) {
-        const element risen = x[i] < low ? low : x[i];
-        to[i] = risen > high ? high : risen;
-    }
+    const element low = *(const element *)in[1], high = *(const element *)in[2];
+    (void)stored;
+    if (step[0])
+        loop_clamp(out, in[0], 1, low, high, n);
+    else
+        loop_clamp(out, in[0], 0, low, high, n);
 }
 /* NOLINTEND(clang-analyzer-core.*) */
 

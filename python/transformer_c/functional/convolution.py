@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from typing import Any
 
 import numpy as np
@@ -128,14 +129,18 @@ def conv2d(input, weight, bias=None, stride=1, padding=0, dilation=1, groups: in
 def _pad_axis(x: Any, axis: int, mode: str, before: int, after: int) -> Any:
     """An axis and parts of itself. Negative numbers remove elements."""
     is_recorded = (x.requires_grad and is_grad_enabled()) or _core.is_traced()
-    taken = abs(before) + abs(after) + (x.numel() if axis == x.ndim - 1 else x.shape[axis])
-    if x.numel() == 0 or taken > _FEW or x.is_cuda or is_recorded:
+    parts = math.prod(x.shape[:axis]) * (x.shape[axis] + before + after)
+    many = x.numel() > _FEW if axis == x.ndim - 1 else parts > _FEW_PARTS
+    if x.numel() == 0 or many or x.is_cuda or is_recorded:
         return _joined(x, axis, mode, before, after)
     places = (*(slice(None),) * axis, _padded_places(x.shape[axis], mode, before, after))
     return x[places]
 
 
-_FEW = 4096  # elements of the last axis, or parts of another one, that are sooner taken one by one than in pieces that are joined
+_FEW, _FEW_PARTS = (
+    4096,
+    1024,
+)  # elements of the last axis, or parts of another one, that are sooner taken one by one than in pieces that are joined
 
 
 @functools.lru_cache(64)

@@ -13,20 +13,37 @@ from typing import Any, NoReturn
 
 from ..checkpoint import CheckpointError
 from .folder import contents, has, mapping
+from .vocabularies import tokenizer_class
 
 MAX_TEMPLATE = 1 << 20  # bytes of a template's file
 _LONGEST = 1 << 24  # characters that a template may write, or repeat
+_END = "<|endoftext|>"
+# The special tokens of transformers' classes, where no file says others.
+_ENDS = {"bos_token": _END, "eos_token": _END, "unk_token": _END}
+_LLAMA = {"bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>"}
+_GEMMA = {"bos_token": "<bos>", "eos_token": "<eos>", "unk_token": "<unk>", "pad_token": "<pad>"}
+_QWEN = {"eos_token": _END, "unk_token": _END, "pad_token": _END}
+_USUAL = {
+    "GPT2Tokenizer": _ENDS,
+    "GPTNeoXTokenizer": {**_ENDS, "pad_token": "<|padding|>"},
+    **{f"{name}Tokenizer": _QWEN for name in ("Qwen2", "Qwen3")},
+    **{f"{name}Tokenizer": _LLAMA for name in ("Llama", "Mistral", "Phi3")},
+    **{f"{name}Tokenizer": _GEMMA for name in ("Gemma", "Gemma2", "Gemma3")},
+}
+_REASONS = ("reasoning_content", "thinking", "reasoning")  # names of one thing, by model
 
 
 def templates_in(folder: str, config: Mapping[str, Any]) -> dict[str, Any]:
-    """What tokenizer_config.json is with the templates and special tokens of other files: files of templates take precedence."""
+    """What tokenizer_config.json is with the templates and special tokens of other files, and of transformers' class: files of templates take
+    precedence."""
     also = {} if "added_tokens_decoder" in config else mapping(os.path.join(folder, "special_tokens_map.json"))
     more = os.path.join(folder, "additional_chat_templates")
     names = sorted(name for name in os.listdir(more) if name.endswith(".jinja")) if os.path.isdir(more) else []
     paths = {"default": os.path.join(folder, "chat_template.jinja")}
     paths |= {name.removesuffix(".jinja"): os.path.join(more, name) for name in names}
     found = [{"name": name, "template": _text(path)} for name, path in paths.items() if has(path)]
-    return {**config, **also, **({"chat_template": found} if found else {})}
+    usual = _USUAL.get(tokenizer_class(folder).removesuffix("Fast"), {})
+    return {**usual, **config, **also, **({"chat_template": found} if found else {})}
 
 
 def _text(path: str) -> str:
@@ -45,7 +62,7 @@ def chats_of(texts: Any) -> tuple[bool, list[Any]] | None:
 
 
 def rendered(config: Any, messages: Any, values: Mapping[str, Any]) -> str:
-    """The text of a chat, with the beginning of an answer.
+    """The text of a chat, with the beginning of an answer if `values` do not refuse it.
 
     Parameters
     ----------
@@ -57,14 +74,17 @@ def rendered(config: Any, messages: Any, values: Mapping[str, Any]) -> str:
     """
     if not isinstance(values, Mapping):
         raise TypeError(f"chat_template_kwargs must be a mapping, got {values!r:.80} ({type(values).__name__})")
-    values = _plain(values, "chat_template_kwargs")
-    chat = _plain(messages, "messages")
+    try:
+        values = _plain(values, "chat_template_kwargs")
+        chat = _plain(messages, "messages")
+    except RecursionError:
+        raise ValueError("messages or chat_template_kwargs contain themselves, or are nested too deeply") from None
     if not isinstance(chat, list) or not chat:
         raise TypeError(f"messages must be a list of mappings with role and content, got {messages!r:.80}")
     for i, message in enumerate(chat):
         if not isinstance(message, dict) or not isinstance(message.get("role"), str):
             raise TypeError(f"message number {i} must be a mapping with role, a str, and content, got {message!r:.80}")
-    chat = [{name: value for name, value in message.items() if value is not None} for message in chat]
+    chat = [_as_shown({name: value for name, value in message.items() if value is not None}) for message in chat]
     said = {name: token.get("content") if isinstance(token, dict) else token for name, token in config.items() if name.endswith("_token")}
     given = {
         "tools": None,
@@ -86,6 +106,12 @@ def rendered(config: Any, messages: Any, values: Mapping[str, Any]) -> str:
     except Exception as error:  # what it raises itself, as of roles that do not alternate, and any error of its expressions
         raise ValueError(f"the chat template refuses these messages ({type(error).__name__}: {str(error)[:200]})") from None
     return "".join(parts)
+
+
+def _as_shown(message: dict[str, Any]) -> dict[str, Any]:
+    """With what an assistant thought under the names that templates know, as transformers shows it."""
+    why = next((message[name] for name in _REASONS if name in message), None)
+    return message if why is None else {"thinking": why, **message, "reasoning_content": why}
 
 
 def _plain(value: Any, name: str) -> Any:
@@ -123,8 +149,8 @@ def _compiled(template: str) -> Any:
     made = _sandbox()
     try:
         return made.from_string(template)
-    except MemoryError:
-        raise
+    except MemoryError as error:
+        raise CheckpointError("chat_template takes too much memory to compile, or is nested too deeply") from error
     except Exception as error:  # of deep ones also those of Python's compiler
         line = getattr(error, "lineno", None)
         at = "" if line is None else f" in line {line}"
@@ -156,15 +182,16 @@ def _sandbox() -> Any:
             return nodes.Scope(parser.parse_statements(("name:endgeneration",), drop_needle=True), lineno=line)
 
     class Sandbox(sandbox.ImmutableSandboxedEnvironment):
-        intercepted_binops = frozenset(("*", "**"))
+        intercepted_binops = frozenset(("%", "*", "**"))
 
         def handle_exception(self, source: Any = None) -> NoReturn:
-            raise  # the error ( jinja2 would execute code to make its lines those of the template)
+            raise  # as it is: jinja2 would run code that puts the template's lines into the traceback
 
         def call_binop(self, context: Any, operator: str, left: Any, right: Any) -> Any:
             count = right if isinstance(right, int) else left
             long = max((len(own) for own in (left, right) if isinstance(own, (str, list, tuple))), default=0)
-            if operator == "**" or (long and isinstance(count, int) and long * count > _LONGEST):
+            wide = operator == "%" and isinstance(left, str) and re.search(r"\d{7}|\*", left)
+            if operator == "**" or wide or (operator == "*" and long and isinstance(count, int) and long * count > _LONGEST):
                 raise jinja2.exceptions.SecurityError(f"{operator} of such values is not supported")
             return super().call_binop(context, operator, left, right)
 

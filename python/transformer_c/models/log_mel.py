@@ -12,6 +12,7 @@ from ..checkpoint import CheckpointError
 from .config import Config
 
 _LOUD = 100.0  # samples are from -1 to 1
+_LONGEST = 1 << 26  # samples of a window: an hour
 
 
 class Preprocessor(Config):
@@ -44,6 +45,8 @@ class LogMel:
         self.rate, self.hop = config.size("sampling_rate", 16000, most=1 << 20), config.size("hop_length", 160, most=1 << 16)
         self._size = config.size("n_fft", 400, least=2, most=1 << 14)
         self.samples = config.size("chunk_length", max(1, frames * self.hop // self.rate), most=1 << 12) * self.rate
+        if self.samples > _LONGEST:
+            raise CheckpointError(f"by {config.file} a window has {self.samples} samples; at most {_LONGEST} are supported")
         found = config.size("feature_size", mels), self.samples // self.hop
         if found != (mels, frames):
             raise CheckpointError(f"by {config.file} features have the shape {found}; the model takes {(mels, frames)}")
@@ -72,14 +75,13 @@ class LogMel:
             raise TypeError(f"{what} is {audio!r:.80}; samples are read from a file by `soundfile.read(path, dtype='float32')`")
         found = np.asarray(audio)
         if found.dtype.kind not in "f" or found.dtype.itemsize > 8:
-            advice = f"; samples / {np.iinfo(found.dtype).max + 1} has them from -1 to 1" if found.dtype.kind == "i" else ""
+            whole = found.dtype in (np.int16, np.int32)
+            advice = f"; samples / {np.iinfo(found.dtype).max + 1} has them from -1 to 1" if whole else ""
             raise TypeError(f"{what} has samples of {found.dtype}; expected floats from -1 to 1, (n,){advice}")
         if found.ndim != 1:
-            advice = (
-                f"; of several channels take the mean: samples.mean({int(np.argmin(found.shape))}); several audios are a list"
-                if found.ndim == 2
-                else ""
-            )
+            advice = {0: "; samples of one audio are an array: np.asarray(samples)"}.get(found.ndim, "")
+            if found.ndim == 2:
+                advice = f"; of several channels take the mean: samples.mean({int(np.argmin(found.shape))}); several audios are a list"
             raise ValueError(f"{what} has the shape {found.shape}; expected one channel, (n,){advice}")
         if not found.size:
             raise ValueError(f"{what} has no samples")
@@ -92,7 +94,11 @@ class LogMel:
 
     def check_rate(self, rate: Any) -> None:
         """Raises for another number of samples per second than the model's."""
-        if rate is not None and rate != self.rate:
+        if rate is None:
+            return
+        if isinstance(rate, bool) or not isinstance(rate, (int, float, np.number)):
+            raise TypeError(f"sampling_rate must be a number, got {rate!r:.80} ({type(rate).__name__})")
+        if rate != self.rate:
             whole = isinstance(rate, (int, np.integer)) and rate > 0
             shared = math.gcd(int(rate), self.rate) if whole else 1
             advice = f": scipy.signal.resample_poly(samples, {self.rate // shared}, {int(rate) // shared})" if whole else ""

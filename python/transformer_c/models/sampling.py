@@ -34,7 +34,9 @@ _OF_BEAMS = ("length_penalty", "early_stopping")
 _NEW = 50  # tokens, where nobody says how many
 _BEAMS = 1000  # at most
 _LARGEST = sys.float_info.max
-ALL_FORBIDDEN = "no word may come next: no_repeat_ngram_size, bad_words_ids, suppressed tokens and the least length together forbid all"
+ALL_FORBIDDEN = (
+    "no word may come next: no_repeat_ngram_size, bad_words_ids, suppressed tokens, times and the least length together forbid all"
+)
 
 
 @dataclass(frozen=True)

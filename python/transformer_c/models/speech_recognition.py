@@ -104,6 +104,8 @@ class SpeechRecognition(Text2TextGeneration):
         most = sampling.max_new_tokens
         if most is None:
             most = room if sampling.max_length is None else min(sampling.max_length, room)
+        if room < 1:
+            raise ValueError(f"{count} tokens begin a text, which leaves no room: the model takes {self.encoder.longest}")
         if not 0 < most <= room:
             raise ValueError(f"max_new_tokens is {most}, and {count} tokens begin a text; the model takes {self.encoder.longest} together")
         return most

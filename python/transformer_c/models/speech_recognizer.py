@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .._arguments import count, one_of
+from .._arguments import count, one_of, switch
 from .._names import explained
 from .config import Config
 from .folder import has, mapping, naming, read_config
@@ -89,7 +89,7 @@ class _Generation(Config):
         value = [] if self.values.get(name) is None else self.values[name]
         if not isinstance(value, (list, tuple)) or not all(type(token) is int and -1 <= token < 2**31 for token in value):
             raise self.refuse(name, "null or numbers of tokens")
-        return tuple(token for token in value if 0 <= token < words)
+        return tuple(dict.fromkeys(token for token in value if 0 <= token < words))
 
     def _named(self, name: str, words: int) -> dict[str, int]:
         value = {} if self.values.get(name) is None else self.values[name]
@@ -119,7 +119,7 @@ class _Generation(Config):
             raise ValueError(
                 "times need no_timestamps_token_id in generation_config.json, also those of audio that is longer than a window"
             )
-        language, task = language or self.language, task or self.task
+        language, task = self.language if language is None else language, self.task if task is None else task
         found: list[int | None] = [start]
         if language is None and task is None:
             found += self.forced
@@ -128,7 +128,7 @@ class _Generation(Config):
         if task is not None:
             if task not in self.tasks:
                 raise ValueError(
-                    f"task is {task!r}, but generation_config.json has a number in task_to_id for {', '.join(self.tasks) or 'none'}"
+                    f"task is {task!r}, but generation_config.json has a number in task_to_id for {', '.join(self.tasks)[:300] or 'none'}"
                 )
             found.append(self.tasks[task])
         elif language is not None and not set(found) & set(self.tasks.values()) and "transcribe" in self.tasks:
@@ -145,10 +145,8 @@ class _Generation(Config):
         for known in (name, f"<|{_CODES.get(name, name)}|>"):
             if known in self.languages:
                 return self.languages[known]
-        there = [code.strip("<|>") for code in self.languages]
-        raise ValueError(
-            f"language is {language!r:.80}; the model has {', '.join(there[:120]) or 'no lang_to_id in generation_config.json'}"
-        )
+        there = ", ".join(code.strip("<|>") for code in self.languages)[:600]
+        raise ValueError(f"language is {language!r:.80}; the model has {there or 'no lang_to_id in generation_config.json'}")
 
 
 class _Speech:
@@ -337,6 +335,9 @@ class SpeechRecognizer(Writer):
         ]
         if not isinstance(language, (str, type(None))):
             raise TypeError(f"language must be a str, got {language!r:.80}")
+        if timestamps == "word":
+            raise ValueError("times of words are not computed; timestamps=True gives those of parts")
+        timestamps = switch("timestamps", timestamps)
         task = None if task is None else one_of("task", task, _TASKS)
         size, spoken, frames = count("batch_size", batch_size), self._speech, self.features.frames
         settings = SpeechSampling(
@@ -348,7 +349,7 @@ class SpeechRecognizer(Writer):
         speeches = []
         for wave in waves:
             features = self.features(wave)
-            timed = bool(timestamps) or spoken.timed or features.shape[1] > frames
+            timed = timestamps or spoken.timed or features.shape[1] > frames
             end = min(-(-len(wave) // self.features.hop), features.shape[1])
             speeches.append(_Speech(features, end, timed, spoken.prompt(self.model.encoder.start, language, task, timed)))
         with Bar(len(speeches), progress, "writing", "audio") as bar:

@@ -1,4 +1,4 @@
-"""Muon: steps of weights whose singular values are all about 1."""
+"""Muon: weights whose steps have singular values of about 1."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from .algorithms import HINTS
 from .optimizer import Optimizer
 
 _MOST_STEPS = 99  # PyTorch's
+_RATES = ("original", "match_rms_adamw")
 
 
 class Muon(Optimizer):
@@ -80,11 +81,13 @@ class Muon(Optimizer):
 
     def _check_options(self, options: dict[str, Any], of_rate: Callable[[str, Any], float]) -> None:
         super()._check_options(options, of_rate)
+        if missing := [name for name in self.defaults if name not in options]:
+            raise ValueError(f"a group has no {', '.join(missing)}: it is no state of Muon's")
         all_of(
             (switch, "nesterov", options["nesterov"]),
             (_coefficients, options["ns_coefficients"]),
             (_steps, options["ns_steps"]),
-            (one_of, "adjust_lr_fn", options["adjust_lr_fn"] or "original", ("original", "match_rms_adamw")),
+            (one_of, "adjust_lr_fn", "original" if options["adjust_lr_fn"] is None else options["adjust_lr_fn"], _RATES),
         )
 
     def _states_of(self, group):
@@ -100,14 +103,16 @@ class Muon(Optimizer):
             step = gradient.lerp(buffer, momentum) if group["nesterov"] else buffer
             step = orthogonal(step, group["ns_coefficients"], group["ns_steps"], group["eps"])
             rows, columns = p.shape
-            scale = 0.2 * math.sqrt(max(p.shape)) if group["adjust_lr_fn"] == "match_rms_adamw" else math.sqrt(max(1, rows / columns))
+            scale = (
+                0.2 * math.sqrt(max(p.shape)) if group["adjust_lr_fn"] == "match_rms_adamw" else math.sqrt(max(1, rows / max(columns, 1)))
+            )
             p.mul_(1 - lr * group["weight_decay"]).add_(step, alpha=-lr * scale)
             if halves is not None:
                 halves[i].copy_(p)
 
 
 def orthogonal(matrix: Tensor, coefficients: tuple[float, float, float], steps: int, eps: float) -> Tensor:
-    """A matrix with the same singular vectors, whose singular values are about 1: between 0.7 and 1.2 after five steps from usual ones."""
+    """A matrix with the same singular vectors, whose singular values are about 1: between 0.7 and 1.2 after five steps, but for the smallest."""
     a, b, c = coefficients
     wide = matrix.T if matrix.shape[0] > matrix.shape[1] else matrix
     wide = wide / wide.norm().clamp(min=eps)

@@ -244,12 +244,15 @@ class Optimizer(Explaining):
     def _follow_writes(self) -> None:
         """Takes into the masters what was written to halves since they were rounded from them; other elements keep all digits."""
         with no_grad():
-            for p, seen in self._rounded.items():
+            for p, seen in list(self._rounded.items()):
                 look = None if seen is None else seen[0]
                 if look == _look(p):
                     continue
                 master = self.state.get(p, {}).get("master")
-                if master is None or not is_half(p) or (master.shape, master.device) != (p.shape, p.device):
+                if master is None:  # the parameter has all digits itself now
+                    del self._rounded[p]
+                    continue
+                if not is_half(p) or (master.shape, master.device) != (p.shape, p.device):
                     continue
                 halves = ("float16", "bfloat16") if look is None else look[:1]  # to one of which the master was rounded, and cast since
                 as_rounded = [master.to(half).to(p.dtype) == p.detach() for half in halves]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import math
 from typing import Any
 
 import numpy as np
@@ -130,9 +131,9 @@ def nan_to_num(input: Any, nan: float = 0.0, posinf: float | None = None, neginf
     if not is_floating(input):
         return input.clone()
     largest = finfo(input._dtype_name).max
-    if (bounded := without_nan(None, input, nan, posinf, neginf)) is not None:
-        return bounded
     is_recorded = (is_grad_enabled() and input.requires_grad) or _core.is_traced()
+    if not is_recorded and (bounded := without_nan(None, input, nan, posinf, neginf)) is not None:
+        return bounded
     if posinf is neginf is None and not is_recorded and not input.is_cuda:
         result = _core.clamp(input, -largest, largest)
         result[_core.ne(result, result)] = 0.0 if nan is None else nan
@@ -145,7 +146,9 @@ def nan_to_num(input: Any, nan: float = 0.0, posinf: float | None = None, neginf
 
 def without_nan(into: Tensor | None, input: Tensor, nan: float | None, posinf: float | None, neginf: float | None) -> Tensor | None:
     """``nan_to_num`` with 0 for NaN and the bounds of the dtype, in two passes; None elsewhere."""
-    if nan or not posinf is neginf is None or not is_floating(input):
+    if nan is not None and (type(nan) not in (int, float) or nan or math.copysign(1.0, nan) < 0):
+        return None
+    if not posinf is neginf is None or not is_floating(input):
         return None
     largest = finfo(input._dtype_name).max
     result = _core.compute_into(into, "clamp", input, -largest, largest)
