@@ -2,6 +2,7 @@
 
 import re
 import warnings
+from unittest import mock
 
 import numpy as np
 import transformer_c as tc
@@ -10,6 +11,7 @@ from .comparing import Converter, Outcome, apart, described_call, named, numbers
 
 DTYPES = ("float32", "float64")
 SHAPES = ((3, 5), (7,), (1,), (2, 3, 4), ())
+MATRICES = (3, 5), (8, 2)
 STEPS = 8
 # What PyTorch alone refuses, by its message: why.
 ACCEPTED = {r"foreach|capturable|both floats or both Tensors": "`foreach` and `capturable` have no effect, a Tensor is a number"}
@@ -30,12 +32,13 @@ class ParameterConverter(Converter):
         return super().both(value)
 
 
-def parameters(dtype, converter):
+def parameters(info, dtype, converter):
     """PyTorch's and ours, of the same numbers."""
     import torch
 
     rng = np.random.default_rng(0)
-    theirs = [torch.nn.Parameter(torch.tensor(rng.normal(size=shape), dtype=getattr(torch, dtype))) for shape in SHAPES]
+    shapes = MATRICES if info.name == "Muon" else SHAPES
+    theirs = [torch.nn.Parameter(torch.tensor(rng.normal(size=shape), dtype=getattr(torch, dtype))) for shape in shapes]
     return converter.both(theirs)
 
 
@@ -52,7 +55,7 @@ def run(info, sample, dtype):
     import torch
 
     converter = ParameterConverter(torch)
-    theirs, ours = parameters(dtype, converter)
+    theirs, ours = parameters(info, dtype, converter)
     their_options, our_options = converter.both(dict(sample.kwargs))
     call = described_call(("parameters",), sample.kwargs, torch).replace("'", "")
     kind, rng = getattr(tc.optim, info.name), np.random.default_rng(1)
@@ -94,7 +97,10 @@ def run_error(info, sample, dtype):
     import torch
 
     converter, given = ParameterConverter(torch), sample.optimizer_error_input
-    theirs, ours = parameters(dtype, converter) if given.params is None else converter.both(given.params)
+    try:
+        theirs, ours = parameters(info, dtype, converter) if given.params is None else converter.both(given.params)
+    except TypeError:  # complex parameters, which there are none of
+        return None
     their_options, our_options = converter.both(dict(given.kwargs))
     expected = error_of(info.optim_cls, theirs, their_options)
     if expected is None or any(re.search(pattern, str(expected)) for pattern in ACCEPTED):
@@ -108,7 +114,7 @@ def outcomes(info, most=None):
     import torch
 
     found = []
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), mock.patch.object(torch.Tensor, "bfloat16", torch.Tensor.clone):  # Muon's iterations, which are in it
         warnings.simplefilter("ignore")
         for dtype in DTYPES:
             given = dict(device="cpu", dtype=getattr(torch, dtype))
