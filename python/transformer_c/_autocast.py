@@ -55,7 +55,7 @@ class autocast(_core.autocasting):
 
     Notes
     -----
-    On a CPU it saves neither time nor memory: see docs/mixed-precision.md. On a GPU the rounded copies of parameters are kept from call to call,
+    On a CPU it saves time where the processor multiplies bfloat16: see docs/mixed-precision.md. On a GPU the rounded copies of parameters are kept from call to call,
     and the optimizer's kernel writes them.
 
     Examples
