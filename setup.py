@@ -47,7 +47,8 @@ PROCESSOR_FLAGS = {"__i386__": ["-msse2", "-mfpmath=sse"]}
 SMALLER = ["-Os"]
 # GCC writes out the few turns that are left after a loop of several vectors, for each of the kernels' many functions: 6 % of the library. Of
 # integers it would repeat the loop for shorter vectors as well.
-_TURNS, _VECTORS = "--param=max-completely-peel-times=2", "--param=vect-epilogues-nomask=0"
+_TURNS = "--param=max-completely-peel-times=2"
+_VECTORS = "--param=vect-epilogues-nomask=0"
 ROLLED = {
     **{name: [_TURNS] for name in ("binary", "cast", "gemm", "index", "lines", "reduce", "unary")},
     **{name: [_TURNS, _VECTORS] for name in ("integer", "integer_32")},
