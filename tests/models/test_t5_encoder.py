@@ -63,7 +63,8 @@ def test_a_text_has_the_same_bits_in_any_batch(dtype, isa):
 
 def test_embeddings_of_texts(tmp_path):
     pytest.importorskip("tokenizers")
-    sentence_folder(tmp_path, CONFIG)
+    own = {"tokenizer_class": "PreTrainedTokenizerFast", "pad_token": "[PAD]"}  # T5's is of SentencePiece
+    sentence_folder(tmp_path, CONFIG, tokenizer_config=own)
     encoder = tc.models.SentenceEncoder.from_pretrained(tmp_path)
     encoder = tc.models.SentenceEncoder(encoder.model, encoder.tokenizer, "mean", True, dense=[tc.models.Dense(16, 8, False, "identity")])
     vectors = encoder.encode(["abc", "a", "hello"])
