@@ -26,9 +26,9 @@ _QWEN = {"eos_token": _END, "unk_token": _END, "pad_token": _END}
 _USUAL = {
     "GPT2Tokenizer": _ENDS,
     "GPTNeoXTokenizer": {**_ENDS, "pad_token": "<|padding|>"},
-    **{f"{name}Tokenizer": _QWEN for name in ("Qwen2", "Qwen3")},
-    **{f"{name}Tokenizer": _LLAMA for name in ("Llama", "Mistral", "Phi3")},
-    **{f"{name}Tokenizer": _GEMMA for name in ("Gemma", "Gemma2", "Gemma3")},
+    **{name: _QWEN for name in ("Qwen2Tokenizer", "Qwen3Tokenizer")},
+    **{name: _LLAMA for name in ("LlamaTokenizer", "MistralTokenizer", "Phi3Tokenizer")},
+    **{name: _GEMMA for name in ("GemmaTokenizer", "Gemma2Tokenizer", "Gemma3Tokenizer")},
 }
 _REASONS = ("reasoning_content", "thinking", "reasoning")  # names of one thing, by model
 
