@@ -116,6 +116,21 @@ class BartDecoder(Decoder):
         return self.last_norm(x)
 
 
+def widths_of_side(config: Config, side: str, *, model: int, heads: int, hidden: int, layers: int, dropout: float) -> Widths:
+    """Those of the layers of a side, "encoder" or "decoder"; the numbers are what config.json need not say."""
+    found = Widths(
+        model=config.size("d_model", model),
+        heads=config.size(f"{side}_attention_heads", heads),
+        hidden=config.size(f"{side}_ffn_dim", hidden),
+        layers=config.size(f"{side}_layers", layers),
+        activation=config.activation("activation_function"),
+        eps=1e-5,
+        dropout=config.number("dropout", dropout),
+        attention_dropout=config.number("attention_dropout", 0.0),
+    )
+    return config.divided(found, "d_model", f"{side}_attention_heads")
+
+
 class Bart(EncoderDecoder):
     """BART: learned positions, layers that normalise last, a bias of the scores that is not trained."""
 
@@ -144,18 +159,7 @@ class Bart(EncoderDecoder):
 
     @classmethod
     def widths(cls, config: Config, side: str) -> Widths:
-        """Those of the layers of a side, "encoder" or "decoder"."""
-        found = Widths(
-            model=config.size("d_model", 1024),
-            heads=config.size(f"{side}_attention_heads", 16),
-            hidden=config.size(f"{side}_ffn_dim", 4096),
-            layers=config.size(f"{side}_layers", 12),
-            activation=config.activation("activation_function"),
-            eps=1e-5,
-            dropout=config.number("dropout", 0.1),
-            attention_dropout=config.number("attention_dropout", 0.0),
-        )
-        return config.divided(found, "d_model", f"{side}_attention_heads")
+        return widths_of_side(config, side, model=1024, heads=16, hidden=4096, layers=12, dropout=0.1)
 
     @classmethod
     def usual_start(cls, config: Config) -> int | None:

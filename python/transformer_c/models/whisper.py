@@ -15,6 +15,7 @@ from .._tensor import as_tensor, zeros
 from ..nn.fusion import is_plain
 from ..nn.parameter import Parameter
 from .bart import TABLE as BART
+from .bart import widths_of_side
 from .config import Config, Widths
 from .encoder_decoder import CrossAttention, Decoder, EncoderDecoder, PairLayer, Source, TargetLayer, places_after, without_extensions
 from .layers import TextEncoder
@@ -191,20 +192,9 @@ class Whisper(EncoderDecoder):
 
     @classmethod
     def widths(cls, config: Config, side: str) -> Widths:
-        """Those of the layers of a side, "encoder" or "decoder"."""
-        found = Widths(
-            model=config.size("d_model", 384, least=2),
-            heads=config.size(f"{side}_attention_heads", 6),
-            hidden=config.size(f"{side}_ffn_dim", 1536),
-            layers=config.size(f"{side}_layers", 4),
-            activation=config.activation("activation_function"),
-            eps=1e-5,
-            dropout=config.number("dropout", 0.0),
-            attention_dropout=config.number("attention_dropout", 0.0),
-        )
-        if found.model % 2:
+        if config.size("d_model", 384, least=2) % 2:
             raise config.refuse("d_model", "an even number")
-        return config.divided(found, "d_model", f"{side}_attention_heads")
+        return widths_of_side(config, side, model=384, heads=6, hidden=1536, layers=4, dropout=0.0)
 
     @staticmethod
     def usual_start(config: Config) -> int | None:
