@@ -176,21 +176,26 @@ static tc_gemm_a_form choose_a_form(const tc_gemm_args *g, size_t element)
 #define SPLIT_LEAST_SIDE 128
 #define SPLIT_LEAST_SIDE_IN_FULL 384
 #define SPLIT_LEAST_ROWS_IN_FULL 256
-/* Products of halves: the least side, and the least B, whose one row of A takes as long as without tiles. A B whose columns are adjacent is
- * moved to tiles in each call: so does one that the second-level cache does not contain in float32. */
+/* Products of halves: the least side. */
 #define SPLIT_LEAST_SIDE_OF_HALVES 32
-#define SPLIT_LEAST_OF_HALVES 32768
 #define SPLIT_LEAST_ROWS_OF_HALVES 64 /* of a weight's gradient, which has a step of tiles for 32 */
-#define SPLIT_LEAST_ADJACENT_HALVES 524288
 /* Multiply-adds of split products that cost as much as one elementary operation. */
 #define SPLIT_FMA_PER_OPERATION 24.0
 
-/* By dot products of AVX512-BF16 in place of tiles. They read B in place for few rows, several lines of memory at a time. */
-#define DOTS_LEAST_OF_HALVES 4096
-#define DOTS_LEAST_ADJACENT_HALVES 8192
-#define DOTS_LEAST_ADJACENT_K 64
-#define DOTS_STRIP_COLUMNS 128 /* the least, for which the scratch has tiles of B for a block of k, and a multiple */
-static bool by_dots(void) { return tc_cpu_parts() == 1; }
+/* What multiplies halves: the least B, whose one row of A takes as long as without it, and what decides whether B is read by strips. */
+typedef struct halves_multiplier {
+    int64_t least, least_adjacent, least_adjacent_k;    /* elements of B; those and the rows of one whose columns are adjacent */
+    int64_t strip_bytes, strip_columns, strip_multiple; /* the least B by strips, and what an item's columns are a multiple of */
+    const char *strips, *one[2];                        /* names of variants: by strips; of one product, whole and with a split sum */
+} halves_multiplier;
+
+/* Adjacent columns are moved to tiles in each call, which one row gains by where the second-level cache does not contain B in float32. */
+static const halves_multiplier tiles = {32768, 524288, 1, LEAST_B_OF_STRIPS, 1, 64, "tiles, strips", {"tiles", "tiles, split k"}};
+/* AVX512-BF16: few rows read B in place, several lines of memory at a time; the scratch has tiles of B for a block of k from 128 columns
+ * on. */
+static const halves_multiplier dots = {4096, 8192, 64, 0, 128, 128, "dots, strips", {"dots", "dots, split k"}};
+
+static const halves_multiplier *multiplier(void) { return tc_cpu_parts() == 1 ? &dots : &tiles; }
 
 static bool is_of_float32(const tc_gemm_args *g, tc_dtype compute)
 {
@@ -211,12 +216,11 @@ static int choose_parts(const tc_plan *plan, const tc_gemm_args *g)
     const int64_t other_side = g->k_is_rows ? g->M : g->K;
     if (!g->may_split || !tc_cpu_parts()) return 0;
     if (halves) {
+        const halves_multiplier *by = multiplier();
         const bool adjacent = g->b_col == 1 && !g->is_gradient;
-        const int64_t of_tiles = adjacent ? SPLIT_LEAST_ADJACENT_HALVES : SPLIT_LEAST_OF_HALVES;
-        const int64_t least = !by_dots() ? of_tiles : adjacent ? DOTS_LEAST_ADJACENT_HALVES : DOTS_LEAST_OF_HALVES;
         if (g->k_is_rows && g->K < SPLIT_LEAST_ROWS_OF_HALVES) return 0;
-        if (by_dots() && adjacent && other_side < DOTS_LEAST_ADJACENT_K) return 0;
-        return least_of(g->N, other_side) >= SPLIT_LEAST_SIDE_OF_HALVES && g->N * other_side >= least;
+        if (adjacent && other_side < by->least_adjacent_k) return 0;
+        return least_of(g->N, other_side) >= SPLIT_LEAST_SIDE_OF_HALVES && g->N * other_side >= (adjacent ? by->least_adjacent : by->least);
     }
     if (!is_of_float32(g, plan->compute)) return 0;
     if (full && (g->k_is_rows ? g->K < SPLIT_LEAST_ROWS_IN_FULL : !tc_gemm_is_long(g->sequence))) return 0;
@@ -238,10 +242,8 @@ static void choose_split_b(tc_plan *plan, tc_gemm_args *g)
 
 static void plan_split(tc_plan *plan, tc_gemm_args *g)
 {
-    static const char *const variants[][2] = {[0] = {"dots", "dots, split k"},
-                                              [1] = {"tiles", "tiles, split k"},
-                                              [2] = {"tiles x 3", "tiles x 3, split k"},
-                                              [3] = {"tiles x 6", "tiles x 6, split k"}};
+    static const char *const several[][2] = {[2] = {"tiles x 3", "tiles x 3, split k"}, [3] = {"tiles x 6", "tiles x 6, split k"}};
+    const halves_multiplier *by = multiplier();
     tc_gemm_split_k(g, g->k_is_rows && g->M * g->N <= LARGEST_SPLIT_C ? MOST_CHUNKS : 1);
     g->k_chunk = tc_divide_up(g->k_chunk, TC_GEMM_STEP) * TC_GEMM_STEP;
     if (g->k_chunks > 1) g->k_chunks = tc_divide_up(g->K, g->k_chunk);
@@ -250,17 +252,16 @@ static void plan_split(tc_plan *plan, tc_gemm_args *g)
     const int64_t wanted = threads > 1 ? SPLIT_ITEMS * threads : 1, columns = tc_divide_up(g->N, tc_divide_up(wanted, others));
     g->col_block = tc_divide_up(least_of(columns, SPLIT_COLUMNS), SPLIT_LEAST_COLUMNS) * SPLIT_LEAST_COLUMNS;
     choose_split_b(plan, g);
-    const bool pays = by_dots() ? g->N >= DOTS_STRIP_COLUMNS : g->K * g->b_row * 2 >= LEAST_B_OF_STRIPS;
-    g->by_strips = pays && g->M <= ROWS_OF_STRIPS && tc_gemm_of_halves(g) && !g->b_parts && g->b_col == 1;
-    const int64_t multiple = by_dots() ? DOTS_STRIP_COLUMNS : 64;
-    if (g->by_strips) g->col_block = tc_divide_up(least_of(tc_divide_up(g->N, wanted), SPLIT_STRIP_COLUMNS), multiple) * multiple;
+    g->by_strips = tc_gemm_of_halves(g) && !g->b_parts && g->b_col == 1 && g->M <= ROWS_OF_STRIPS && g->N >= by->strip_columns &&
+                   g->K * g->b_row * 2 >= by->strip_bytes;
+    if (g->by_strips)
+        g->col_block = tc_divide_up(least_of(tc_divide_up(g->N, wanted), SPLIT_STRIP_COLUMNS), by->strip_multiple) * by->strip_multiple;
     tc_gemm_args plain = *g;
     plain.M = plain.N = TC_GEMM_GROUP;
     plain.K = plain.k_chunk = least_of(tc_gemm_longest_item(g), TC_GEMM_K_BLOCK), plain.k_chunks = 1;
     tc_gemm_make_plain(&plain);
     const double work = (double)least_of(g->M, g->row_block) * (double)least_of(g->N, g->col_block) * (double)(g->k_chunk + 1);
-    const char *const strips = by_dots() ? "dots, strips" : "tiles, strips";
-    plan->variant = g->by_strips ? strips : variants[by_dots() ? 0 : g->parts][g->k_chunks > 1];
+    plan->variant = g->by_strips ? by->strips : (g->parts == 1 ? by->one : several[g->parts])[g->k_chunks > 1];
     plan->splits = g->k_chunks;
     plan->items = tc_gemm_items(g);
     plan->cost = work / SPLIT_FMA_PER_OPERATION;
