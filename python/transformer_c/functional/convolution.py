@@ -137,10 +137,8 @@ def _pad_axis(x: Any, axis: int, mode: str, before: int, after: int) -> Any:
     return x[places]
 
 
-_FEW, _FEW_PARTS = (
-    4096,
-    1024,
-)  # elements of the last axis, or parts of another one, that are sooner taken one by one than in pieces that are joined
+# Elements of the last axis, or parts of another one, that are sooner taken one by one than in pieces that are joined.
+_FEW, _FEW_PARTS = 4096, 1024
 
 
 @functools.lru_cache(64)
