@@ -10,6 +10,7 @@ import transformer_c as tc
 from golden import load
 from tolerance import assert_close
 from transformer_c.optim.optimizer import required
+from transformer_c.testing import reference as R
 
 CASES = load("optimizers")
 INPUTS = CASES.pop("inputs")
@@ -53,7 +54,17 @@ def test_trajectory(case, dtype, isa):
     assert_close(path, CASES[case][1]["f64"], dtype, k=20, gradient=dtype == "float32", name=case)
 
 
-@pytest.mark.parametrize("case", ["adam_amsgrad", "adamw", "sgd_nesterov", "rmsprop_centered"])
+@pytest.mark.parametrize("case", sorted(CASES))
+def test_the_reference_has_pytorchs_numbers(case):
+    options, state = CASES[case][0], {}
+    arguments = {k: tuple(v) if isinstance(v, list) else v for k, v in options["arguments"].items()}
+    p = INPUTS[1]["a"]
+    for gradient in INPUTS[1]["da"]:
+        p = getattr(R, options["optimizer"].lower())(p, gradient, state, **arguments)
+    np.testing.assert_allclose(p.ravel(), CASES[case][1]["f64"][-1][: p.size], rtol=1e-12, atol=1e-13)
+
+
+@pytest.mark.parametrize("case", ["adam_amsgrad", "adamw", "sgd_nesterov", "radam", "rmsprop_centered"])
 def test_state_dict_resumes_to_the_bit(case):
     whole = parameters("float32")
     expected = run(make(case, whole), whole, range(20))[-1]
@@ -514,6 +525,7 @@ OPTIMIZERS = {
     "SGD": dict(lr=0.1, momentum=0.9),
     "Adam": dict(lr=0.1, amsgrad=True),
     "AdamW": dict(lr=0.1),
+    "RAdam": dict(lr=0.1, weight_decay=0.1),
     "RMSprop": dict(lr=0.1, momentum=0.5, centered=True),
 }
 

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 from .._names import hooks
 from . import lr_scheduler
-from .algorithms import SGD, Adam, AdamW, RMSprop
+from .algorithms import SGD, Adam, AdamW, RAdam, RMSprop
 from .gradients import clip_grad_norm_, clip_grad_value_
 from .lr_scheduler import CosineWarmupScheduler, LambdaLR
 from .muon import Muon
@@ -18,6 +18,7 @@ __all__ = [
     "LambdaLR",
     "Muon",
     "Optimizer",
+    "RAdam",
     "RMSprop",
     "clip_grad_norm_",
     "clip_grad_value_",
@@ -28,7 +29,7 @@ if not TYPE_CHECKING:
     __getattr__, __dir__ = hooks(
         __name__,
         instead={
-            **dict.fromkeys(("Adagrad", "Adadelta", "Adamax", "NAdam", "RAdam", "LBFGS"), "optim.AdamW, optim.RMSprop or optim.SGD"),
+            **dict.fromkeys(("Adagrad", "Adadelta", "Adamax", "NAdam", "LBFGS"), "optim.AdamW, optim.RMSprop or optim.SGD"),
             "swa_utils": "the mean of state dicts, as model.load_state_dict takes it",
         },
     )

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import math
+
 from .. import _core
 from .._arguments import switch
+from .._graph import refuse
 from .._names import explained
 from .optimizer import Optimizer
 
@@ -124,6 +127,78 @@ class AdamW(Adam):
         super().load_state_dict(state_dict)
         for group in self.param_groups:
             group[_DECOUPLED] = True  # it stays an AdamW, whichever optimizer's state this was, as in PyTorch
+
+
+class RAdam(Optimizer):
+    """Adam that needs no warm-up (Liu et al. 2020, "On the variance of the adaptive learning rate and beyond", algorithm 2).
+
+    The first steps, five with the default `betas`, are those of momentum alone, since the mean of so few squares is too uncertain to divide by
+    its root. Later ones are Adam's, made smaller as long as it is uncertain.
+
+    Parameters
+    ----------
+    params : iterable of Parameter, or of dicts
+    lr : float, default 1e-3
+    betas : (float, float), default (0.9, 0.999)
+    eps : float, default 1e-8
+    weight_decay : float, default 0
+        Added to the gradient, as L2 regularisation.
+    decoupled_weight_decay : bool, default False
+        Subtract it from the parameter instead, as ``AdamW`` does.
+    maximize : bool
+    foreach, fused, capturable : bool, optional
+        Without effect, as for ``SGD``; so `differentiable`. A function of ``tc.cuda.graph`` does not take these steps, which depend on their number.
+
+    Examples
+    --------
+    >>> import transformer_c as tc
+    >>> p = tc.nn.Parameter([1.0])
+    >>> optimizer = tc.optim.RAdam([p], lr=0.125)
+    >>> (p * p).sum().backward()
+    >>> optimizer.step()                                  # by lr times the gradient, which is 2
+    >>> p.tolist()
+    [0.75]
+    """
+
+    @explained(HINTS)
+    def __init__(self, params, lr: float = 1e-3, betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8, weight_decay: float = 0.0,
+                 decoupled_weight_decay: bool = False, *, maximize: bool = False, foreach: bool | None = None, fused: bool | None = None, capturable: bool = False, differentiable: bool = False) -> None:  # fmt: skip
+        _check_differentiable(differentiable)
+        decoupled = switch(_DECOUPLED, decoupled_weight_decay)
+        options = dict(lr=lr, betas=betas, eps=eps, weight_decay=weight_decay, maximize=maximize)
+        super().__init__(params, {**options, _DECOUPLED: decoupled})
+
+    def _states_of(self, group):
+        return ("exp_avg", "exp_avg_sq")
+
+    def _step_group(self, group, values, gradients, states, t, halves):
+        refuse("a step of RAdam was made")
+        beta1, beta2 = group["betas"]
+        lr, eps, decay, decoupled = group["lr"], group["eps"], group["weight_decay"], group.get(_DECOUPLED, False)
+        rectified, unbiased = _rectification(beta2, t), math.sqrt(1 - beta2**t)
+        if rectified:  # Adam's step, with its eps beside the root of squares that are not corrected
+            _core.adam_step(
+                values, gradients, states["exp_avg"], states["exp_avg_sq"], None, t, lr * rectified, beta1, beta2, eps / unbiased,
+                decay / rectified if decoupled else decay, decoupled, group["maximize"], halves,
+            )  # fmt: skip
+            return
+        for i, (p, gradient, mean, squares) in enumerate(zip(values, gradients, states["exp_avg"], states["exp_avg_sq"], strict=True)):
+            gradient = -gradient if group["maximize"] else gradient
+            gradient = gradient if decoupled else gradient.add(p, alpha=decay)
+            mean.lerp_(gradient, 1 - beta1)
+            squares.lerp_(gradient.square(), 1 - beta2)
+            p.mul_(1 - lr * decay if decoupled else 1.0).add_(mean, alpha=-lr / (1 - beta1**t))
+            if halves is not None:
+                halves[i].copy_(p)
+
+
+def _rectification(beta2: float, t: int) -> float:
+    """By which step t is smaller than Adam's; 0 while the squares of too few gradients are known (their `length` is that of a simple mean)."""
+    longest = 2 / (1 - beta2) - 1
+    length = longest - 2 * t * beta2**t / (1 - beta2**t)
+    if length <= 5:
+        return 0.0
+    return math.sqrt((length - 4) * (length - 2) * longest / ((longest - 4) * (longest - 2) * length))
 
 
 class RMSprop(Optimizer):

@@ -914,6 +914,25 @@ def adamw(p, g, state, lr=1e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=1e-2,
     return adam(p, g, state, lr, betas, eps, weight_decay, amsgrad, maximize, decoupled=True)
 
 
+def radam(p, g, state, lr=1e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=0.0, decoupled_weight_decay=False, maximize=False):
+    """Liu et al. 2020, algorithm 2. Where the length of the mean is at most 5, the step is not divided by the root of the mean square."""
+    p, g = f64(p), -f64(g) if maximize else f64(g)
+    if decoupled_weight_decay:
+        p = p * (1 - lr * weight_decay)
+    else:
+        g = g + weight_decay * p
+    state["step"] = t = state.get("step", 0) + 1
+    state["m"] = betas[0] * state.get("m", 0) + (1 - betas[0]) * g
+    state["v"] = betas[1] * state.get("v", 0) + (1 - betas[1]) * g**2
+    m = state["m"] / (1 - betas[0] ** t)
+    longest = 2 / (1 - betas[1]) - 1
+    length = longest - 2 * t * betas[1] ** t / (1 - betas[1] ** t)
+    if length <= 5:
+        return p - lr * m
+    rectification = math.sqrt((length - 4) * (length - 2) * longest / ((longest - 4) * (longest - 2) * length))
+    return p - lr * rectification * m * math.sqrt(1 - betas[1] ** t) / (np.sqrt(state["v"]) + eps)
+
+
 def rmsprop(
     p, g, state, lr=1e-2, alpha=0.99, eps=1e-8, weight_decay=0.0, momentum=0.0, centered=False, maximize=False, eps_inside_sqrt=False
 ):

@@ -115,7 +115,7 @@ class CosineAnnealingWarmRestarts(LRScheduler):
 
 
 class CosineWarmupScheduler(LRScheduler):
-    """A linear warm-up times half a cosine: the schedule of the tutorial.
+    """A linear warm-up times half a cosine: the schedule of the tutorial. ``RAdam`` trains without a warm-up.
 
     Parameters
     ----------
