@@ -15,6 +15,7 @@ PAGE = (Path(__file__).parents[2] / "docs/models.md").read_text()
 
 def test_the_examples_of_the_page_run(tmp_path, monkeypatch, capsys):
     pytest.importorskip("tokenizers")
+    pytest.importorskip("jinja2")
     pytest.importorskip("tqdm")
     monkeypatch.chdir(tmp_path)
     for name in ("all-MiniLM-L6-v2", "ms-marco-MiniLM-L6-v2", "reviews", "folder-with-a-head", "gpt2"):
@@ -27,7 +28,7 @@ def test_the_examples_of_the_page_run(tmp_path, monkeypatch, capsys):
         labels = {str(i): f"label {i}" for i in range(classes)}
         tc.models.save(tc.models.create({**CONFIG, "id2label": labels}, task=f"{kind}-classification"), name)
         write_tokenizer(Path(name))
-    decoder_folder(Path("gpt2"))
+    decoder_folder(Path("gpt2"), tokenizer_config={"chat_template": "{% for m in messages %}{{ m.content }}. {% endfor %}"})
     sizes = {"d_model": 8, "d_kv": 4, "d_ff": 8, "num_layers": 1, "num_heads": 2, "decoder_start_token_id": 0}
     tc.models.save(tc.models.create({"model_type": "t5", "vocab_size": 64, **sizes}, task="text2text-generation"), "flan-t5-small")
     write_tokenizer(Path("flan-t5-small"))

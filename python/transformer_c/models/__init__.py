@@ -7,6 +7,7 @@ cross_encoder                               CrossEncoder
 text_classifier, token_classifier           TextClassifier; TokenClassifier
 text_generator, generating, sampling        TextGenerator; its loop over tokens; the choice of each
 text2text_generator, text2text_generation   Text2TextGenerator; the scores of words of the text that is written
+next_words                                  the training of both
 speech_recognizer, speech_recognition       SpeechRecognizer; the scores and rules of the words that are written of speech
 log_mel                                     its features
 beams, chats                                the search of several texts at once; chats to texts, by templates

@@ -202,8 +202,17 @@ class NextWords(WithHead):
             raise config.refuse("eos_token_id", "null, the number of a token, or a list of them") from None
         return cls(encoder, encoder.width, **options)
 
+    @property
+    def table(self) -> Tensor:
+        """What states are multiplied by, (words, E)."""
+        return self.encoder.words.weight if self.scores_words else self.out.weight
+
     def _products(self, states: Tensor) -> Tensor:
         return F.linear(states, self.encoder.words.weight) if self.scores_words else self.out(states)
+
+    def score(self, states: Tensor) -> Tensor:
+        """Of states (..., E), those of all words."""
+        raise NotImplementedError
 
     def ends(self, given: Any = None) -> tuple[int, ...]:
         """The tokens that end a text: those given, or of ``config`` those that are words of this model."""
@@ -239,10 +248,10 @@ class TextGeneration(NextWords):
         """`last`: the scores after each text's last token alone, (B, 1, vocabulary)."""
         states = self.encoder(ids, mask, lengths, token_types, cache)
         if not last:
-            return of_tokens(self._scores, states, mask, lengths)
-        return self._scores(_last(states, mask, lengths))
+            return of_tokens(self.score, states, mask, lengths)
+        return self.score(_last(states, mask, lengths))
 
-    def _scores(self, states: Tensor) -> Tensor:
+    def score(self, states: Tensor) -> Tensor:
         scores = self._products(states)
         return F.tanh(scores / self.softcap) * self.softcap if self.softcap else scores
 

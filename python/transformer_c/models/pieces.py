@@ -69,9 +69,11 @@ class PieceTokenizer:
 
     def __call__(self, texts: Sequence[Any]) -> list[tuple[np.ndarray, np.ndarray]]:
         """(ids, types), int64, of each text; types are 0."""
-        with refusing("the tokenizer failed"):
-            found = [self._ids(text) for text in texts]
-        return [(ids, np.zeros(len(ids), np.int64)) for ids in found]
+        return self._read(texts, self._source)
+
+    def as_target(self, texts: Sequence[str]) -> list[tuple[np.ndarray, np.ndarray]]:
+        """The same of texts that are written, by target.spm."""
+        return self._read(texts, self._models[_FILES[1]][1])
 
     def decode(self, ids: Sequence[int]) -> str:
         """The text of tokens, without special ones."""
@@ -93,22 +95,28 @@ class PieceTokenizer:
         write_json(os.path.join(folder, "vocab.json"), self._numbers)
         write_json(os.path.join(folder, "tokenizer_config.json"), {**self.config, "model_max_length": self.max_length})
 
-    def _ids(self, text: str) -> np.ndarray:
+    def _read(self, texts: Sequence[str], model: Any) -> list[tuple[np.ndarray, np.ndarray]]:
+        """By one of the two files."""
+        with refusing("the tokenizer failed"):
+            found = [self._ids(text, model) for text in texts]
+        return [(ids, np.zeros(len(ids), np.int64)) for ids in found]
+
+    def _ids(self, text: str, model: Any) -> np.ndarray:
         pieces: list[str] = []
         begin = 0
         for match in self._special.finditer(text):
-            pieces += [*self._pieces(text[begin : match.start()]), match[0]]
+            pieces += [*self._pieces(text[begin : match.start()], model), match[0]]
             begin = match.end()
-        pieces += self._pieces(text[begin:])
+        pieces += self._pieces(text[begin:], model)
         room = self.max_length - 1
         pieces = pieces[:room] if self._side == "right" else pieces[max(0, len(pieces) - room) :]
         return np.array([*(self._numbers.get(piece, self._unknown) for piece in pieces), self._end], np.int64)
 
-    def _pieces(self, text: str) -> list[str]:
+    def _pieces(self, text: str, model: Any) -> list[str]:
         """Pieces of a part of a text, which may begin with the code of a language, such as >>fr<<."""
         end = text.find("<<") + 2 if text.startswith(">>") else 0
         code, rest = ([text[:end]], text[end:]) if end > 1 else ([], text)
-        return [*code, *self._source.encode(rest, out_type=str)]
+        return [*code, *model.encode(rest, out_type=str)]
 
 
 def _package() -> Any:

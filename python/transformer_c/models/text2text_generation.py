@@ -53,9 +53,9 @@ class Text2TextGeneration(NextWords):
     ) -> Tensor:
         """The arguments are those of ``EncoderDecoder.forward``."""
         states = self.encoder(ids, mask, lengths, decoder_ids, decoder_mask, decoder_lengths, cache)
-        return of_tokens(self._scores, states, decoder_mask, decoder_lengths)
+        return of_tokens(self.score, states, decoder_mask, decoder_lengths)
 
-    def _scores(self, states: Tensor) -> Tensor:
+    def score(self, states: Tensor) -> Tensor:
         states = states if self.scale == 1 else states * self.scale
         scores = self._products(states)
         return scores if self.bias is None else scores + self.bias[0]

@@ -6,12 +6,17 @@ import os
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
+
 from .._names import explained
 from ..checkpoint import CheckpointError
+from . import next_words
+from .fitting import Options
 from .folder import mapping
+from .next_words import Sample
 from .text2text_generation import Text2TextGeneration
-from .text_generator import _AS_HERE, _OF_GENERATE, Writer
-from .texts import checked
+from .text_generator import _AS_HERE, _OF_FIT, _OF_GENERATE, Trainable, uncut
+from .texts import checked, listed, pair
 from .tokenizing import longest
 
 
@@ -25,7 +30,7 @@ def settle_start(path: str, model: Any) -> None:
         model.encoder.start = start
 
 
-class Text2TextGenerator(Writer):
+class Text2TextGenerator(Trainable):
     """Writes texts of others with an encoder-decoder such as T5, BART or Marian. ``Text2TextGenerator.from_pretrained(folder)`` makes one.
 
     Parameters
@@ -43,6 +48,8 @@ class Text2TextGenerator(Writer):
     ----------
     model, tokenizer
         As above. ``generator.model.to("cuda")`` moves the model.
+    history : list of dict
+        Of the last ``fit``: the loss of each epoch, and "val_loss" with a validation.
 
     Examples
     --------
@@ -206,6 +213,96 @@ class Text2TextGenerator(Writer):
             repetition_penalty=repetition_penalty,
         )
         return self._pieces([], self._steps(text, settings, rng, reader)[1])
+
+    @explained(_OF_FIT)
+    def fit(
+        self,
+        pairs: Any,
+        *,
+        validation: Any = None,
+        src_lang: str | None = None,
+        tgt_lang: str | None = None,
+        learning_rate: float = 5e-5,
+        epochs: int = 3,
+        batch_size: int = 8,
+        warmup: float = 0.1,
+        weight_decay: float = 0.01,
+        max_norm: float = 1.0,
+        random_state: int | None = None,
+        progress: bool = False,
+    ) -> Text2TextGenerator:
+        """Trains the model to write a text of another; returns this generator.
+
+        The loss is the mean cross-entropy of the tokens that are written. A fit that is refused or interrupted changes nothing.
+
+        Parameters
+        ----------
+        pairs : sequence of (text, text)
+            A text and what should be written of it. Texts are cut off where those of ``generate`` are; ones to be written that are longer than
+            the model's positions are refused.
+        validation : sequence of (text, text), optional
+        src_lang, tgt_lang : str, optional
+            The languages of the texts, as for ``generate``; `tgt_lang` is needed where the tokenizer has several.
+        learning_rate, epochs, batch_size, warmup, weight_decay, max_norm, random_state, progress
+            As for ``TextGenerator.fit``. T5 is usually trained with a `learning_rate` of 1e-4 to 3e-4.
+
+        Returns
+        -------
+        Text2TextGenerator
+            This one. float16 and bfloat16 models are float32 then.
+
+        Raises
+        ------
+        TypeError
+            When a pair is no pair of str.
+        ValueError
+            When there are no pairs, a text has no tokens or too many, an option has a wrong value, or the loss is not finite.
+
+        Examples
+        --------
+        >>> import numpy as np, transformer_c as tc
+        >>> class Letters:
+        ...     def __call__(self, texts):
+        ...         return [(np.array([*(ord(c) - 95 for c in text), 1]), np.zeros(len(text) + 1, int)) for text in texts]
+        ...     def decode(self, ids):
+        ...         return "".join(chr(95 + i) for i in ids if i > 1)
+        >>> _ = tc.manual_seed(0)
+        >>> model = tc.models.create({"model_type": "t5", "vocab_size": 28, "d_model": 16, "d_ff": 32, "d_kv": 8, "num_heads": 2,
+        ...                           "num_layers": 1}, task="text2text-generation")
+        >>> generator = tc.models.Text2TextGenerator(model, Letters())
+        >>> generator = generator.fit([("abc", "xyz"), ("def", "uvw")], epochs=100, learning_rate=0.01, random_state=0)
+        >>> generator.generate(["abc", "def"], max_new_tokens=4)
+        ['xyz', 'uvw']
+        """
+        options = Options.of(locals())
+        reader, _ = self._languages(src_lang, tgt_lang, None)
+        samples = self._samples(pairs, reader, tgt_lang, "pairs")
+        others = None if validation is None else self._samples(validation, reader, tgt_lang, "validation")
+        self._fit(samples, others, options, random_state, progress)
+        return self
+
+    def _samples(self, pairs: Any, reader: Any, target: str | None, name: str) -> list[Sample]:
+        """What is learnt."""
+        given = [pair(own, i) for i, own in enumerate(listed(pairs, "pairs of str", name))]
+        if not given:
+            raise ValueError(f"there are no pairs in {name}")
+        writer = uncut(self.tokenizer)
+        if hasattr(writer, "languages"):
+            if target is None:
+                raise ValueError("the tokenizer has several languages: tgt_lang= is the one that is written")
+            written = self._tokens([own for _, own in given], lambda texts: writer(texts, language=target))
+        else:
+            written = self._tokens([own for _, own in given], getattr(writer, "as_target", writer))
+        written = [ids if np.isin(ids, self._ends).any() else next_words.with_end(ids, self._ends) for ids in written]
+        read, longest = self._tokens([own for own, _ in given], reader), self.model.encoder.longest
+        for i, (before, ids) in enumerate(zip(read, written, strict=True)):
+            if not len(before) or not len(ids):
+                raise ValueError(f"{name}[{i}] has a text without tokens: {given[i]!r:.80}")
+            if len(ids) > longest:
+                raise ValueError(
+                    f"the text that is to be written in {name}[{i}] has {len(ids)} tokens; this model writes at most {longest}"
+                )
+        return [Sample(before, ids, 0) for before, ids in zip(read, written, strict=True)]
 
     def _languages(self, source: Any, target: Any, first: Any) -> tuple[Any, Any]:
         """(the function that reads texts of a language, the first token that is written)."""

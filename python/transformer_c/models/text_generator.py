@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import copy
+import os
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar, TypeVar
 
 import numpy as np
@@ -11,14 +13,18 @@ from .._arguments import count
 from .._names import Explaining, explained
 from ..checkpoint import CheckpointError
 from ..random import as_generator
+from . import next_words
 from .chats import chats_of, rendered, templates_in
-from .folder import find, naming, read_config, read_weights
+from .fitting import OTHER_NAMES, Options
+from .folder import find, naming, read_config, read_weights, write_json
 from .generating import continuations
 from .heads import TextGeneration
-from .loading import assemble, check
-from .pieces import tokenizer_in
+from .loading import assemble, check, save
+from .next_words import Sample
+from .pieces import PieceTokenizer, tokenizer_in
 from .sampling import Sampling, read_ends, read_sampling
-from .texts import Bar, arguments, as_others_read, attributes, checked, made_of, of_characters, parts, tokens_of
+from .texts import Bar, arguments, as_others_read, attributes, checked, listed, made_of, of_characters, pair, parts, tokens_of
+from .tokenizing import Tokenizer
 
 # Settings that repr shows, whatever they are.
 _SHOWN = ("do_sample", "temperature", "top_k", "top_p", "repetition_penalty", "max_new_tokens", "max_length")
@@ -29,6 +35,12 @@ _OF_GENERATE = {
     "num_return_sequences": "generate([text] * n, do_sample=True) gives n continuations",
     "eos_token_id": "an argument of TextGenerator(model, tokenizer, eos_token_id=...)",
     "streamer": "generator.stream(text) gives the pieces",
+}
+_OF_FIT = {
+    **OTHER_NAMES,
+    **dict.fromkeys(("max_seq_length", "block_size"), "max_length="),
+    **dict.fromkeys(("eval_dataset", "validation_data", "val"), "validation="),
+    "train_dataset": "the first argument",
 }
 _AS_HERE: dict[str, tuple[Any, ...]] = {"num_return_sequences": (1,), "use_cache": (True,)}
 _INCOMPLETE = "\N{REPLACEMENT CHARACTER}"  # what the bytes of a part of a character become
@@ -46,7 +58,6 @@ class Writer(Explaining):
     _instead = attributes(
         "generator.model",
         **dict.fromkeys(("predict", "forward", "encode"), "generator.generate(texts)"),
-        save="tc.models.save(generator.model, folder) and generator.tokenizer.save(folder)",
     )
 
     def __init__(self, model: Any, tokenizer: Any = None, sampling: Any = None, eos_token_id: Any = None) -> None:
@@ -156,7 +167,41 @@ class Writer(Explaining):
         return f"{type(self).__name__}({type(self.model.encoder).__name__}, {', '.join(f'{k}={v}' for k, v in said.items())})"
 
 
-class TextGenerator(Writer):
+class Trainable(Writer):
+    """Those that texts train."""
+
+    history: list[dict[str, float]]
+
+    def __init__(self, model: Any, tokenizer: Any = None, sampling: Any = None, eos_token_id: Any = None) -> None:
+        super().__init__(model, tokenizer, sampling, eos_token_id)
+        self.history = []
+
+    def _fit(self, samples: list[Sample], others: list[Sample] | None, options: Options, random_state: Any, progress: bool) -> None:
+        model, history = next_words.fit(self.model, samples, others, options, random_state, progress)
+        self.__dict__ = {**vars(self), "model": model, "history": history}  # in one step
+
+    def save(self, folder: Any) -> None:
+        """Writes a folder that ``from_pretrained`` and transformers load: config.json, weights, generation_config.json, tokenizer.
+
+        Parameters
+        ----------
+        folder : str or path-like
+            Is made where it does not exist. A tokenizer of one's own is not written.
+        """
+        said, usual = vars(self._sampling), vars(Sampling())
+        settings: dict[str, Any] = {name: value for name, value in said.items() if value != usual[name]}
+        if self._ends:
+            settings["eos_token_id"] = list(self._ends) if len(self._ends) > 1 else self._ends[0]
+        if getattr(self.model.encoder, "start", None) is not None:
+            settings["decoder_start_token_id"] = self.model.encoder.start
+        path = os.fsdecode(folder)
+        save(self.model, path)
+        write_json(os.path.join(path, "generation_config.json"), settings)
+        if isinstance(self.tokenizer, (Tokenizer, PieceTokenizer)):
+            self.tokenizer.save(path)
+
+
+class TextGenerator(Trainable):
     """Continues texts with a decoder such as GPT-2. ``TextGenerator.from_pretrained(folder)`` makes one.
 
     Parameters
@@ -175,6 +220,8 @@ class TextGenerator(Writer):
     ----------
     model, tokenizer
         As above. ``generator.model.to("cuda")`` moves the model.
+    history : list of dict
+        Of the last ``fit``: the loss of each epoch, and "val_loss" with a validation.
 
     Examples
     --------
@@ -199,7 +246,7 @@ class TextGenerator(Writer):
 
     task, head = "text-generation", TextGeneration
     _instead: ClassVar[dict[str, str]] = {
-        **Writer._instead,
+        **Trainable._instead,
         "apply_chat_template": "generator.prompt(messages)",
         "chat": "generator.generate(messages)",
     }
@@ -409,6 +456,128 @@ class TextGenerator(Writer):
         tokens, steps = self._steps(prompt, settings, rng, reader)
         return self._pieces(tokens.tolist(), steps)
 
+    @explained(_OF_FIT)
+    def fit(
+        self,
+        texts: Any,
+        *,
+        validation: Any = None,
+        learning_rate: float = 5e-5,
+        epochs: int = 3,
+        batch_size: int = 8,
+        max_length: int | None = None,
+        warmup: float = 0.1,
+        weight_decay: float = 0.01,
+        max_norm: float = 1.0,
+        random_state: int | None = None,
+        progress: bool = False,
+    ) -> TextGenerator:
+        """Trains the decoder to write such texts; returns this generator.
+
+        The loss is the mean cross-entropy of the tokens that are learnt: of a text all but the first, with the token that ends texts; of a
+        pair, those of its second text; of a chat, those of its last message. A fit that is refused or interrupted changes nothing.
+
+        Parameters
+        ----------
+        texts : sequence of str, of (prompt, completion), or of chats
+            What a prompt should be continued with, such as an answer to a question; of a chat, a list of messages as for ``prompt``, the last one is
+            the answer.
+        validation : sequence, optional
+            Other such texts. The weights of the epoch with the least loss of theirs, "val_loss", are kept; its exponential is the perplexity.
+        learning_rate : float, default 5e-5
+            The highest; it rises from 0 in the first steps and then falls to 0.
+        epochs : int, default 3
+        batch_size : int, default 8
+        max_length : int, optional
+            Texts of more tokens are learnt in parts of so many; pairs and chats of more are refused. By default 512, or what the model takes at most.
+        warmup : float, default 0.1
+            The share of the steps in which the learning rate rises.
+        weight_decay : float, default 0.01
+            AdamW's, for matrices; norms and biases have none.
+        max_norm : float, default 1.0
+            Larger gradients are scaled down to this norm; 0 leaves all as they are.
+        random_state : int, optional
+            Decides on batches and dropout. The same int gives the same bits; None draws from ``tc.manual_seed``'s generator.
+        progress : bool, default False
+            Show a bar.
+
+        Returns
+        -------
+        TextGenerator
+            This one. float16 and bfloat16 models are float32 then.
+
+        Raises
+        ------
+        TypeError
+            When a text is neither a str, nor a pair of them, nor a chat.
+        ValueError
+            When a text has nothing to learn, a pair or chat is too long, an option has a wrong value, or the loss is not finite.
+
+        Examples
+        --------
+        >>> import numpy as np, transformer_c as tc
+        >>> class Letters:
+        ...     def __call__(self, texts):
+        ...         return [(np.array([ord(c) - 97 for c in text]), np.zeros(len(text), int)) for text in texts]
+        ...     def decode(self, ids):
+        ...         return "".join(chr(97 + i) for i in ids)
+        >>> _ = tc.manual_seed(0)
+        >>> model = tc.models.create({"model_type": "gpt2", "vocab_size": 26, "n_embd": 16, "n_layer": 1, "n_head": 2, "n_positions": 32,
+        ...                           "eos_token_id": 25}, task="text-generation")
+        >>> generator = tc.models.TextGenerator(model, Letters())
+        >>> generator = generator.fit(["abcdef", "defabc"], epochs=40, learning_rate=0.01, random_state=0)
+        >>> generator.generate("ab", max_new_tokens=3)
+        'abcde'
+        """
+        options = Options.of(locals())
+        longest = self.model.encoder.longest
+        most = min(512, longest) if max_length is None else count("max_length", max_length, 2)
+        if most > longest:
+            raise ValueError(f"max_length must be at most {longest}, the tokens that this model takes, got {max_length}")
+        samples, others = self._samples(texts, most, "texts"), None if validation is None else self._samples(validation, most, "validation")
+        self._fit(samples, others, options, random_state, progress)
+        return self
+
+    def _samples(self, texts: Any, most: int, name: str) -> list[Sample]:
+        """What is learnt, in parts of at most so many tokens."""
+        found: list[Sample] = []
+        whole = uncut(self.tokenizer)
+        for i, given in enumerate(listed(texts, "str, pairs of str, or chats", name)):
+            what = f"{name}[{i}]"
+            if isinstance(given, str):
+                (ids,) = self._tokens([of_characters(given, what)], whole)
+                found += [own for own in next_words.pieces(next_words.with_end(ids, self._ends), most) if len(own.ids) > 1]
+                continue
+            if chats_of([given]) is not None:
+                before, after, reader = *self._answered(given, what), getattr(whole, "as_written", whole)
+                ends: Sequence[int] = ()  # which the template writes
+            else:
+                (before, after), reader, ends = pair(given, i, "str, pairs of str, or chats"), whole, self._ends
+            (head,), (ids,) = self._tokens([before], reader), self._tokens([before + after], reader)
+            ids = next_words.with_end(ids, ends)
+            if len(ids) > most:
+                raise ValueError(f"{what} has {len(ids)} tokens, more than max_length = {most}; shorten it, or raise max_length")
+            first = next((k for k, (a, b) in enumerate(zip(head, ids, strict=False)) if a != b), min(len(head), len(ids)))
+            if first == len(ids):
+                raise ValueError(f"{what} has no tokens after its prompt, {before!r:.80}, and nothing is learnt from it")
+            found.append(Sample(None, ids, max(1, first)))
+        if not found:
+            raise ValueError(f"{name} have nothing to learn, no text of two tokens")
+        return found
+
+    def _answered(self, messages: Any, name: str) -> tuple[str, str]:
+        """(the prompt of a chat without its last message, that message as the template writes it)."""
+        if len(messages) < 2 or not isinstance(messages[-1], Mapping) or messages[-1].get("role") != "assistant":
+            raise ValueError(
+                f"{name} must end with a message of the assistant, after others, which is what is learnt; got {messages[-1]!r:.80}"
+            )
+        before, whole = self.prompt(messages[:-1]), self.prompt(messages, add_generation_prompt=False)
+        if not whole.startswith(before):
+            raise ValueError(
+                f"the chat template writes {name} otherwise with its answer than without it; give pairs (prompt, answer) of str"
+            )
+        return before, whole[len(before) :]
+
     def _continuation(self, before: np.ndarray, after: list[int]) -> str:
         """The text of new tokens after others: alone, the first one would lose its space in some tokenizers."""
         begin = before.tolist()
@@ -420,6 +589,15 @@ class TextGenerator(Writer):
         if type(begin) is int and 0 <= begin < self.model.encoder.words.weight.shape[0]:
             found = [ids if len(ids) else np.array([begin]) for ids in found]
         return found
+
+
+def uncut(tokenizer: Any) -> Any:
+    """A folder's tokenizer that cuts no text off; one of one's own as it is."""
+    if not isinstance(tokenizer, (Tokenizer, PieceTokenizer)):
+        return tokenizer
+    found = copy.copy(tokenizer)
+    found.max_length = 1 << 62
+    return found
 
 
 def _lengths(tokens: list[np.ndarray]) -> np.ndarray:
