@@ -19,8 +19,8 @@ class Given(NamedTuple):
     names: list[str] | None = None
 
 
-def read(y: Any, number: int, problem: Problem | None) -> Given:
-    """The answers to `number` texts.
+def read(y: Any, number: int, problem: Problem | None, what: str = "text") -> Given:
+    """The answers to `number` texts, or of what else there is one of each.
 
     Without a problem the values decide, as in scikit-learn: two dimensions of 0 and 1 are several labels of each text, floats are numbers to
     be predicted, str and int are classes.
@@ -30,7 +30,7 @@ def read(y: Any, number: int, problem: Problem | None) -> Given:
         names, y = _columns(y), y.to_numpy()
     values = listed(y.toarray() if hasattr(y, "toarray") else np.asarray(y) if isinstance(y, Tensor) else y, "labels", "y")
     if len(values) != number:
-        raise ValueError(f"there are {number} texts but {len(values)} labels")
+        raise ValueError(f"there are {number} {what}s but {len(values)} labels")
     values = [np.asarray(value) if _is_row(value) and hasattr(value, "__array__") else value for value in values]
     rows = [i for i, value in enumerate(values) if _is_row(value)]
     if rows and len(rows) == len(values):

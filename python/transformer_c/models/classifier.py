@@ -1,4 +1,4 @@
-"""Encoders with a head, fine-tuned and used in scikit-learn's manner: what TextClassifier and TokenClassifier share."""
+"""Encoders with a head, fine-tuned and used in scikit-learn's manner: what TextClassifier, TokenClassifier and ImageClassifier share."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from .fitting import OTHER_NAMES, Options, generator_of, train
 from .loading import save
 from .pretrained import Pretrained
 from .problems import PROBLEMS, REGRESSION, SINGLE, Head, Problem, validated
-from .texts import arguments, attributes, of_characters, scores
+from .texts import arguments, attributes, of_characters, scores, tokens_of
 from .tokenizing import Tokenizer, longest
 
 # Of transformers' and Keras' names for the options, what to write instead.
-_OPTIONS = {
+OPTIONS = {
     **OTHER_NAMES,
     "max_seq_length": "max_length=",
     "device": "classifier.model_.to(device) moves the model",
@@ -40,7 +40,7 @@ _OF_FIT = {
 
 
 class Classifier(Explaining):
-    """The base of both. A sample is what the model reads at once: a text, or a part of a long one."""
+    """The base of all. A sample is what the model reads at once: a text, a part of a long one, or an image."""
 
     task: str
     _problems: ClassVar[tuple[str, ...]]  # those that there are for the task
@@ -50,6 +50,7 @@ class Classifier(Explaining):
     classes_: Any
     history_: list[dict[str, float]]
     _pairs = False  # whether texts may come in pairs
+    _what = "text"  # what is classified
 
     _instead = attributes(
         "classifier.model_",
@@ -61,7 +62,7 @@ class Classifier(Explaining):
         **dict.fromkeys(("train", "train_model", "finetune"), "classifier.fit(X, y)"),
     )
 
-    @explained(_OPTIONS)
+    @explained(OPTIONS)
     def __init__(
         self,
         model: Any,
@@ -89,8 +90,6 @@ class Classifier(Explaining):
 
     def _load(self) -> None:
         """What the folder says, and its model where that has a head."""
-        if self.tokenizer is not None and self.max_length is not None:
-            raise TypeError("max_length= is of the folder's tokenizer; a function given as tokenizer= cuts texts off itself")
         asked = self._asked()
         if self.num_labels is not None:
             count("num_labels", self.num_labels, 2 if asked in (None, SINGLE) else 1)
@@ -105,14 +104,7 @@ class Classifier(Explaining):
         with drawing_from(generator_of(0)):  # nothing that is drawn here is used
             made = self._pretrained.start(head, self.dtype)
         vars(self).update(_results(head, made, []))
-        if self.tokenizer is not None:
-            self.tokenizer_ = self.tokenizer
-        elif self._pretrained.path is None:
-            raise TypeError("a model without a folder needs tokenizer=, a function of a list of texts")
-        else:
-            limit = None if self.max_length is None else count("max_length", self.max_length)
-            path = self._pretrained.path
-            self.tokenizer_ = Tokenizer(path, longest(path, limit, made.encoder.longest), self._pairs)
+        self._prepare(made.encoder)
 
     @classmethod
     def from_pretrained(cls, folder: Any, num_labels: int | None = None, **options: Any) -> Any:
@@ -129,8 +121,7 @@ class Classifier(Explaining):
 
     def __repr__(self) -> str:
         classes = "to be fitted" if self._head is None else f"{len(self._head.classes)} {self._head.problem.outputs}"
-        kind = self._pretrained.config["model_type"]
-        return f"{type(self).__name__}({kind}, {classes}, max_length={getattr(self.tokenizer_, 'max_length', None)})"
+        return f"{type(self).__name__}({self._pretrained.config['model_type']}, {classes}, {self._reading()})"
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """The arguments of the constructor by name, as in scikit-learn; `deep` changes nothing."""
@@ -148,7 +139,7 @@ class Classifier(Explaining):
         for name in params:
             if name not in known:
                 raise ValueError(f"{type(self).__name__} has no parameter {name!r}; it has {', '.join(known)}")
-        if params.keys() & {"model", "num_labels", "problem_type", "tokenizer", "max_length", "dtype", "mmap"}:
+        if params.keys() & {"model", "num_labels", "problem_type", "tokenizer", "max_length", "preprocessor", "dtype", "mmap"}:
             self.__dict__ = vars(type(self)(**{**known, **params}))
         vars(self).update(params)
         return self
@@ -156,7 +147,7 @@ class Classifier(Explaining):
     def __sklearn_tags__(self) -> Any:
         from sklearn.utils import ClassifierTags, InputTags, RegressorTags, Tags, TargetTags
 
-        target, texts, several = TargetTags(required=True), InputTags(string=True), len(self._problems) > 1
+        target, texts, several = TargetTags(required=True), InputTags(string=self._what == "text"), len(self._problems) > 1
         problem = self._asked() or (None if self._head is None else self._head.problem)
         if problem is REGRESSION:
             return Tags("regressor", target, regressor_tags=RegressorTags(), input_tags=texts)
@@ -200,28 +191,27 @@ class Classifier(Explaining):
                 raise TypeError("validation must be a pair (X, y)")
             others = self._checked(validation[0])
             if not others:
-                raise ValueError("validation has no texts; without validation=, the weights of the last epoch are kept")
+                raise ValueError(f"validation has no {self._what}s; without validation=, the weights of the last epoch are kept")
             unseen, unseen_goals = self._samples_and_goals(others, self._given(others, validation[1], head.problem), head)
-        lengths = np.array([len(ids) for ids, *_ in samples])
         with drawing_from(generator_of(self.random_state)):
             model = self._pretrained.start(head, self.dtype)
             if next(model.parameters()).dtype.name in ("float16", "bfloat16"):  # too coarse for small steps
                 model.to(dtype=np.float32)
 
             def loss(rows: np.ndarray) -> Tensor:
-                batch = {name: as_tensor(value) for name, value in arguments(model.encoder, [samples[i] for i in rows]).items()}
+                batch = {name: as_tensor(value) for name, value in self._arguments(model, [samples[i] for i in rows]).items()}
                 return head.problem.loss(model(**batch), [goals[i] for i in rows])
 
             def validate() -> dict[str, float]:
-                return validated(head.problem, scores(model, unseen, 2 * options.batch_size, True, False, ""), unseen_goals)
+                return validated(head.problem, self._scores(model, unseen, 2 * options.batch_size), unseen_goals)
 
             check = None if validation is None else validate
-            history = train(model, loss, len(samples), options, lengths, check, self.progress)
+            history = train(model, loss, len(samples), options, self._lengths(samples), check, self.progress)
         self.__dict__ = {**vars(self), **_results(head, model, history)}  # in one step
         return self
 
     def save(self, folder: Any) -> None:
-        """Writes a folder that ``from_pretrained`` and transformers load: config.json, weights, tokenizer.
+        """Writes a folder that ``from_pretrained`` and transformers load: config.json, weights, and the tokenizer, or preprocessor_config.json.
 
         Parameters
         ----------
@@ -229,8 +219,45 @@ class Classifier(Explaining):
             Is made where it does not exist. A tokenizer of one's own is not written.
         """
         save(self._fitted()[0], folder)
+        self._save(os.fsdecode(folder))
+
+    # ---- reading texts ----------------------------------------------------------------------------------------------------
+
+    def _prepare(self, encoder: Any) -> None:
+        """Makes what reads texts for this encoder."""
+        path = self._pretrained.path
+        if self.tokenizer is not None and self.max_length is not None:
+            raise TypeError("max_length= is of the folder's tokenizer; a function given as tokenizer= cuts texts off itself")
+        if self.tokenizer is not None:
+            self.tokenizer_ = self.tokenizer
+        elif path is None:
+            raise TypeError("a model without a folder needs tokenizer=, a function of a list of texts")
+        else:
+            limit = None if self.max_length is None else count("max_length", self.max_length)
+            self.tokenizer_ = Tokenizer(path, longest(path, limit, encoder.longest), self._pairs)
+
+    def _reading(self) -> str:
+        return f"max_length={getattr(self.tokenizer_, 'max_length', None)}"
+
+    def _save(self, path: str) -> None:
         if isinstance(self.tokenizer_, Tokenizer):
-            self.tokenizer_.save(os.fsdecode(folder))
+            self.tokenizer_.save(path)
+
+    def _samples(self, texts: list[Any]) -> list[Any]:
+        return tokens_of(self.tokenizer_, texts)
+
+    @staticmethod
+    def _lengths(samples: list[Any]) -> np.ndarray | None:
+        """Of samples, those of similar lengths share a batch."""
+        return np.array([len(ids) for ids, *_ in samples])
+
+    def _arguments(self, model: Any, samples: list[Any]) -> dict[str, np.ndarray]:
+        """What the model takes for a batch."""
+        return arguments(model.encoder, samples)
+
+    def _scores(self, model: Any, samples: list[Any], size: int, progress: bool = False) -> list[np.ndarray]:
+        """What the model gives for each in eval mode, `size` at a time."""
+        return scores(model, samples, size, True, progress, "classifying")
 
     # ---- parts ------------------------------------------------------------------------------------------------------------
 

@@ -16,6 +16,8 @@ from .loading import assemble, check, kind_of, state_of
 from .names import plain, source
 from .problems import PROBLEMS, REGRESSION, SINGLE, Head, Problem
 
+_OF_TOKENS = "token-classification"  # the task that knows classes alone
+
 
 class Pretrained:
     """A folder or a module of ``tc.models``, and a task.
@@ -53,7 +55,7 @@ class Pretrained:
         """
         config, state = dict(self.config), self._state()
         if head is not None:
-            config["problem_type"] = head.problem.name if self._task == "text-classification" else None
+            config["problem_type"] = None if self._task == _OF_TOKENS else head.problem.name
         if head is not None and head is not self.head:
             names = [str(name) for name in head.classes.tolist()]
             config["id2label"] = {str(i): name for i, name in enumerate(names)}
@@ -94,7 +96,7 @@ class Pretrained:
         """The head of the weights. config.json says what it answers, or `wanted` where config.json does not."""
         config = Config(self.config)
         classes = self._labels(config)
-        if self._task != "text-classification":
+        if self._task == _OF_TOKENS:
             config.only("problem_type", None, SINGLE.name)
             return Head(SINGLE, classes)
         said, is_number = config.problem(), len(classes) == 1  # as in transformers: one output is no class

@@ -218,13 +218,13 @@ def scores(model: Any, tokens: list[Any], size: int, sort: bool, progress: bool,
     return found
 
 
-def finite(x: np.ndarray, number: int, model: Any) -> np.ndarray:
-    """What a model gives for a text, unless that is no number: of NaN the first class would be the likeliest, and the first vector the nearest."""
+def finite(x: np.ndarray, number: int, model: Any, what: str = "text") -> np.ndarray:
+    """What a model gives for a text, or an image, unless that is no number: of NaN the first class would be the likeliest, and the first vector the nearest."""
     if not np.isfinite(x).all():
         dtype = next(model.parameters()).dtype.name
         advice = "; dtype='float32' has a larger range" if dtype == "float16" else ""
         raise ValueError(
-            f"the model gives {x[~np.isfinite(x)][0]} for text number {number}: its weights are damaged, or numbers are too large for {dtype}{advice}"
+            f"the model gives {x[~np.isfinite(x)][0]} for {what} number {number}: its weights are damaged, or numbers are too large for {dtype}{advice}"
         )
     return x
 
