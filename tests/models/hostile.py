@@ -228,6 +228,22 @@ def speaking(folder):
     (folder / "preprocessor_config.json").write_text(json.dumps(sizes))
 
 
+PHOTOS = [np.arange(12 * width * 3, dtype=np.uint8).reshape(12, width, 3) for width in (9, 40)]
+
+
+def photos(folder):
+    written("vit", "image-classification", 3)(folder)
+    values = {
+        "size": {"shortest_edge": 9},
+        "do_center_crop": True,
+        "crop_size": {"height": 8, "width": 8},
+        "resample": 3,
+        "do_resize": True,
+    }
+    more = {"image_mean": [0.5, 0.4, 0.3], "image_std": [0.2, 0.2, 0.3], "do_normalize": True, "rescale_factor": 0.004, "do_rescale": True}
+    (folder / "preprocessor_config.json").write_text(json.dumps({**values, **more, "image_processor_type": "ViTImageProcessor"}))
+
+
 def chats(folder):
     template = "{% for m in messages %}{{ m.role }}: {{ m.content | trim }}{% if loop.last %}{{ eos_token }}{% endif %}{% endfor %}"
     decoder_folder(folder, tokenizer_config={"eos_token": {"content": "<|endoftext|>"}, "chat_template": "{{ messages[0].content }}"})
@@ -263,6 +279,9 @@ TARGETS = {
         lambda folder: M.load(folder, task="image-classification"),
         lambda model: model(np.zeros((1, model.encoder.channels, *model.encoder.size), np.float32)),
     ),
+    "ImageClassifier": Target(
+        photos, M.ImageClassifier, lambda classifier: None if classifier.model_ is None else classifier.predict(PHOTOS)
+    ),
     "t5": Target(paired("t5"), M.Text2TextGenerator.from_pretrained, write_texts),
     "bart": Target(paired("bart"), M.Text2TextGenerator.from_pretrained, write_texts),
     "marian": Target(marian, M.Text2TextGenerator.from_pretrained, write_texts),
@@ -280,6 +299,7 @@ PACKAGES = {
     **dict.fromkeys(TARGETS, "tokenizers"),
     **dict.fromkeys(("fill-mask", "images", "shards", "pytorch_model.bin")),
     "marian": "sentencepiece",
+    "ImageClassifier": "PIL",
     "chats": "tokenizers jinja2",
 }
 

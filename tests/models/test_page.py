@@ -17,6 +17,8 @@ def test_the_examples_of_the_page_run(tmp_path, monkeypatch, capsys):
     pytest.importorskip("tokenizers")
     pytest.importorskip("jinja2")
     pytest.importorskip("tqdm")
+    PIL = pytest.importorskip("PIL")
+    pytest.importorskip("PIL.Image")
     monkeypatch.chdir(tmp_path)
     for name in ("all-MiniLM-L6-v2", "ms-marco-MiniLM-L6-v2", "reviews", "folder-with-a-head", "gpt2"):
         Path(name).mkdir()
@@ -54,6 +56,12 @@ def test_the_examples_of_the_page_run(tmp_path, monkeypatch, capsys):
         "lengths": np.array([5, 3]),
         "mask": np.arange(5) < np.array([[5], [3]]),
     }
+    vit = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 8, "image_size": 8, "patch_size": 4}
+    tc.models.save(tc.models.create({"model_type": "vit", **vit}, task="image-classification"), "vit-base-patch16-224")
+    Path("vit-base-patch16-224/preprocessor_config.json").write_text('{"size": 8}')
+    images = [np.full((9, 12, 3), 40 * i, np.uint8) for i in range(4)]
+    PIL.Image.fromarray(images[1]).save("cat.jpg")
+    names |= {"PIL": PIL, "array": images[2], "images": images}
     names |= {"samples": np.sin(np.arange(20000) / 9), "others": np.zeros(9)}
     names |= {"texts": texts, "documents": texts, "labels": [0, 1, 0, 1], "more_texts": texts[:2], "more_labels": [1, 0]}
     names |= {"topics": np.array([[1, 0, 0], [1, 1, 0], [0, 1, 1], [0, 0, 0]]), "stars": [0.2, 0.6, 1.0, 0.4]}

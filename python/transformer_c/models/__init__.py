@@ -5,13 +5,15 @@ sentence, pooling, contrastive              SentenceEncoder; one vector of those
 modules                                     Dense, and the other parts of sentence-transformers' folders
 cross_encoder                               CrossEncoder
 text_classifier, token_classifier           TextClassifier; TokenClassifier
+image_classifier, images                    ImageClassifier; images to pixels
 text_generator, generating, sampling        TextGenerator; its loop over tokens; the choice of each
 text2text_generator, text2text_generation   Text2TextGenerator; the scores of words of the text that is written
 next_words                                  the training of both
 speech_recognizer, speech_recognition       SpeechRecognizer; the scores and rules of the words that are written of speech
 log_mel                                     its features
 beams, chats                                the search of several texts at once; chats to texts, by templates
-classifier, pretrained, fitting             what they share; where a fine-tuning begins, and its loop
+classifier, whole_classifier                what they share; those that answer once for each text or image
+pretrained, fitting                         where a fine-tuning begins, and its loop
 problems, answers                           classes, several labels, or numbers; reading what a training is given
 texts, tokenizing, vocabularies, pieces,
 languages                                   texts to batches of numbers
@@ -34,6 +36,7 @@ from .loading import create, load, save
 if TYPE_CHECKING:
     from .cache import Cache
     from .cross_encoder import CrossEncoder
+    from .image_classifier import ImageClassifier
     from .modules import Dense
     from .sentence import SentenceEncoder
     from .speech_recognizer import SpeechRecognizer
@@ -46,6 +49,7 @@ __all__ = [
     "Cache",
     "CrossEncoder",
     "Dense",
+    "ImageClassifier",
     "SentenceEncoder",
     "SpeechRecognizer",
     "Text2TextGenerator",
@@ -64,6 +68,7 @@ if not TYPE_CHECKING:
             "Cache": "cache",
             "CrossEncoder": "cross_encoder",
             "Dense": "modules",
+            "ImageClassifier": "image_classifier",
             "SentenceEncoder": "sentence",
             "SpeechRecognizer": "speech_recognizer",
             "Text2TextGenerator": "text2text_generator",
@@ -80,7 +85,7 @@ if not TYPE_CHECKING:
             "AutoModelForTokenClassification": 'tc.models.load(folder, task="token-classification"), or TokenClassifier(folder)',
             "AutoModelForQuestionAnswering": 'tc.models.load(folder, task="question-answering")',
             "AutoModelForMaskedLM": 'tc.models.load(folder, task="fill-mask")',
-            "AutoModelForImageClassification": 'tc.models.load(folder, task="image-classification")',
+            "AutoModelForImageClassification": 'tc.models.load(folder, task="image-classification"), or ImageClassifier(folder)',
             "AutoModelForCausalLM": 'tc.models.load(folder, task="text-generation"), or TextGenerator.from_pretrained(folder)',
             "AutoModelForSeq2SeqLM": 'tc.models.load(folder, task="text2text-generation"), or Text2TextGenerator.from_pretrained(folder)',
             "AutoModelForSpeechSeq2Seq": 'tc.models.load(folder, task="automatic-speech-recognition"), or SpeechRecognizer.from_pretrained(folder)',
@@ -88,9 +93,10 @@ if not TYPE_CHECKING:
                 ("AutoProcessor", "WhisperProcessor"),
                 "tc.models.SpeechRecognizer.from_pretrained(folder), whose features(samples) are log-mel",
             ),
+            **dict.fromkeys(("AutoImageProcessor", "AutoFeatureExtractor"), "tc.models.ImageClassifier(folder).preprocessor_(image)"),
             "EncoderDecoderCache": "tc.models.Cache()",
             "DynamicCache": "tc.models.Cache()",
-            "pipeline": "tc.models.TextClassifier(folder), TokenClassifier, SentenceEncoder, TextGenerator, Text2TextGenerator or SpeechRecognizer",
+            "pipeline": "tc.models.TextClassifier(folder), TokenClassifier, SentenceEncoder, TextGenerator, Text2TextGenerator, SpeechRecognizer or ImageClassifier",
             "from_pretrained": "tc.models.load(folder)",
         },
     )

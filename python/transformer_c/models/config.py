@@ -232,3 +232,9 @@ class Config:
         if set(by_number) != {str(i) for i in range(len(by_number))}:
             raise self.refuse("id2label", f"a name for each number from 0 to {len(by_number) - 1}")
         return [by_number[str(i)] for i in range(len(by_number))]
+
+
+class Preprocessor(Config):
+    """A preprocessor_config.json."""
+
+    file = "preprocessor_config.json"

@@ -80,6 +80,12 @@ def mapping(path: str) -> dict[str, Any]:
     return values
 
 
+def preprocessing(folder: str, part: str) -> dict[str, Any]:
+    """The contents of preprocessor_config.json, or of this part of processor_config.json, as transformers 5 writes it; {} where there is neither."""
+    values: Any = mapping(os.path.join(folder, "preprocessor_config.json"))
+    return values or mapping(os.path.join(folder, "processor_config.json")).get(part) or {}
+
+
 def flag(path: str, values: Mapping[str, Any], name: str, default: bool) -> bool:
     """True or False of the mapping in a JSON file; `default` where it says nothing."""
     value = values.get(name)

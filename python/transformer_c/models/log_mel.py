@@ -9,16 +9,10 @@ from typing import Any
 import numpy as np
 
 from ..checkpoint import CheckpointError
-from .config import Config
+from .config import Config, Preprocessor
 
 _LOUD = 100.0  # samples are from -1 to 1
 _LONGEST = 1 << 26  # samples of a window: an hour
-
-
-class Preprocessor(Config):
-    """A preprocessor_config.json."""
-
-    file = "preprocessor_config.json"
 
 
 class LogMel:

@@ -11,9 +11,9 @@ import numpy as np
 
 from .._arguments import count, one_of, switch
 from .._names import explained
-from .config import Config
-from .folder import has, mapping, naming, read_config
-from .log_mel import LogMel, Preprocessor
+from .config import Config, Preprocessor
+from .folder import has, mapping, naming, preprocessing, read_config
+from .log_mel import LogMel
 from .speech_recognition import SpeechRecognition, SpeechSampling
 from .text2text_generator import settle_start
 from .text_generator import Writer
@@ -262,9 +262,7 @@ class SpeechRecognizer(Writer):
         settle_start(path, self.model)
         file = os.path.join(path, "generation_config.json")
         speech = mapping(file) if has(file) else read_config(path)
-        values: Any = mapping(os.path.join(path, "preprocessor_config.json"))
-        if not values:  # as transformers 5 writes it
-            values = mapping(os.path.join(path, "processor_config.json")).get("feature_extractor") or {}
+        values = preprocessing(path, "feature_extractor")
         with naming(path):
             self._configure(speech, values)
 

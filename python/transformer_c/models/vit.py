@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import ClassVar
 
 from .. import nn
 from .._core import Tensor
@@ -68,6 +69,7 @@ class ViT(nn.Module):
     """
 
     table = TABLE
+    preprocessor: ClassVar = "ViTImageProcessor"  # where preprocessor_config.json names none
 
     def __init__(self, config: Config, pooler: bool = False) -> None:
         super().__init__()
@@ -107,9 +109,11 @@ class ViT(nn.Module):
             When the images have another size.
         """
         pixels = as_tensor(pixels)
+        if pixels.dtype.kind not in "fV":
+            raise TypeError(f"pixels have values of {pixels.dtype.name}; expected floats, normalised as preprocessor_config.json says")
         if pixels.ndim != 4 or tuple(pixels.shape[1:]) != (self.channels, *self.size):
             raise ValueError(f"pixels have shape {pixels.shape}; expected (B, {self.channels}, {self.size[0]}, {self.size[1]})")
-        x = self.patches(pixels).flatten(2).transpose(1, 2)  # (B, E, rows, columns) to (B, N, E)
+        x = self.patches(pixels.to(self.patches.weight.dtype)).flatten(2).transpose(1, 2)  # (B, E, rows, columns) to (B, N, E)
         x = self.dropout(cat([self.first.expand(x.shape[0], 1, x.shape[2]), x], 1) + self.positions)
         for layer in self.layers:
             x = layer(x, {})
