@@ -5,7 +5,7 @@ python tests/golden/make_models.py [FOLDER [FILE]]
 Each of ``FILES``, or one, so that the numbers of architectures that are there stay as they are when one is added.
 
 One case for each architecture: ``config`` (in the options), ``state.NAME`` the encoder's arrays, ``head.TASK.NAME`` those of a head that
-the encoder has not, ``ids``, ``mask``, ``types``, or ``pixels``; ``hidden``, ``pooled`` and ``TASK`` the results. For each of ``rotations`` in the
+the encoder has not, ``ids``, ``mask``, ``types``, or ``pixels``, and ``pixels.other`` of another size with ``hidden.other``; ``hidden``, ``pooled`` and ``TASK`` the results. For each of ``rotations`` in the
 options, values of config.json by a label: ``rotated.LABEL`` is the states of some of ``rotated.ids``; for ``known`` ones, those of models that
 exist, ``known.LABEL`` the frequencies of the pairs, and then the factor of cosines and sines.
 """
@@ -20,6 +20,8 @@ import torch
 import torch.nn.functional as F
 import transformers as T
 from transformers import modeling_rope_utils
+from transformers.models.dinov2 import modeling_dinov2
+from transformers.models.dinov2_with_registers import modeling_dinov2_with_registers
 
 SMALL = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 24, "vocab_size": 40}
 ENDS = {"bos_token_id": 1, "eos_token_id": 2}
@@ -115,6 +117,12 @@ FIRST = {
         position_biased_input=False,
     )
 }
+UNREAD = {name: value for name, value in SMALL.items() if name not in ("vocab_size", "intermediate_size")}
+PATCHES = {"mlp_ratio": 2, "image_size": 12, "patch_size": 4, "num_labels": 3}
+IMAGES = {
+    "dinov2": T.Dinov2Config(**{**UNREAD, **PATCHES, "layerscale_value": 0.7, "hidden_act": "relu"}),
+    "dinov2_with_registers": T.Dinov2WithRegistersConfig(**{**UNREAD, **PATCHES, "num_register_tokens": 2}),
+}
 FILES = {
     "models": CONFIGS,
     "models_albert": ALBERT,
@@ -122,6 +130,7 @@ FILES = {
     "models_deberta": DEBERTA,
     "models_xl": XL,
     "models_first": FIRST,
+    "models_images": IMAGES,
     "deberta": DEBERTAS,
 }
 # Positions that are scaled for long texts, as files of both transformers 4 and 5 have them.
@@ -249,7 +258,7 @@ TASKS = {
 DECODERS = ("gemma", "gemma2", "gemma3_text", "gpt2", "gpt_neox", "llama", "mistral", "olmo2", "phi3", "qwen2", "qwen3")
 OTHERS = {  # of architectures that have other tasks
     **{name: {"text-generation": T.AutoModelForCausalLM} for name in DECODERS},
-    "vit": {"image-classification": T.AutoModelForImageClassification},
+    **{key: {"image-classification": T.AutoModelForImageClassification} for key in ("vit", *IMAGES)},
     "p2c": {"fill-mask": T.AutoModelForMaskedLM},
 }
 TIED = ("vocab_projector.weight", "generator_lm_head.weight", "decoder.weight")
@@ -300,15 +309,19 @@ def run(name, config):
     exact(encoder)
     own = encoder.state_dict()
     arrays.update({f"state.{key}": value for key, value in state_of(encoder).items()})
-    if name == "vit":
-        inputs = {"pixel_values": torch.randn(2, 3, 12, 8).to(torch.float32).double()}
+    if hasattr(config, "patch_size"):
+        size = config.image_size if name == "vit" else (config.image_size, config.image_size)
+        inputs = {"pixel_values": torch.randn(2, 3, *size).to(torch.float32).double()}
         arrays["pixels"] = inputs["pixel_values"].to(torch.float32).numpy()
+        if name in IMAGES:  # smaller and larger, and not a whole number of patches
+            arrays["pixels.other"] = torch.randn(1, 3, 9, 22).to(torch.float32).numpy()
+            arrays["hidden.other"] = encoder(torch.from_numpy(arrays["pixels.other"]).double()).last_hidden_state.numpy()
     else:
         inputs = inputs_of(name, config)
         arrays.update(zip(("ids", "mask", "types"), (v.numpy() for v in inputs.values()), strict=False))
     output = encoder(**inputs)
     arrays["hidden"] = output.last_hidden_state.detach().numpy()
-    if output.get("pooler_output") is not None:
+    if output.get("pooler_output") is not None and name not in IMAGES:
         arrays["pooled"] = output.pooler_output.detach().numpy()
     for task, kind in OTHERS.get(name, {} if name in DEBERTAS else TASKS).items():
         if type(config) not in kind._model_mapping or (task == "question-answering" and config.num_labels != 2):
@@ -359,6 +372,8 @@ def main(folder, files=FILES):
     torch.set_num_threads(1)
     torch.float, torch.Tensor.float = torch.float64, torch.Tensor.double  # of rotary positions, which have float32 whatever the model has
     F.softmax = lambda x, dim, dtype=None: torch.softmax(x, dim)  # of attention in Gemma 2, likewise
+    for module in (modeling_dinov2, modeling_dinov2_with_registers):  # of positions for images of other sizes
+        module.torch = types.SimpleNamespace(**{**vars(torch), "float32": torch.float64})
     modeling_rope_utils.torch = types.SimpleNamespace(**{**vars(torch), "float": torch.float64, "float32": torch.float64})
     for file in files:
         options, arrays = {}, {}

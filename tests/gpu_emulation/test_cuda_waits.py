@@ -128,6 +128,7 @@ CONFIGS = {
     "nomic_bert": {**SIZES, **WORDS, "type_vocab_size": 2},
     "qwen3": {**SIZES, **WORDS, "num_key_value_heads": 1, "head_dim": 6},
     "t5": {"vocab_size": 20, "d_model": 8, "d_kv": 3, "d_ff": 16, "num_layers": 1, "num_heads": 2, "feed_forward_proj": "gated-gelu"},
+    **{key: {**SIZES, "image_size": 8, "patch_size": 4, "mlp_ratio": 2} for key in ("dinov2", "dinov2_with_registers")},
     "vit": {**SIZES, "image_size": 8, "patch_size": 4, "num_channels": 3},
     "whisper": {**PAIR, "num_mel_bins": 3, "max_source_positions": 6, "max_target_positions": 9},
     **{kind: {**SIZES, **WORDS, "type_vocab_size": 1} for kind in ("camembert", "data2vec-text", "mpnet", "roberta", "xlm-roberta")},
@@ -145,7 +146,7 @@ CONFIGS = {
 @pytest.mark.parametrize("kind", ARCHITECTURES)
 def test_a_step_of_each_architecture_waits_for_nothing(emulated_gpu, emulated_library, kind, precision, rng):
     """And may be captured, with the bits of the eager steps."""
-    shape = {"vit": (2, 3, 8, 8), "whisper": (2, 3, 12)}.get(kind)
+    shape = (2, 3, 8, 8) if "image_size" in CONFIGS[kind] else {"whisper": (2, 3, 12)}.get(kind)
     written = rng.integers(2, 20, (2, 4))
     given = array(rng, shape, "float32") if shape else rng.integers(2, 20, (2, 6))
     found = []

@@ -57,6 +57,20 @@ def test_encoders(case, dtype):
         assert model.pooler is None
 
 
+@pytest.mark.parametrize("case", [case for case in CASES if "pixels.other" in CASES[case][1]])
+def test_images_of_other_sizes(case):
+    """By positions that are interpolated, in float32 where states are halves."""
+    options, arrays = CASES[case]
+    for dtype, tolerance in (("float64", 1e-13), ("float32", 2e-6), ("bfloat16", 0.05), ("float16", 0.005)):
+        model = tc.convert.from_hf(state_of(arrays), options["config"], dtype=dtype)
+        close(case, np.asarray(model(arrays["pixels.other"])).astype(np.float64), arrays["hidden.other"], tolerance)
+    model = tc.convert.from_hf(state_of(arrays), options["config"])
+    model(tc.tensor(arrays["pixels.other"])).square().sum().backward()
+    assert np.abs(model.positions.grad.numpy()).min() > 0
+    with pytest.raises(ValueError, match=r"expected \(B, 3, 4 or more, 4 or more\)"):
+        model(arrays["pixels.other"][:, :, :3])
+
+
 @pytest.mark.parametrize(("case", "task"), [(case, task) for case, own in {**CASES, **OTHERS}.items() for task in TASKS if task in own[1]])
 def test_heads(case, task):
     options, arrays = {**CASES, **OTHERS}[case]
@@ -65,7 +79,7 @@ def test_heads(case, task):
         close(case, run(case, model, dtype), arrays[task], tolerance)
 
 
-@pytest.mark.parametrize("case", [case for case in CASES if "pad_token_id" in CASES[case][0]["config"] and case != "vit"])
+@pytest.mark.parametrize("case", [case for case in CASES if "pad_token_id" in CASES[case][0]["config"] and "ids" in CASES[case][1]])
 def test_padding_inside_a_text_gets_no_gradient(case):
     """Nor does the position that padding has where positions count the other tokens."""
     options, arrays = CASES[case]

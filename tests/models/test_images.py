@@ -95,6 +95,25 @@ def test_folders(tmp_path, pillow):
     assert np.array_equal(tc.models.ImageClassifier(tmp_path, preprocessor=MADE).predict_proba(IMAGES), expected)
 
 
+def test_sizes_that_differ(pillow):
+    """A model that interpolates positions takes them, each size by itself."""
+    tc.manual_seed(1)
+    model = tc.models.create(
+        {"model_type": "dinov2", **SMALL, "image_size": 16, "patch_size": 4, "mlp_ratio": 2}, task="image-classification"
+    )
+    classifier = tc.models.ImageClassifier(model)
+    assert classifier.preprocessor_(IMAGES[1]).shape == (3, 16, 16) and classifier.predict(IMAGES).shape == (3,)
+    smaller = tc.models.ImageClassifier(model, preprocessor={"size": {"shortest_edge": 10}, "crop_size": 8})
+    assert smaller.preprocessor_(IMAGES[1]).shape == (3, 8, 8) and smaller.predict(IMAGES).shape == (3,)
+    free = tc.models.ImageClassifier(model, preprocessor={"size": {"shortest_edge": 8}, "do_center_crop": False})
+    assert free.predict(IMAGES, batch_size=1).shape == (3,)
+    with pytest.raises(ValueError, match="image number 1 has 8 x 11 pixels after preprocessing, and number 0 has 11 x 8: batch_size=1"):
+        free.predict(IMAGES)
+    tiny = tc.models.ImageClassifier(model, preprocessor={"do_resize": False, "do_center_crop": False})
+    with pytest.raises(ValueError, match=r"pixels have shape \(1, 3, 3, 9\); expected \(B, 3, 4 or more, 4 or more\)"):
+        tiny.predict([np.zeros((3, 9, 3), np.uint8)])
+
+
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16", "float64"])
 def test_any_batch(tmp_path, pillow, dtype, isa):
     classifier = tc.models.ImageClassifier(folder_of(tmp_path), dtype=dtype)

@@ -121,8 +121,9 @@ def test_pairs_of_texts(dtype, isa):
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("widths", WIDTHS, ids=str)
 @pytest.mark.parametrize("task", [None, "image-classification"])
-def test_images(widths, dtype, task, isa, with_threads):
-    model = create("vit", widths, dtype, task)
+@pytest.mark.parametrize("kind", ["dinov2_with_registers", "vit"])
+def test_images(kind, widths, dtype, task, isa, with_threads):
+    model = create(kind, widths, dtype, task, *([] if kind == "vit" else [(12, 12)]))
     pixels = tc.tensor(np.random.default_rng(3).standard_normal((9, 3, 12, 8)).astype(np.float32)).to(dtype)
     with_threads(1)
     alone = [own(model(pixels[i : i + 1]).detach(), 0, 7) for i in range(9)]

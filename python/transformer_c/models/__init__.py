@@ -19,7 +19,8 @@ texts, tokenizing, vocabularies, pieces,
 languages                                   texts to batches of numbers
 architectures                               the list of the architectures, each a file: a few lines over tc.nn and a table
 albert, bert, deberta, deberta_v2, distilbert,
-electra, modernbert, mpnet, nomic_bert, roberta, vit these files
+electra, modernbert, mpnet, nomic_bert, roberta these files
+image_encoder, vit, dinov2                  what encoders of images share; those of them
 gemma, gpt2, gpt_neox, llama, olmo2, phi3   those of decoders
 layers, rotation, heads                     what they share, rotary positions; what is put on them for a task
 t5, bart, m2m_100, marian, mbart, whisper   those of encoder-decoders

@@ -9,6 +9,7 @@ from .bart import Bart
 from .bert import Bert, Ernie
 from .deberta import Deberta
 from .deberta_v2 import DebertaV2
+from .dinov2 import Dinov2, Dinov2WithRegisters
 from .distilbert import DistilBert
 from .electra import Electra
 from .encoder_decoder import EncoderDecoder
@@ -30,8 +31,9 @@ from .vit import ViT
 from .whisper import Whisper
 
 _KINDS: tuple[Any, ...] = (
-    *(Albert, Bert, Camembert, Data2VecText, DebertaV2, DistilBert, Electra, Ernie, ModernBert, MPNet, NomicBert, Roberta, ViT, XLMRoberta),
+    *(Albert, Bert, Camembert, Data2VecText, DebertaV2, DistilBert, Electra, Ernie, ModernBert, MPNet, NomicBert, Roberta, XLMRoberta),
     *(Deberta, XLMRobertaXL),
+    *(Dinov2, Dinov2WithRegisters, ViT),  # of images
     *(Gemma, Gemma2, Gemma3, GPT2, GPTNeoX, Llama, Mistral, Olmo2, Phi3, Qwen2, Qwen3),  # decoders
     *(Bart, M2M100, Marian, MBart, T5, Whisper),  # encoder-decoders
 )

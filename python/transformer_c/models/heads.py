@@ -11,6 +11,7 @@ import numpy as np
 from .. import _core, nn
 from .. import functional as F
 from .._core import Tensor
+from .._joining import cat
 from .._names import explained
 from .._tensor import arange, as_tensor, zeros
 from ..nn.fusion import activated
@@ -343,9 +344,17 @@ class ImageClassification(WithHead):
 
     task = "image-classification"
 
+    def __init__(self, encoder: Any, width: int, outputs: int, pooling: str = "first", **options: Any) -> None:
+        super().__init__(encoder, 2 * width if pooling == "first and mean" else width, outputs, **options)
+        self.pooling = pooling
+
     @named_as_in_transformers
     def forward(self, pixels: Tensor) -> Tensor:
-        return self.out(self.dropout(self.encoder(pixels)[:, 0]))
+        states = self.encoder(pixels)
+        x = states[:, 0]
+        if self.pooling == "first and mean":  # of the patches
+            x = cat([x, states[:, self.encoder.before :].mean(1)], 1)
+        return self.out(self.dropout(x))
 
 
 HEADS: dict[str, type[WithHead]] = {

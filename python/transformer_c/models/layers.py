@@ -12,11 +12,12 @@ from .. import functional as F
 from .._core import Tensor
 from .._names import explained
 from .._promotion import is_half
-from .._tensor import arange, as_tensor
+from .._tensor import arange, as_tensor, zeros
 from ..nn.attention import join_heads
 from ..nn.fusion import activated, add_norm, add_product, gated, is_plain
 from ..nn.layers import of_sequences
 from ..nn.packing import Packing, checked_lengths, packing_of, tensor_of_lengths
+from ..nn.parameter import Parameter
 from .cache import CacheOfLayer
 from .config import Config, Heads, Widths
 from .rotation import Rotation
@@ -79,6 +80,21 @@ class OffsetNorm(nn.RMSNorm):
         return F.rms_norm(x, self.normalized_shape, self.weight + 1, self.eps)
 
 
+class LayerScale(nn.Module):
+    """Multiplies each feature by a number, `value` at first."""
+
+    def __init__(self, size: int, value: float = 1.0) -> None:
+        super().__init__()
+        self.value, self.weight = value, Parameter(zeros(size))
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        nn.init.constant_(self.weight, self.value)
+
+    def forward(self, input: Tensor) -> Tensor:
+        return input * self.weight
+
+
 def norm_of(widths: Widths, size: int | None = None) -> nn.Module:
     """A norm of states, or of `size` features."""
     size = widths.model if size is None else size
@@ -116,8 +132,8 @@ class Layer(nn.Module):
         self.gated = widths.gated
         self.make_network(widths)
         self.norm2 = norm_of(widths) if widths.norm_before[1] else nn.Identity()
-        self.after1 = norm_of(widths) if widths.norm_after else None
-        self.after2 = norm_of(widths) if widths.norm_after else None
+        self.after1: nn.Module | None = norm_of(widths) if widths.norm_after else None
+        self.after2: nn.Module | None = norm_of(widths) if widths.norm_after else None
         self.dropout1: nn.Module = nn.Dropout(widths.dropout if widths.drops_attended else 0.0)
         self.dropout2: nn.Module = nn.Dropout(widths.dropout)
 

@@ -23,7 +23,7 @@ from .architectures import ALONE, ARCHITECTURES, kind_in
 from .config import Config
 from .folder import as_json, find, naming, path_of, read_config, read_weights, write_arrays
 from .heads import CLASSES, HEADS, WithHead, other_task
-from .layers import OffsetNorm
+from .layers import LayerScale, OffsetNorm
 from .names import fill, lack, plain, to_state
 from .speech_recognition import SpeechRecognition
 from .text2text_generation import Text2TextGeneration
@@ -226,7 +226,7 @@ def _draw(model: Any, keys: set[str], config: Config) -> None:
         if f"{name}.weight" in keys and getattr(layer, "padding_idx", None) is not None:
             with no_grad():
                 layer.weight[layer.padding_idx] = 0.0
-        elif f"{name}.weight" in keys and isinstance(layer, OffsetNorm):
+        elif f"{name}.weight" in keys and isinstance(layer, (LayerScale, OffsetNorm)):
             layer.reset_parameters()
 
 

@@ -74,7 +74,7 @@ def fill(module: Any, kind: Any, state: Mapping[str, Any], convert: Any, owned: 
 
     Parameters
     ----------
-    module : TextEncoder, ViT or WithHead
+    module : TextEncoder, ImageEncoder or WithHead
     kind : type
         The architecture.
     state : mapping of str to array
