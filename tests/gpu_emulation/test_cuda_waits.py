@@ -117,6 +117,10 @@ CONFIGS = {
     "albert": {**SIZES, **WORDS, "embedding_size": 4},
     **dict.fromkeys(("bart", "m2m_100", "marian", "mbart"), PAIR),
     "bert": {**SIZES, **WORDS, "type_vocab_size": 2},
+    "clip": {
+        **{"projection_dim": 6, "text_config": {**SIZES, "vocab_size": 20, "max_position_embeddings": 9, "eos_token_id": 5}},
+        "vision_config": {**SIZES, "image_size": 8, "patch_size": 4},
+    },
     "deberta-v2": {**SIZES, **WORDS, "relative_attention": True, "pos_att_type": "p2c|c2p", "position_buckets": 4, "conv_kernel_size": 3},
     "deberta": {**SIZES, **WORDS, "relative_attention": True, "pos_att_type": "p2c|c2p"},
     "distilbert": {**WORDS, "dim": 8, "n_layers": 1, "n_heads": 2, "hidden_dim": 16},
@@ -147,7 +151,7 @@ CONFIGS = {
 def test_a_step_of_each_architecture_waits_for_nothing(emulated_gpu, emulated_library, kind, precision, rng):
     """And may be captured, with the bits of the eager steps."""
     shape = (2, 3, 8, 8) if "image_size" in CONFIGS[kind] else {"whisper": (2, 3, 12)}.get(kind)
-    written = rng.integers(2, 20, (2, 4))
+    written, images = rng.integers(2, 20, (2, 4)), array(rng, (2, 3, 8, 8), "float32")
     given = array(rng, shape, "float32") if shape else rng.integers(2, 20, (2, 6))
     found = []
     for is_captured in (False, True):
@@ -160,6 +164,9 @@ def test_a_step_of_each_architecture_waits_for_nothing(emulated_gpu, emulated_li
         optimizer = tc.optim.AdamW(model.parameters(), lr=1e-2)
         words = tc.tensor(written, device=emulated_gpu)
         more = {"decoder_ids": words} if kind in ("t5", "whisper") or CONFIGS[kind] is PAIR else {}
+        if "vision_config" in CONFIGS[kind]:
+            pixels = tc.tensor(images, device=emulated_gpu)
+            more = {"pixels": pixels.bfloat16() if precision == "bfloat16" else pixels}
 
         def step(model=model, optimizer=optimizer, x=x, more=more):
             optimizer.zero_grad()

@@ -244,6 +244,14 @@ def photos(folder):
     (folder / "preprocessor_config.json").write_text(json.dumps({**values, **more, "image_processor_type": "ViTImageProcessor"}))
 
 
+def of_images_and_texts(folder):
+    side = {name: CONFIG[name] for name in ("hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size")}
+    text = {**side, "vocab_size": 64, "max_position_embeddings": 40, "eos_token_id": 3}
+    written("clip", text_config=text, vision_config={**side, "image_size": 8, "patch_size": 4}, projection_dim=6)(folder)
+    values = {"size": {"shortest_edge": 8}, "crop_size": 8, "image_processor_type": "CLIPImageProcessor", "do_convert_rgb": True}
+    (folder / "preprocessor_config.json").write_text(json.dumps(values))
+
+
 def chats(folder):
     template = "{% for m in messages %}{{ m.role }}: {{ m.content | trim }}{% if loop.last %}{{ eos_token }}{% endif %}{% endfor %}"
     decoder_folder(folder, tokenizer_config={"eos_token": {"content": "<|endoftext|>"}, "chat_template": "{{ messages[0].content }}"})
@@ -282,6 +290,7 @@ TARGETS = {
     "ImageClassifier": Target(
         photos, M.ImageClassifier, lambda classifier: None if classifier.model_ is None else classifier.predict(PHOTOS)
     ),
+    "clip": Target(of_images_and_texts, M.ImageTextEncoder.from_pretrained, lambda encoder: encoder.predict(PHOTOS, ["abc", "z"])),
     "t5": Target(paired("t5"), M.Text2TextGenerator.from_pretrained, write_texts),
     "bart": Target(paired("bart"), M.Text2TextGenerator.from_pretrained, write_texts),
     "marian": Target(marian, M.Text2TextGenerator.from_pretrained, write_texts),
@@ -297,6 +306,7 @@ TARGETS = {
 }
 PACKAGES = {
     **dict.fromkeys(TARGETS, "tokenizers"),
+    "clip": "tokenizers PIL",
     **dict.fromkeys(("fill-mask", "images", "shards", "pytorch_model.bin")),
     "marian": "sentencepiece",
     "ImageClassifier": "PIL",

@@ -38,7 +38,7 @@ def close(case, found, expected, tolerance):
 
 
 def test_every_architecture_has_a_case():
-    own = {name for name, kind in ARCHITECTURES.items() if not issubclass(kind, EncoderDecoder)}
+    own = {name for name, kind in ARCHITECTURES.items() if not issubclass(kind, EncoderDecoder) and kind.table.heads}
     assert set(CASES) == own, "tests/golden/make_models.py writes the case of an architecture to models*.npz"
 
 

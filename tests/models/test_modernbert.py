@@ -117,7 +117,7 @@ def test_settings(values, meaning, tmp_path):
         ({"rope_scaling": {"type": "linear", "factor": 2}}, "rope_scaling = "),
         ({"head_dim": 4}, "head_dim = 4; expected None or 8"),
         ({"hidden_size": 14}, "hidden_size / num_attention_heads = 7; rotary positions need an even number"),
-        ({"hidden_activation": "quick_gelu"}, "hidden_activation = 'quick_gelu'"),
+        ({"hidden_activation": "laplace"}, "hidden_activation = 'laplace'"),
         ({"norm_bias": 1}, "norm_bias = 1; expected true or false"),
         ({"is_decoder": True}, "is_decoder"),
     ],

@@ -59,6 +59,11 @@ def test_the_examples_of_the_page_run(tmp_path, monkeypatch, capsys):
     vit = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 8, "image_size": 8, "patch_size": 4}
     tc.models.save(tc.models.create({"model_type": "vit", **vit}, task="image-classification"), "vit-base-patch16-224")
     Path("vit-base-patch16-224/preprocessor_config.json").write_text('{"size": 8}')
+    side = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 8}
+    clip = {"text_config": {**side, "vocab_size": 64, "eos_token_id": 3}, "vision_config": {**side, "image_size": 8, "patch_size": 4}}
+    tc.models.save(tc.models.create({"model_type": "clip", **clip}), "clip-vit-base-patch32")
+    Path("clip-vit-base-patch32/preprocessor_config.json").write_text('{"size": 8, "crop_size": 8}')
+    write_tokenizer(Path("clip-vit-base-patch32"))
     images = [np.full((9, 12, 3), 40 * i, np.uint8) for i in range(4)]
     PIL.Image.fromarray(images[1]).save("cat.jpg")
     names |= {"PIL": PIL, "array": images[2], "images": images}

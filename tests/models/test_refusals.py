@@ -33,7 +33,7 @@ VALUES = [
     ("is_encoder_decoder", True, "is_encoder_decoder"),
     ("quantization_config", {"bits": 4}, "quantization_config"),
     ("pruned_heads", {"0": [1]}, "pruned_heads"),
-    ("hidden_act", "quick_gelu", "one of gelu, "),
+    ("hidden_act", "laplace", "one of gelu, "),
     ("hidden_act", ["gelu"], "one of gelu, "),
     ("hidden_size", 17, r"hidden_size = 17 but .* has shape \(40, 16\)"),
     ("hidden_size", "16", "hidden_size = '16'"),

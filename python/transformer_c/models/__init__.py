@@ -6,6 +6,7 @@ modules                                     Dense, and the other parts of senten
 cross_encoder                               CrossEncoder
 text_classifier, token_classifier           TextClassifier; TokenClassifier
 image_classifier, images                    ImageClassifier; images to pixels
+image_text_encoder                          ImageTextEncoder
 text_generator, generating, sampling        TextGenerator; its loop over tokens; the choice of each
 text2text_generator, text2text_generation   Text2TextGenerator; the scores of words of the text that is written
 next_words                                  the training of both
@@ -20,7 +21,7 @@ languages                                   texts to batches of numbers
 architectures                               the list of the architectures, each a file: a few lines over tc.nn and a table
 albert, bert, deberta, deberta_v2, distilbert,
 electra, modernbert, mpnet, nomic_bert, roberta these files
-image_encoder, vit, dinov2                  what encoders of images share; those of them
+image_encoder, vit, dinov2, clip            what encoders of images share; those of them, and of images and texts
 gemma, gpt2, gpt_neox, llama, olmo2, phi3   those of decoders
 layers, rotation, heads                     what they share, rotary positions; what is put on them for a task
 t5, bart, m2m_100, marian, mbart, whisper   those of encoder-decoders
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from .cache import Cache
     from .cross_encoder import CrossEncoder
     from .image_classifier import ImageClassifier
+    from .image_text_encoder import ImageTextEncoder
     from .modules import Dense
     from .sentence import SentenceEncoder
     from .speech_recognizer import SpeechRecognizer
@@ -51,6 +53,7 @@ __all__ = [
     "CrossEncoder",
     "Dense",
     "ImageClassifier",
+    "ImageTextEncoder",
     "SentenceEncoder",
     "SpeechRecognizer",
     "Text2TextGenerator",
@@ -70,6 +73,7 @@ if not TYPE_CHECKING:
             "CrossEncoder": "cross_encoder",
             "Dense": "modules",
             "ImageClassifier": "image_classifier",
+            "ImageTextEncoder": "image_text_encoder",
             "SentenceEncoder": "sentence",
             "SpeechRecognizer": "speech_recognizer",
             "Text2TextGenerator": "text2text_generator",
@@ -95,6 +99,10 @@ if not TYPE_CHECKING:
                 "tc.models.SpeechRecognizer.from_pretrained(folder), whose features(samples) are log-mel",
             ),
             **dict.fromkeys(("AutoImageProcessor", "AutoFeatureExtractor"), "tc.models.ImageClassifier(folder).preprocessor_(image)"),
+            **dict.fromkeys(
+                ("CLIPModel", "CLIPProcessor", "AutoModelForZeroShotImageClassification"),
+                "tc.models.ImageTextEncoder.from_pretrained(folder)",
+            ),
             "EncoderDecoderCache": "tc.models.Cache()",
             "DynamicCache": "tc.models.Cache()",
             "pipeline": "tc.models.TextClassifier(folder), TokenClassifier, SentenceEncoder, TextGenerator, Text2TextGenerator, SpeechRecognizer or ImageClassifier",

@@ -14,6 +14,7 @@ ACTIVATIONS = {
     **dict.fromkeys(("gelu", "gelu_python"), "gelu"),
     **dict.fromkeys(("gelu_new", "gelu_pytorch_tanh", "gelu_fast", "gelu_python_tanh"), "gelu_tanh"),
     **dict.fromkeys(("silu", "swish"), "silu"),
+    "quick_gelu": "quick_gelu",
     "relu": "relu",
     "tanh": "tanh",
 }
@@ -85,7 +86,7 @@ class Config:
     values : dict
     """
 
-    file = "config.json"
+    file: str = "config.json"
 
     def __init__(self, values: Any) -> None:
         if callable(getattr(values, "to_dict", None)):
@@ -94,6 +95,21 @@ class Config:
             advice = "; tc.models.load reads a folder" if isinstance(values, (str, os.PathLike)) else ""
             raise CheckpointError(f"the configuration is a {type(values).__name__}; expected a mapping, as in config.json{advice}")
         self.values = dict(values)
+
+    def part(self, name: str) -> Config:
+        """The mapping that a value is, {} where there is none; what is set there is set here."""
+        inner = self.values.get(name)
+        if not isinstance(inner, Mapping) and inner is not None:
+            raise self.refuse(name, "a mapping")
+        found = type(self)({})
+        found.file = f"{self.file}'s {name}"
+        found.values = self.values[name] = dict(inner or {})
+        return found
+
+    def place(self, name: str) -> tuple[Config, str]:
+        """(the configuration, the name) of a value, of a part where it is named "part.name"."""
+        part, _, own = name.rpartition(".")
+        return (self.part(part) if part else self), own
 
     def refuse(self, name: str, expected: str) -> CheckpointError:
         """The error for a value that is wrong or not supported."""

@@ -367,8 +367,10 @@ class EncoderDecoder(nn.Module):
         return {"tied": config.flag("tie_word_embeddings", cls.tie_word_embeddings)}
 
     @classmethod
-    def check_layers(cls, config: Config, shapes: Mapping[str, tuple[int, ...]], name: str, usual: Any, prefix: str) -> None:
-        """Compares the number of the decoder's layers with the arrays, before memory is taken for anything."""
+    def check_layers(
+        cls, config: Config, shapes: Mapping[str, tuple[int, ...]], name: str, usual: Any, prefix: str, what: str = "the decoder"
+    ) -> None:
+        """Compares the number of the layers of a decoder, or of what else there is, with the arrays, before memory is taken for anything."""
         numbers = {int(own.removeprefix(prefix).partition(".")[0]) for own in shapes if _is_numbered(own, prefix)}
         usual = len(numbers) if usual is None else usual
         count = usual if config.values.get(name) is None else config.size(name)
@@ -376,7 +378,7 @@ class EncoderDecoder(nn.Module):
             if not numbers:
                 raise lack(f"{prefix}0", shapes)
             raise CheckpointError(
-                f"config.json has {name} = {count}; the weights have {len(numbers)} layers of the decoder, to number {max(numbers)}"
+                f"{config.file} has {name} = {count}; the weights have {len(numbers)} layers of {what}, to number {max(numbers)}"
             )
 
 

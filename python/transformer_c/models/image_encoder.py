@@ -117,21 +117,22 @@ class ImageEncoder(nn.Module):
 
     @classmethod
     def check_shapes(cls, config: Config, shapes: Mapping[str, tuple[int, ...]]) -> None:
-        """Compares the sizes of images and patches with the arrays, before memory is taken for anything."""
-        size, patch = _sizes(config, cls.sizes)
-        positions, patches = str(cls.table.names["positions"]), f"{cls.table.names['patches']}.weight"
-        for array, wanted, axes in ((patches, patch, slice(2, 4)), (positions, (cls.count(size, patch),), slice(-2, -1))):
-            if array not in shapes:
-                raise lack(array, shapes)
-            if shapes[array][axes] != wanted:
-                raise CheckpointError(
-                    f"config.json has image_size = {size} and patch_size = {patch} but {array!r} has shape {shapes[array]}"
-                )
+        check_patches(config, shapes, str(cls.table.names["positions"]), f"{cls.table.names['patches']}.weight", cls)
 
     @staticmethod
     def head_options(config: Config, task: str) -> dict[str, Any]:
         """Of the head for a task, as in ``Bert``."""
         return {"dropout": 0.0}
+
+
+def check_patches(config: Config, shapes: Mapping[str, tuple[int, ...]], positions: str, patches: str, kind: type[ImageEncoder]) -> None:
+    """Compares the sizes of images and patches with these arrays, before memory is taken for anything."""
+    size, patch = _sizes(config, kind.sizes)
+    for array, wanted, axes in ((patches, patch, slice(2, 4)), (positions, (kind.count(size, patch),), slice(-2, -1))):
+        if array not in shapes:
+            raise lack(array, shapes)
+        if shapes[array][axes] != wanted:
+            raise CheckpointError(f"{config.file} has image_size = {size} and patch_size = {patch} but {array!r} has shape {shapes[array]}")
 
 
 def _sizes(config: Config, defaults: tuple[int, int]) -> tuple[tuple[int, int], tuple[int, int]]:

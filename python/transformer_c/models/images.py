@@ -155,12 +155,13 @@ def preprocessor_of(encoder: Any, values: Any) -> ImagePreprocessor:
     return ImagePreprocessor(values, encoder.preprocessor, encoder.size, getattr(encoder, "resizes", False))
 
 
-def checked(images: Any) -> list[Any]:
-    """A list of images: arrays of uint8 (height, width, 3), and Pillow's."""
+def checked(images: Any, numbers: Any = None) -> list[Any]:
+    """A list of images: arrays of uint8 (height, width, 3), and Pillow's; the errors have their numbers, by default 0, 1, ..."""
     if is_image(images) or (getattr(images, "ndim", 0) in (2, 3) and images.dtype.kind != "O"):
         what = f"one array of the shape {tuple(images.shape)}" if hasattr(images, "ndim") else "one image"
         raise TypeError(f"images must be a sequence of images, not {what}; put a single one into a list")
-    return [_checked(image, number) for number, image in enumerate(listed(images, "images", "images"))]
+    found = listed(images, "images", "images")
+    return [_checked(image, number) for number, image in zip(range(len(found)) if numbers is None else numbers, found, strict=True)]
 
 
 def is_image(value: Any) -> bool:

@@ -25,6 +25,7 @@ from .rotation import Rotation
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "gelu_tanh": nn.GELU("tanh"),
     "identity": lambda x: x,
+    "quick_gelu": lambda x: x * F.sigmoid(x * 1.702),
     **{name: getattr(F, name) for name in ("relu", "gelu", "sigmoid", "silu", "tanh")},
 }
 
@@ -83,7 +84,7 @@ class OffsetNorm(nn.RMSNorm):
 class LayerScale(nn.Module):
     """Multiplies each feature by a number, `value` at first."""
 
-    def __init__(self, size: int, value: float = 1.0) -> None:
+    def __init__(self, size: int | tuple[int, ...], value: float = 1.0) -> None:
         super().__init__()
         self.value, self.weight = value, Parameter(zeros(size))
         self.reset_parameters()

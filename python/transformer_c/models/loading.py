@@ -236,10 +236,9 @@ def _check_sizes(config: Config, kind: Any, task: str | None, shapes: Mapping[st
         if array not in shapes:
             raise lack(array, shapes)
         found = shapes[array][axis] if len(shapes[array]) > axis else None
-        if name in config.values and config.values[name] != found:
-            raise CheckpointError(f"config.json has {name} = {config.values[name]!r:.80} but {array!r} has shape {shapes[array]}")
-        if name not in config.values:
-            config.values[name] = found
+        place, key = config.place(name)
+        if place.values.setdefault(key, found) != found:
+            raise CheckpointError(f"{place.file} has {key} = {place.values[key]!r:.80} but {array!r} has shape {shapes[array]}")
     if hasattr(kind, "check_shapes"):
         kind.check_shapes(config, shapes)
     last = f"{kind.table.heads[task].get('out')}.weight" if task is not None else ""
@@ -254,12 +253,13 @@ def _check_sizes(config: Config, kind: Any, task: str | None, shapes: Mapping[st
         raise CheckpointError(f"config.json has {len(config.labels())} labels but {last!r} has shape {shapes[last]}")
     name, prefix = kind.table.layers
     numbers = {int(n[1]) for n in (re.match(re.escape(prefix) + r"(\d{1,6})\.", key) for key in shapes) if n}
-    config.values.setdefault(name, len(numbers))
+    counted, key = config.place(name)
+    counted.values.setdefault(key, len(numbers))
     absent = set(range(len(numbers))) - numbers
     if absent:
         raise CheckpointError(f"the weights have a layer {max(numbers)}, but no layer {min(absent)}")
-    if config.size(name) != len(numbers):
-        raise CheckpointError(f"config.json has {name} = {config.values.get(name)!r}; the weights have {len(numbers)} layers")
+    if counted.size(key) != len(numbers):
+        raise CheckpointError(f"{counted.file} has {key} = {counted.values.get(key)!r}; the weights have {len(numbers)} layers")
 
 
 def _check_arrays(wanted: Mapping[str, Any], state: Mapping[str, Any]) -> None:

@@ -284,10 +284,10 @@ class SentenceEncoder(Explaining):
                     vectors = np.asarray(layer(vectors.astype(layer.linear.weight.dtype)))
                 for i, vector in zip(batch, vectors, strict=True):
                     finite(vector, i, self.model)
-                vectors = _of_length_one(vectors) if self.normalize else vectors
+                vectors = of_length_one(vectors) if self.normalize else vectors
                 is_one = self.normalize and vectors.shape[1] == self._width
                 kept = vectors[:, : self._width]
-                result[batch] = _of_length_one(kept) if normalize_embeddings and not is_one else kept
+                result[batch] = of_length_one(kept) if normalize_embeddings and not is_one else kept
                 bar.update(len(batch))
         return result
 
@@ -309,15 +309,7 @@ class SentenceEncoder(Explaining):
         ValueError
             When the vectors of `a` and `b` differ in size.
         """
-        a, b = (_vectors(x) for x in (a, b))
-        if a.ndim != 2 or b.ndim != 2 or a.shape[1] != b.shape[1]:
-            raise ValueError(f"a and b must be vectors of the same size, (N, E) and (M, E); got {a.shape} and {b.shape}")
-        if self.similarity_function == "cosine":
-            a, b = (_divided(x, _lengths(x)) for x in (a, b))
-        if self.similarity_function in ("cosine", "dot"):
-            return a @ b.T
-        distances = _lengths if self.similarity_function == "euclidean" else _sums
-        return np.stack([-distances(row - b).astype(np.float32) for row in a]) if len(a) else np.empty((0, len(b)), np.float32)
+        return similarity(a, b, self.similarity_function)
 
     @explained({**OTHER_NAMES, "loss": "it is multiple negatives ranking loss", "labels": "pairs belong together; they have no labels"})
     def fit(
@@ -507,6 +499,19 @@ def _checked_prompt(prompt: Any, name: str) -> str:
     return of_characters(prompt, name)
 
 
+def similarity(a: Any, b: Any, function: str) -> np.ndarray:
+    """See ``SentenceEncoder.similarity``; `function` is one of SIMILARITIES."""
+    a, b = (_vectors(x) for x in (a, b))
+    if a.ndim != 2 or b.ndim != 2 or a.shape[1] != b.shape[1]:
+        raise ValueError(f"a and b must be vectors of the same size, (N, E) and (M, E); got {a.shape} and {b.shape}")
+    if function == "cosine":
+        a, b = (_divided(x, _lengths(x)) for x in (a, b))
+    if function in ("cosine", "dot"):
+        return a @ b.T
+    distances = _lengths if function == "euclidean" else _sums
+    return np.stack([-distances(row - b).astype(np.float32) for row in a]) if len(a) else np.empty((0, len(b)), np.float32)
+
+
 def _vectors(x: Any) -> np.ndarray:
     """(N, E), of vectors or one."""
     try:
@@ -533,6 +538,6 @@ def _divided(vectors: np.ndarray, lengths: np.ndarray) -> np.ndarray:
     return np.divide(vectors, np.maximum(lengths, 1e-12)[:, None], out=np.empty(vectors.shape, np.float32), casting="same_kind")
 
 
-def _of_length_one(vectors: np.ndarray) -> np.ndarray:
+def of_length_one(vectors: np.ndarray) -> np.ndarray:
     """The rows, divided by their lengths, each of which is computed alone: with the same bits in any batch."""
     return _divided(vectors, np.array([np.linalg.norm(row.astype(np.float64)) for row in vectors]))
