@@ -121,6 +121,8 @@ CONFIGS = {
         **{"projection_dim": 6, "text_config": {**SIZES, "vocab_size": 20, "max_position_embeddings": 9, "eos_token_id": 5}},
         "vision_config": {**SIZES, "image_size": 8, "patch_size": 4},
     },
+    "clip_text_model": {**SIZES, **WORDS, "projection_dim": 6, "eos_token_id": 5},
+    "clip_vision_model": {**SIZES, "image_size": 8, "patch_size": 4, "projection_dim": 6},
     "deberta-v2": {**SIZES, **WORDS, "relative_attention": True, "pos_att_type": "p2c|c2p", "position_buckets": 4, "conv_kernel_size": 3},
     "deberta": {**SIZES, **WORDS, "relative_attention": True, "pos_att_type": "p2c|c2p"},
     "distilbert": {**WORDS, "dim": 8, "n_layers": 1, "n_heads": 2, "hidden_dim": 16},

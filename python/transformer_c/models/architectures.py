@@ -7,7 +7,7 @@ from typing import Any
 from .albert import Albert
 from .bart import Bart
 from .bert import Bert, Ernie
-from .clip import CLIP
+from .clip import CLIP, CLIPText, CLIPVision
 from .deberta import Deberta
 from .deberta_v2 import DebertaV2
 from .dinov2 import Dinov2, Dinov2WithRegisters
@@ -35,7 +35,7 @@ _KINDS: tuple[Any, ...] = (
     *(Albert, Bert, Camembert, Data2VecText, DebertaV2, DistilBert, Electra, Ernie, ModernBert, MPNet, NomicBert, Roberta, XLMRoberta),
     *(Deberta, XLMRobertaXL),
     *(Dinov2, Dinov2WithRegisters, ViT),  # of images
-    *(CLIP,),  # of images and texts
+    *(CLIP, CLIPText, CLIPVision),  # of images and texts
     *(Gemma, Gemma2, Gemma3, GPT2, GPTNeoX, Llama, Mistral, Olmo2, Phi3, Qwen2, Qwen3),  # decoders
     *(Bart, M2M100, Marian, MBart, T5, Whisper),  # encoder-decoders
 )

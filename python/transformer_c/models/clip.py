@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
+import numpy as np
+
 from .. import nn
 from .._core import Tensor
-from .._tensor import arange, zeros
+from .._tensor import arange, as_tensor, zeros
 from ..nn.parameter import Parameter
 from .config import Config, Widths
 from .encoder_decoder import EncoderDecoder
@@ -65,6 +67,15 @@ TABLE = Table(
     heads={},
     buffers=(f"{_TEXT}.embeddings.position_ids", f"{_VISION}.embeddings.position_ids"),
 )
+
+
+def _own_sizes(part: str) -> dict[str, tuple[str, int]]:
+    """Of a side, for a model of it alone."""
+    return {name.removeprefix(f"{part}."): place for name, place in TABLE.sizes.items() if name.startswith(f"{part}.")}
+
+
+def _own_names(side: str) -> dict[str, str | tuple[str, ...]]:
+    return {own.removeprefix(f"{side}."): theirs for own, theirs in TABLE.names.items() if own.startswith(f"{side}.")}
 
 
 class CLIP(nn.Module):
@@ -169,7 +180,11 @@ class _Text(TextEncoder):
 
     def pooled(self, ids: Tensor, mask: Tensor | None, lengths: Tensor | None) -> Tensor:
         """The states of the tokens that end texts, (B, T) to (B, E): the first such ones, or the largest numbers where `end` is 2, as in old files."""
-        states, ids = self(ids, mask, lengths), self.checked(ids)[0]
+        return self.chosen(self(ids, mask, lengths), ids)
+
+    def chosen(self, states: Tensor, ids: Any) -> Tensor:
+        """Of the states of each text's tokens (B, T, E) those that ``pooled`` gives."""
+        ids = self.checked(ids)[0]
         if not ids.shape[1]:
             raise ValueError(f"ids have the shape {tuple(ids.shape)}; a text has at least the token that ends it")
         ends = (ids if self.end == 2 else (ids == self.end).to("int64")).argmax(1, keepdim=True)
@@ -201,15 +216,85 @@ class _Vision(ImageEncoder):
         return self.norm(self(pixels)[:, 0])
 
 
+class CLIPText(_Text):
+    """The encoder of texts by itself, with the projection of its vectors where the weights have one."""
+
+    table = Table(
+        model_type="clip_text_model",
+        prefix=None,
+        name="CLIPText",
+        sizes={**_own_sizes("text_config"), "hidden_size": (f"{_TEXT}.embeddings.token_embedding.weight", 1)},
+        layers=("num_hidden_layers", f"{_TEXT}.encoder.layers."),
+        names={**_own_names("text"), "pooler": "text_projection"},
+        heads={},
+        renamed=((rf"^(?!{_TEXT}\.|text_projection\.)", f"{_TEXT}."),),  # in transformers 5
+        buffers=TABLE.buffers[:1],
+    )
+
+    def __init__(self, config: Config, pooler: bool = False) -> None:
+        super().__init__(config)
+        self.pooler = _projection(config, self.width) if pooler else None
+
+    def of_texts(self, ids: Any, mask: Any = None, lengths: Any = None) -> Any:
+        """The vectors of texts, (B, D), or (B, E) without a projection; arguments as for ``forward``."""
+        states = self(ids, mask, lengths)
+        found = self.chosen(as_tensor(states), ids)
+        found = found if self.pooler is None else self.pooler(found)
+        return found.numpy() if isinstance(states, np.ndarray) else found
+
+    @property
+    def class_name(self) -> str:
+        """transformers' class."""
+        return f"CLIPTextModel{'' if self.pooler is None else 'WithProjection'}"
+
+
+class CLIPVision(_Vision):
+    """The encoder of images by itself, with the projection of its vectors where the weights have one."""
+
+    table = Table(
+        model_type="clip_vision_model",
+        prefix=None,
+        name="CLIPVision",
+        sizes={**_own_sizes("vision_config"), "hidden_size": (f"{_PATCHES}.weight", 0)},
+        layers=("num_hidden_layers", f"{_VISION}.encoder.layers."),
+        names={**_own_names("vision"), "pooler": "visual_projection"},
+        heads={},
+        renamed=((rf"^(?!{_VISION}\.|visual_projection\.)", f"{_VISION}."),),  # in transformers 5
+        buffers=TABLE.buffers[1:],
+    )
+
+    def __init__(self, config: Config, pooler: bool = False) -> None:
+        super().__init__(config)
+        self.pooler = _projection(config, self.width) if pooler else None
+
+    def of_images(self, pixels: Any) -> Any:
+        """The vectors of images, (N, D), or (N, E) without a projection; arguments as for ``forward``."""
+        found = self.norm(self(pixels)[:, 0])
+        return found if self.pooler is None else self.pooler(found)
+
+    @classmethod
+    def check_shapes(cls, config: Config, shapes: Mapping[str, tuple[int, ...]]) -> None:
+        check_patches(config, shapes, _POSITIONS, f"{_PATCHES}.weight", cls)
+
+    @property
+    def class_name(self) -> str:
+        """transformers' class."""
+        return f"CLIPVisionModel{'' if self.pooler is None else 'WithProjection'}"
+
+
+def _projection(config: Config, width: int) -> Any:
+    return nn.Linear(width, config.size("projection_dim", 512), bias=False)
+
+
 def _widths(config: Config, model: int, heads: int) -> Widths:
     """Of a side, by its part of config.json."""
     config.without_extensions()
     usual: dict[str, Any] = {"hidden_size": model, "num_attention_heads": heads, "intermediate_size": 4 * model}
-    usual |= {"hidden_act": "quick_gelu", "layer_norm_eps": 1e-5, "attention_probs_dropout_prob": config.optional("attention_dropout", 0.0)}
-    for name in ("dropout", "hidden_dropout_prob"):
-        config.only(name, 0.0, 0)
+    usual |= {"hidden_act": "quick_gelu", "layer_norm_eps": 1e-5}
     found = Config({**usual, **{name: value for name, value in config.values.items() if value is not None}})
     found.file = config.file
+    # Others than that of attention some files have, and nothing reads.
+    found.values |= {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": config.optional("attention_dropout", 0.0)}
     return found.widths(dropout=0.0)
 
 
@@ -221,4 +306,4 @@ def _scale(config: Config) -> float:
     return 2.6592 if value is None else float(value)
 
 
-__all__ = ["CLIP"]
+__all__ = ["CLIP", "CLIPText", "CLIPVision"]

@@ -324,7 +324,8 @@ def save(model: Any, folder: Any) -> None:
     copies = kind.table.tied if isinstance(model, WithHead) and model.scores_words else ()
     arrays = {name: value for name, value in state.items() if name not in copies}
     task = model.task if isinstance(model, WithHead) else None
-    config = {**model.config, "architectures": [kind.table.name + kind.table.classes.get(task, CLASSES[task])]}
+    name = getattr(model, "class_name", None) or kind.table.name + kind.table.classes.get(task, CLASSES[task])
+    config = {**model.config, "architectures": [name]}
     config["dtype"] = next(iter(arrays.values())).dtype.name
     config.pop("torch_dtype", None)
     path = path_of(folder)
