@@ -16,6 +16,8 @@ READERS = {
     "cross": tc.models.CrossEncoder.from_pretrained,
     "classifier": tc.models.TextClassifier,
     "tagger": tc.models.TokenClassifier,
+    "images": tc.models.ImageClassifier,
+    "both": tc.models.ImageTextEncoder.from_pretrained,
 }
 
 

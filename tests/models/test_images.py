@@ -194,6 +194,38 @@ def test_a_fit_in_transformers(pillow):
     np.testing.assert_allclose([entry["loss"] for entry in classifier.history_], losses, rtol=1e-9)
 
 
+SIDE = {name: SMALL[name] for name in ("hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size")}
+
+
+@pytest.mark.unsanitized
+@pytest.mark.parametrize(
+    "config",
+    [
+        {"model_type": "vit"},
+        {"model_type": "dinov2_with_registers", "mlp_ratio": 2},
+        {"model_type": "dinov2", "mlp_ratio": 2, "image_size": 12},
+        {
+            "model_type": "clip",
+            "text_config": {**SIDE, "vocab_size": 40, "eos_token_id": 7},
+            "vision_config": {**SIDE, "image_size": 8, "patch_size": 4},
+        },
+    ],
+    ids=["vit", "registers", "other size", "clip"],
+)
+@pytest.mark.filterwarnings("ignore:axis")
+def test_exported(config, tmp_path):
+    pytest.importorskip("onnx")
+    runtime = pytest.importorskip("onnxruntime")
+    tc.manual_seed(1)
+    model = tc.models.create({**SMALL, "image_size": 8, "patch_size": 4, **config})
+    pixels = np.random.default_rng(0).standard_normal((2, 3, 8, 8)).astype(np.float32)
+    given = (np.array([[3, 5, 9, 7], [3, 7, 1, 1]]), pixels) if config["model_type"] == "clip" else (pixels,)
+    tc.export_onnx(model, given, tmp_path / "model.onnx")
+    session = runtime.InferenceSession(str(tmp_path / "model.onnx"))
+    found = session.run(None, {each.name: value for each, value in zip(session.get_inputs(), given, strict=True)})[0]
+    np.testing.assert_allclose(found, model(*given), rtol=0, atol=1e-5)
+
+
 WHITE = np.full((8, 8, 3), 255, np.uint8)
 
 
