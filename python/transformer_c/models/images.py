@@ -29,7 +29,7 @@ KINDS: dict[str, dict[str, Any]] = {
 _SQUARE_OF_ONE = ("ViTImageProcessor",)  # in which one number is the size of both axes, not of the shorter one
 _FOR_ALL = {"do_resize": True, "do_rescale": True, "rescale_factor": 1 / 255, "do_normalize": True}
 _MOST = 1 << 26  # pixels of an image that has been resized; a thin strip would get very long
-_COARSE = ("1", "L", "LA", "La", "P", "PA", "RGB", "RGBA", "RGBX", "RGBa", "CMYK", "YCbCr", "HSV", "LAB")  # Pillow's modes of 8 bits
+_COARSE = ("1", "L", "LA", "P", "PA", "RGB", "RGBA", "RGBX", "RGBa", "CMYK", "YCbCr", "HSV", "LAB")  # Pillow's modes of 8 bits
 
 
 class _Size(NamedTuple):
@@ -218,7 +218,7 @@ def _in_colours(image: Any) -> np.ndarray:
     from PIL import ImageOps
 
     image = ImageOps.exif_transpose(image)
-    if "A" in image.getbands() or "a" in image.getbands() or image.info.get("transparency") is not None:
+    if "A" in image.getbands() or image.info.get("transparency") is not None:
         image = image.convert("RGBA")
         image = _pillow().alpha_composite(_pillow().new("RGBA", image.size, (255, 255, 255, 255)), image)
     return np.asarray(image.convert("RGB"))
