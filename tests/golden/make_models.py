@@ -123,6 +123,10 @@ IMAGES = {
     "dinov2": T.Dinov2Config(**{**UNREAD, **PATCHES, "layerscale_value": 0.7, "hidden_act": "relu"}),
     "dinov2_with_registers": T.Dinov2WithRegistersConfig(**{**UNREAD, **PATCHES, "num_register_tokens": 2}),
 }
+GATES = {
+    "gates": T.Dinov2Config(**{**UNREAD, **PATCHES, "use_swiglu_ffn": True}),
+    "gates_registers": T.Dinov2WithRegistersConfig(**{**UNREAD, **PATCHES, "use_swiglu_ffn": True, "num_hidden_layers": 1}),
+}
 FILES = {
     "models": CONFIGS,
     "models_albert": ALBERT,
@@ -131,6 +135,7 @@ FILES = {
     "models_xl": XL,
     "models_first": FIRST,
     "models_images": IMAGES,
+    "gates": GATES,
     "deberta": DEBERTAS,
 }
 # Positions that are scaled for long texts, as files of both transformers 4 and 5 have them.
@@ -258,7 +263,7 @@ TASKS = {
 DECODERS = ("gemma", "gemma2", "gemma3_text", "gpt2", "gpt_neox", "llama", "mistral", "olmo2", "phi3", "qwen2", "qwen3")
 OTHERS = {  # of architectures that have other tasks
     **{name: {"text-generation": T.AutoModelForCausalLM} for name in DECODERS},
-    **{key: {"image-classification": T.AutoModelForImageClassification} for key in ("vit", *IMAGES)},
+    **{key: {"image-classification": T.AutoModelForImageClassification} for key in ("vit", *IMAGES, *GATES)},
     "p2c": {"fill-mask": T.AutoModelForMaskedLM},
 }
 TIED = ("vocab_projector.weight", "generator_lm_head.weight", "decoder.weight")
@@ -313,7 +318,7 @@ def run(name, config):
         size = config.image_size if name == "vit" else (config.image_size, config.image_size)
         inputs = {"pixel_values": torch.randn(2, 3, *size).to(torch.float32).double()}
         arrays["pixels"] = inputs["pixel_values"].to(torch.float32).numpy()
-        if name in IMAGES:  # smaller and larger, and not a whole number of patches
+        if name in (*IMAGES, *GATES):  # smaller and larger, and not a whole number of patches
             arrays["pixels.other"] = torch.randn(1, 3, 9, 22).to(torch.float32).numpy()
             arrays["hidden.other"] = encoder(torch.from_numpy(arrays["pixels.other"]).double()).last_hidden_state.numpy()
     else:
@@ -321,7 +326,7 @@ def run(name, config):
         arrays.update(zip(("ids", "mask", "types"), (v.numpy() for v in inputs.values()), strict=False))
     output = encoder(**inputs)
     arrays["hidden"] = output.last_hidden_state.detach().numpy()
-    if output.get("pooler_output") is not None and name not in IMAGES:
+    if output.get("pooler_output") is not None and name not in (*IMAGES, *GATES):
         arrays["pooled"] = output.pooler_output.detach().numpy()
     for task, kind in OTHERS.get(name, {} if name in DEBERTAS else TASKS).items():
         if type(config) not in kind._model_mapping or (task == "question-answering" and config.num_labels != 2):

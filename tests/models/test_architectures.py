@@ -10,7 +10,7 @@ from transformer_c.models.deberta_v2 import Relative
 from transformer_c.models.encoder_decoder import EncoderDecoder
 from transformer_c.models.layers import OffsetNorm
 
-CASES, OTHERS = models(), load("deberta")
+CASES, OTHERS = models(), {**load("deberta"), **load("gates")}
 TASKS = ["text-classification", "token-classification", "question-answering", "fill-mask", "image-classification", "text-generation"]
 
 
@@ -57,10 +57,10 @@ def test_encoders(case, dtype):
         assert model.pooler is None
 
 
-@pytest.mark.parametrize("case", [case for case in CASES if "pixels.other" in CASES[case][1]])
+@pytest.mark.parametrize("case", [case for case, found in {**CASES, **OTHERS}.items() if "pixels.other" in found[1]])
 def test_images_of_other_sizes(case):
     """By positions that are interpolated, in float32 where states are halves."""
-    options, arrays = CASES[case]
+    options, arrays = {**CASES, **OTHERS}[case]
     for dtype, tolerance in (("float64", 1e-13), ("float32", 2e-6), ("bfloat16", 0.05), ("float16", 0.005)):
         model = tc.convert.from_hf(state_of(arrays), options["config"], dtype=dtype)
         close(case, np.asarray(model(arrays["pixels.other"])).astype(np.float64), arrays["hidden.other"], tolerance)

@@ -194,6 +194,23 @@ def test_a_fit_in_transformers(pillow):
     np.testing.assert_allclose([entry["loss"] for entry in classifier.history_], losses, rtol=1e-9)
 
 
+@pytest.mark.parametrize("kind", ["dinov2", "dinov2_with_registers"])
+def test_gates_in_both_directions(kind, tmp_path):
+    torch, transformers = pytest.importorskip("torch"), pytest.importorskip("transformers")
+    tc.manual_seed(1)
+    task, config = "image-classification", {"model_type": kind, **SMALL, "image_size": 8, "patch_size": 4, "use_swiglu_ffn": True}
+    model = tc.models.create(config, task=task)
+    tc.models.save(model, tmp_path)
+    theirs, report = transformers.AutoModelForImageClassification.from_pretrained(tmp_path, output_loading_info=True)
+    assert not any(report.values()), report
+    pixels = np.random.default_rng(0).standard_normal((2, 3, 8, 8)).astype(np.float32)
+    with torch.no_grad():
+        expected = theirs.eval()(torch.from_numpy(pixels)).logits.numpy()
+    theirs.save_pretrained(tmp_path / "theirs")
+    for again in (model, tc.models.load(tmp_path / "theirs", task=task), tc.convert.from_hf(theirs.state_dict(), theirs.config, task=task)):
+        np.testing.assert_allclose(again(pixels), expected, rtol=0, atol=1e-5)
+
+
 SIDE = {name: SMALL[name] for name in ("hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size")}
 
 

@@ -71,7 +71,7 @@ def test_values_of_other_architectures():
         ("dinov2", "mlp_ratio", 3),
         ("dinov2", "mlp_ratio", 2**20),
         ("dinov2", "use_mask_token", None),
-        ("dinov2", "use_swiglu_ffn", True),
+        ("dinov2", "use_swiglu_ffn", 1),
         ("dinov2_with_registers", "num_register_tokens", 3),
         ("vit", "image_size", [8, 8, 8]),
         ("vit", "patch_size", 5),

@@ -10,7 +10,7 @@ from .bert import Bert, Ernie
 from .clip import CLIP, CLIPText, CLIPVision
 from .deberta import Deberta
 from .deberta_v2 import DebertaV2
-from .dinov2 import Dinov2, Dinov2WithRegisters
+from .dinov2 import Dinov2, Dinov2Gated, Dinov2WithRegisters, Dinov2WithRegistersGated
 from .distilbert import DistilBert
 from .electra import Electra
 from .encoder_decoder import EncoderDecoder
@@ -43,11 +43,14 @@ _KINDS: tuple[Any, ...] = (
 ARCHITECTURES: dict[str, Any] = {kind.table.model_type: kind for kind in sorted(_KINDS, key=lambda kind: kind.table.model_type)}
 
 ALONE: dict[str, Any] = {"T5EncoderModel": T5EncoderAlone}  # encoders of encoder-decoders, by architectures of config.json
+GATED: dict[str, Any] = {kind.table.model_type: kind for kind in (Dinov2Gated, Dinov2WithRegistersGated)}  # where it has use_swiglu_ffn
 
 
 def kind_in(config: dict[str, Any]) -> Any:
     """The class of a config.json whose model_type there is."""
     said = config.get("architectures")
+    if config["model_type"] in GATED and config.get("use_swiglu_ffn") is True:
+        return GATED[config["model_type"]]
     alone = ALONE.get(said[0]) if isinstance(said, (list, tuple)) and len(said) == 1 and isinstance(said[0], str) else None
     return alone if alone is not None and alone.table.model_type == config["model_type"] else ARCHITECTURES[config["model_type"]]
 

@@ -37,6 +37,17 @@ TABLE = Table(
     heads=VIT.heads,
     buffers=(),
 )
+_INNER = "encoder.layer.{}.mlp."  # of layers with gates
+_GATES: dict[str, Any] = {
+    "names": {"layers.{}.linear1": f"{_INNER}weights_in", "layers.{}.linear2": f"{_INNER}weights_out"},
+    "renamed": ((r"\.mlp\.down_proj\.", ".mlp.weights_out."),),
+    "split": {"mlp.weights_in": ("mlp.gate_proj", "mlp.up_proj")},
+}
+
+
+def _with_gates(table: Table) -> Table:
+    """The table of models whose networks multiply two products."""
+    return replace(table, names={**table.names, **_GATES["names"]}, renamed=(*table.renamed, *_GATES["renamed"]), split=_GATES["split"])
 
 
 class Dinov2(ImageEncoder):
@@ -52,15 +63,17 @@ class Dinov2(ImageEncoder):
     preprocessor: ClassVar[str] = "BitImageProcessor"
     sizes = (224, 14)
     resizes = True
+    gated: ClassVar[bool] = False  # whether networks multiply what silu gives with a second product
 
     def __init__(self, config: Config, pooler: bool = False) -> None:
         config.without_extensions()
-        config.only("use_swiglu_ffn", False)
+        config.only("use_swiglu_ffn", self.gated, *([] if self.gated else [None]))
         config.only("drop_path_rate", 0.0, 0)
         model = config.size("hidden_size", 768)
-        hidden = _hidden(config, model)
+        hidden = self.hidden(config, model)
         widths = Config({**config.values, "intermediate_size": hidden, "layer_norm_eps": config.number("layer_norm_eps", 1e-6)}).widths(0.0)
-        widths = widths._replace(qkv_bias=config.flag("qkv_bias", True))
+        widths = widths._replace(qkv_bias=config.flag("qkv_bias", True), gated=self.gated)
+        widths = widths._replace(activation="silu") if self.gated else widths
         scale = config.number("layerscale_value", 1.0, most=1e6)
         super().__init__(config, widths, False, (_Layer(widths, scale) for _ in range(widths.layers)))
         if not is_square(self.positions.shape[1]):
@@ -68,10 +81,17 @@ class Dinov2(ImageEncoder):
         self.register_parameter("mask", Parameter(zeros(1, model)) if config.flag("use_mask_token", True) else None)
 
     @classmethod
+    def hidden(cls, config: Config, model: int) -> int:
+        """The width of the networks; with gates two thirds, a multiple of 8."""
+        hidden = model * config.size("mlp_ratio", 4, most=1 << 8)
+        return (int(hidden * 2 / 3) + 7) // 8 * 8 if cls.gated else hidden
+
+    @classmethod
     def check_shapes(cls, config: Config, shapes: Mapping[str, tuple[int, ...]]) -> None:
         super().check_shapes(config, shapes)
-        array, hidden = f"{TABLE.layers[1]}0.mlp.fc1.weight", _hidden(config, config.size("hidden_size"))
-        if array in shapes and shapes[array][:1] != (hidden,):
+        array = f"{cls.table.names['layers.{}.linear2']}.weight".format(0)
+        hidden = cls.hidden(config, config.size("hidden_size"))
+        if array in shapes and shapes[array][1:] != (hidden,):
             raise CheckpointError(
                 f"config.json has mlp_ratio = {config.values.get('mlp_ratio')!r:.80} but {array!r} has shape {shapes[array]}"
             )
@@ -111,9 +131,18 @@ class _Layer(Layer):
         self.after1, self.after2 = LayerScale(widths.model, scale), LayerScale(widths.model, scale)
 
 
-def _hidden(config: Config, model: int) -> int:
-    """The width of the networks."""
-    return model * config.size("mlp_ratio", 4, most=1 << 8)
+class Dinov2Gated(Dinov2):
+    """DINOv2 with gates in its networks: the giant one."""
+
+    table = _with_gates(TABLE)
+    gated = True
 
 
-__all__ = ["Dinov2", "Dinov2WithRegisters"]
+class Dinov2WithRegistersGated(Dinov2WithRegisters):
+    """The same with registers."""
+
+    table = _with_gates(Dinov2WithRegisters.table)
+    gated = True
+
+
+__all__ = ["Dinov2", "Dinov2Gated", "Dinov2WithRegisters", "Dinov2WithRegistersGated"]

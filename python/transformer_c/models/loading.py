@@ -19,7 +19,7 @@ from .._tensor import as_tensor
 from ..checkpoint import CheckpointError
 from ..checkpoint.files import write_atomically
 from ..checkpoint.safetensors_file import release
-from .architectures import ALONE, ARCHITECTURES, kind_in
+from .architectures import ALONE, ARCHITECTURES, GATED, kind_in
 from .config import Config
 from .folder import as_json, find, naming, path_of, read_config, read_weights, write_arrays
 from .heads import CLASSES, HEADS, WithHead, other_task
@@ -351,7 +351,7 @@ def state_of(model: Any) -> dict[str, Tensor]:
 
 def kind_of(encoder: Any) -> Any:
     """The architecture of an encoder; raises for what is none."""
-    if type(encoder) not in (*ARCHITECTURES.values(), *ALONE.values()):
+    if type(encoder) not in (*ARCHITECTURES.values(), *ALONE.values(), *GATED.values()):
         advice = "; it has a save of its own" if callable(getattr(encoder, "save", None)) else ""
         raise TypeError(f"expected a model of tc.models, not {type(encoder).__name__}{advice}")
     return type(encoder)
