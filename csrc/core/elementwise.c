@@ -158,6 +158,53 @@ static tc_status run_once(tc_tensor *out, tc_elementwise_args *args, const int64
 static tc_status run(tc_tensor *out, bool in_place, int inputs, const tc_argument *in, const tc_kernel *kernel, int function,
                      tc_dtype compute, double cost, tc_error *err);
 
+#define BAND (1 << 18) /* bytes of the result that are in a cache still after they are copied */
+
+/* Is one tensor all that is read, and could its elements stand where the result is? */
+static bool is_of_one(const tc_tensor *out, int inputs, const tc_argument *in, tc_tensor **only)
+{
+    *only = NULL;
+    for (int k = 0; k < inputs; k++) {
+        if (*only && in[k].tensor && in[k].tensor != *only) return false;
+        if (in[k].tensor) *only = in[k].tensor;
+    }
+    return *only && (*only)->dtype == out->dtype && (*only)->storage != out->storage && out->contiguous && tc_tensor_same_shape(*only, out);
+}
+
+/* Copies x to where the result is, in the result's order, and computes it there: band by band along the first axis of `args`. */
+static tc_status run_in_bands(tc_tensor *out, tc_elementwise_args *args, tc_tensor *x, const tc_kernel *kernel, tc_dtype compute,
+                              double cost, tc_error *err)
+{
+    const int64_t row = out->numel / args->shape[0], bytes = row * (int64_t)tc_dtype_size(out->dtype), rows = args->shape[0];
+    const bool across = args->in[args->in[0].data ? 0 : 1].strides[0] == 1;
+    const int64_t least = across ? 2 * TC_COPY_ROWS : 1, most = (bytes * least < BAND ? BAND / bytes : least) / least * least;
+    const int ndim = args->ndim;
+    int64_t shape[TC_ELEMENT_DIMS], to[TC_ELEMENT_DIMS], from[TC_ELEMENT_DIMS], n;
+    const int of = args->in[0].data ? 0 : 1;
+    memcpy(shape, args->shape, sizeof *shape * (size_t)ndim);
+    memcpy(to, args->out.strides, sizeof *to * (size_t)ndim);
+    memcpy(from, args->in[of].strides, sizeof *from * (size_t)ndim);
+    args->ndim = 1;
+    args->out.strides[0] = 1;
+    for (int64_t first = 0; first < rows; first += n) {
+        TC_OWNED tc_tensor *band = NULL, *source = NULL;
+        shape[0] = n = rows - first < most ? rows - first : most;
+        TC_TRY(tc_tensor_alias(&band, out, ndim, shape, to, first * to[0], err));
+        TC_TRY(tc_tensor_alias(&source, x, ndim, shape, from, first * from[0], err));
+        TC_TRY(tc_tensor_copy(band, source, err));
+        args->shape[0] = args->numel = band->numel;
+        args->out.data = band->data;
+        for (int k = 0; k < args->inputs; k++) {
+            if (!args->in[k].data) continue;
+            args->in[k].data = band->data;
+            args->in[k].strides[0] = 1;
+        }
+        const int64_t items = tc_divide_up(args->numel, TC_ELEMENT_BLOCK);
+        TC_TRY(tc_run(out->storage->device, compute, kernel, args, items, cost * (double)(args->numel / items), 0, err));
+    }
+    return TC_OK;
+}
+
 /* The same function in the order of the inputs, then a copy into the result's. */
 static tc_status run_permuted(tc_tensor *out, bool in_place, const tc_tensor *like, int inputs, const tc_argument *in,
                               const tc_kernel *kernel, int function, tc_dtype compute, double cost, tc_error *err)
@@ -188,8 +235,12 @@ static tc_status run(tc_tensor *out, bool in_place, int inputs, const tc_argumen
     if (on_cpu && !in_place && is_repeated(&args, shape)) return run_once(out, &args, shape, kernel, compute, cost, err);
     if (on_cpu && args.ndim > 1 && out->numel >= TC_ELEMENT_BLOCK) {
         const tc_tensor *like;
-        if (is_permuted(&args, out, inputs, in, &like))
-            return run_permuted(out, in_place, like, inputs, in, kernel, function, compute, cost, err);
+        tc_tensor *only;
+        const bool of_one = !in_place && is_of_one(out, inputs, in, &only);
+        const bool permuted = is_permuted(&args, out, inputs, in, &like);
+        if (of_one && (permuted || wants_copy(&args, &args.in[in[0].tensor ? 0 : 1])))
+            return run_in_bands(out, &args, only, kernel, compute, cost, err);
+        if (permuted) return run_permuted(out, in_place, like, inputs, in, kernel, function, compute, cost, err);
         status = straighten(&args, dense, out, inputs, in, err);
     }
     const int64_t items = tc_divide_up(out->numel, TC_ELEMENT_BLOCK);
