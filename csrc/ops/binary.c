@@ -57,18 +57,27 @@ static size_t describe(binary_attributes *at, const tc_tensor *a, const tc_tenso
 
 /* ---- cubes ----------------------------------------------------------------------------------------------------------------- */
 
-/* Powers by 3 are products, where those are not rounded to halves in between. b: NULL where it is a number. */
+/* Powers by 3 are products. b: NULL where it is a number. */
 static bool is_cube(tc_binary_function function, const tc_tensor *a, const tc_tensor *b, const tc_scalar *number)
 {
-    return function == TC_BINARY_pow && a && !b && number->real == 3.0 && tc_tensor_on_cpu(a) && tc_compute_dtype(a->dtype) == a->dtype;
+    return function == TC_BINARY_pow && a && !b && number->real == 3.0 && tc_tensor_on_cpu(a);
 }
 
-/* out = a^2 factor, all of one shape and dtype. */
-static tc_status square_times(tc_tensor *out, tc_tensor *a, tc_argument factor, tc_error *err)
+/* out = a^2 times each factor, all of one shape. Products of halves are rounded once, at the end. */
+static tc_status square_times(tc_tensor *out, tc_tensor *a, int count, const tc_argument *factors, tc_error *err)
 {
-    TC_TRY(tc_run_elementwise(out, 1, &(tc_argument){.tensor = a}, &tc_kernel_unary_forward, TC_UNARY_square, a->dtype, cost, err));
-    return tc_run_elementwise(out, 2, (tc_argument[]){{.tensor = out}, factor}, &tc_kernel_binary_forward, TC_BINARY_mul, a->dtype, cost,
-                              err);
+    const tc_dtype compute = tc_compute_dtype(a->dtype);
+    TC_OWNED tc_tensor *wide = NULL;
+    tc_tensor *product = out;
+    if (out->dtype != compute) {
+        TC_TRY(tc_tensor_like_as(&wide, out, compute, err));
+        product = wide;
+    }
+    TC_TRY(tc_run_elementwise(product, 1, &(tc_argument){.tensor = a}, &tc_kernel_unary_forward, TC_UNARY_square, compute, cost, err));
+    for (int i = 0; i < count; i++)
+        TC_TRY(tc_run_elementwise(i == count - 1 ? out : product, 2, (tc_argument[]){{.tensor = product}, factors[i]},
+                                  &tc_kernel_binary_forward, TC_BINARY_mul, compute, cost, err));
+    return TC_OK;
 }
 
 /* ---- backward ----------------------------------------------------------------------------------------------------------- */
@@ -100,9 +109,7 @@ static tc_status gradient(tc_tensor **out, const binary_attributes *at, int i, t
     for (int k = 0; same && k < dy->ndim; k++) same = dy->shape[k] == shape[k];
     TC_TRY(tc_tensor_like_as(&slope, dy, same ? at->dtype[i] : at->compute, err));
     if (i == 0 && is_cube(at->function, a, b, &at->scalar)) {
-        TC_TRY(square_times(slope, a, (tc_argument){.tensor = dy}, err));
-        TC_TRY(tc_run_elementwise(slope, 2, (tc_argument[]){{.tensor = slope}, {.scalar = at->scalar}}, &tc_kernel_binary_forward,
-                                  TC_BINARY_mul, at->compute, cost, err));
+        TC_TRY(square_times(slope, a, 2, (tc_argument[]){{.tensor = dy}, {.scalar = at->scalar}}, err));
         *out = tc_take(&slope);
         return TC_OK;
     }
@@ -313,7 +320,7 @@ static tc_status compute(tc_tensor **out, tc_tensor *target, const tc_argument *
     }
     TC_TRY(tc_make(&s, &result, ndim, shape));
     if (cube)
-        TC_TRY(square_times(result, in[0].tensor, in[0], err));
+        TC_TRY(square_times(result, in[0].tensor, 1, in, err));
     else
         TC_TRY(tc_run_elementwise(result, 2, in, kernel, (int)function, s.kernels, cost, err));
     return finish(&s, out, result, &in[0], &in[1], function);

@@ -508,6 +508,39 @@ def test_simple_powers(isa, dtype, exponent, rng):
     assert (Tensor(-x) ** 0.5).isnan().all() and (Tensor(0 * x) ** -1).isinf().all()
 
 
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_cubes_of_halves_are_rounded_once(isa, dtype, rng):
+    x, dy = (draw(rng, 1000, dtype) for _ in "xy")
+    t = Tensor(x, requires_grad=True)
+    y = t**3
+    y.backward(Tensor(dy))
+    wide = x.astype(np.float32)
+    np.testing.assert_array_equal(np.asarray(y.detach().float()), (wide * wide * wide).astype(x.dtype).astype(np.float32))
+    np.testing.assert_array_equal(
+        np.asarray(t.grad.float()), (wide * wide * dy.astype(np.float32) * np.float32(3)).astype(x.dtype).astype(np.float32)
+    )
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "bfloat16", "int64", "uint8"])
+@pytest.mark.parametrize(
+    "shape, axes",
+    [((301, 700), (1, 0)), ((700, 301), (1, 0)), ((3, 40, 1000), (0, 2, 1)), ((9, 1000, 50), (2, 1, 0)), ((17, 900, 16), (1, 0, 2))],
+)
+def test_one_permuted_operand(isa, threads, shape, axes, dtype, rng):
+    """It is copied to where the result is, band by band: the same bits as those of a copy, and the operand stays as it was."""
+    values = rng.integers(1, 9, shape)
+    x = tc.tensor(values).to(dtype).permute(*axes)
+    copy = x.contiguous()
+    functions = [lambda x: x * x, lambda x: x + 3, lambda x: 9 - x, lambda x: x[1:, ..., 2:] * 2, lambda x: -x, tc.square]
+    if dtype in ("float32", "float64", "bfloat16"):
+        functions += [tc.exp, lambda x: x**3]
+    for function in functions:
+        found = function(x)
+        assert found.is_contiguous()
+        np.testing.assert_array_equal(np.asarray(found.double()), np.asarray(function(copy).double()))
+    np.testing.assert_array_equal(np.asarray(x.long()), values.transpose(axes))
+
+
 @pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "bfloat16", "int64", "int32", "uint8", "bool"])
 @pytest.mark.parametrize("length", [1, 5, 16, 47, 48, 100, 512])
 def test_permuted_operands(isa, length, dtype, rng):
