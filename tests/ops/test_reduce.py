@@ -173,6 +173,16 @@ def test_long_sums_keep_their_digits(isa, rng):
     np.testing.assert_allclose(_core.var(shifted), shifted.astype(np.float64).var(ddof=1), rtol=1e-5)
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("length", [8, 32, 64, 192, 1024, 1056, 2048])
+def test_groups_read_in_place_are_added_up_as_a_copy(isa, threads, dtype, length, rng):
+    x = draw(rng, (3, 40, 5, length), dtype)
+    for view in (x[:, ::2], x[:, :, 1:], x[:, 3:, :2], np.swapaxes(x, 1, 2)):
+        channels = np.ascontiguousarray(np.swapaxes(view, 0, 1)).reshape(view.shape[1], -1)  # one row each
+        np.testing.assert_array_equal(_core.sum(view, (0, 2, 3)), _core.sum(channels, 1))
+    np.testing.assert_array_equal(_core.mean(x[:, ::2]), _core.mean(x[:, ::2].copy()))
+
+
 def test_same_bits_for_any_threads(threads):
     rng = np.random.default_rng(1)
     arrays = [rng.standard_normal(s).astype(np.float32) for s in [(300_007,), (900, 301), (3, 70_001), (70_001, 3)]]

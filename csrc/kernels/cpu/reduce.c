@@ -138,21 +138,49 @@ TC_INLINE bool has_direct_rows(const tc_reduce_args *a)
     return a->x_dtype == ELEMENT_DTYPE && a->reduced_ndim == 1 && a->reduced_strides[0] == 1;
 }
 
+#define GROUP (4 * TC_LANES) /* elements that block() adds up at a time */
+
+/* Are whole groups next to one another, so that they can be read where they are? */
+TC_INLINE bool has_groups(const tc_reduce_args *a)
+{
+    const int inner = a->reduced_ndim - 1;
+    return a->x_dtype == ELEMENT_DTYPE && inner > 0 && a->reduced_strides[inner] == 1 && a->reduced_shape[inner] % GROUP == 0;
+}
+
+/* What block() makes of elements [r, r + n) of such a row. */
+static __attribute__((noinline)) vreal sum_of_groups(const tc_reduce_args *a, const char *x, int64_t r, int64_t n)
+{
+    const int inner = a->reduced_ndim - 1;
+    vreal sum[4] = {v_zero(), v_zero(), v_zero(), v_zero()};
+    position at = position_of(r, a->reduced_ndim, a->reduced_shape);
+    for (int64_t i = 0, more; i < n; i += more) {
+        const int64_t there = a->reduced_shape[inner] - at.index[inner];
+        const real *const from = (const real *)(const void *)x + position_offset(&at, a->reduced_ndim, a->reduced_strides);
+        more = there < n - i ? there : n - i;
+        for (int64_t j = 0; j < more; j += GROUP) {
+            TC_UNROLL
+            for (int k = 0; k < 4; k++) sum[k] = sum[k] + v_load(from + j + k * TC_LANES);
+        }
+        position_advance(&at, more, a->reduced_ndim, a->reduced_shape);
+    }
+    return (sum[0] + sum[1]) + (sum[2] + sum[3]);
+}
+
 /* Elements [first, last) of the row x. */
 TC_INLINE real segment_of_row(int step, const tc_reduce_args *a, const char *x, int64_t first, int64_t last, vreal center, row_space *space)
 {
-    const bool direct = has_direct_rows(a);
+    const bool direct = has_direct_rows(a), in_groups = step == TC_STEP_sum && !direct && has_groups(a);
     const bool is_block = last - first <= REDUCE_BLOCK; /* as most are */
     vreal total = identity(step);
     pairwise_begin(&space->sum);
     for (int64_t r = first, n; r < last; r += n) {
         n = last - r < REDUCE_BLOCK ? last - r : REDUCE_BLOCK;
         const real *chunk = (const real *)(const void *)x + r;
-        if (!direct) {
+        if (!direct && !in_groups) {
             gather_reduced(space->chunk, a, x, r, n);
             chunk = space->chunk;
         }
-        total = block(step, chunk, n, center);
+        total = in_groups ? sum_of_groups(a, x, r, n) : block(step, chunk, n, center);
         if (!is_block) pairwise_add(step, &space->sum, total);
     }
     if (!is_block) total = pairwise_result(step, &space->sum);
