@@ -2,12 +2,14 @@
 
 import inspect
 import itertools
+import math
 from functools import partial
 
 import numpy as np
 import pytest
 import transformer_c as tc
 from transformer_c import tensor_functions
+from transformer_c.tensor_functions import drawing
 from transformer_c.testing import gradcheck
 
 NAN, INF = np.nan, np.inf
@@ -367,6 +369,25 @@ def test_multinomial():
     ):
         with pytest.raises(ValueError, match=message):
             tc.multinomial(np.array(given), count, replacement)
+
+
+@pytest.mark.parametrize("count", [1, 3, 300])  # of few numbers all are compared, in longer rows they are searched
+def test_indices_drawn_again(count, rng):
+    """The first running sum above each number; where there is none, the last weight above 0."""
+
+    class Source:
+        def uniform(self, shape, low, high, dtype):
+            return tc.tensor(np.where(np.arange(math.prod(shape)) % 3 == 1, 1.0, numbers[: math.prod(shape)]).reshape(shape))
+
+    numbers = rng.random(1500)
+    weights = np.where(rng.random((5, 40)) < 0.5, 0.0, rng.random((5, 40)))
+    weights[:, -2:] = 0.0
+    found = drawing._with_replacement(tc.tensor(weights), count, Source())
+    found = found.add_(0).numpy()  # it can be written
+    sums = weights.cumsum(1)
+    drawn = Source().uniform((5, count), 0.0, 1.0, "float64").numpy() * sums[:, -1:]
+    for row, above, index in zip(weights, sums[:, None] > drawn[..., None], found, strict=True):
+        np.testing.assert_array_equal(index, np.where(above.any(1), above.argmax(1), np.flatnonzero(row)[-1]))
 
 
 def test_allclose():

@@ -132,16 +132,26 @@ def _without_replacement(weights: Tensor, count: int, source: Any) -> Tensor:
     return topk(times, count, 1, largest=False).indices
 
 
+_FEW = 512  # comparisons in a row, which are sooner all made than a search called from Python
+
+
 def _with_replacement(weights: Tensor, count: int, source: Any) -> Tensor:
     """The first running sum that is above a uniform number."""
     if not weights.shape[0]:
         return _core.empty((0, count), np.int64)
     sums = _core.cumsum(weights, 1)
     drawn = _core.mul(source.uniform((weights.shape[0], count), 0.0, 1.0, "float64"), sums[:, -1:])
-    rows = [np.searchsorted(s, d, side="right") for s, d in zip(np.asarray(sums), np.asarray(drawn), strict=True)]
-    positive = np.asarray(_core.gt(weights, 0.0))
-    last = weights.shape[1] - 1 - positive[:, ::-1].argmax(1)  # rounding may put a number beyond the last sum
-    return _core.as_argument(np.minimum(np.stack(rows), last[:, None]).astype(np.int64))
+    if weights.shape[1] * count <= _FEW:
+        found = _core.sum(_core.le(sums.unsqueeze(1), drawn.unsqueeze(2)), 2)
+    else:
+        places = np.empty(drawn.shape, np.int64)
+        for row, running, numbers in zip(places, np.asarray(sums), np.asarray(drawn), strict=True):
+            row[:] = running.searchsorted(numbers, "right")
+        found = _core.as_argument(places)
+    if _core.max(found).item() == weights.shape[1]:  # rounding has put a number beyond the last sum
+        positive = np.asarray(_core.gt(weights, 0.0))
+        found = _core.minimum(found, weights.shape[1] - 1 - positive[:, ::-1].argmax(1)[:, None])
+    return found
 
 
 __all__ = ["multinomial"]
