@@ -1,6 +1,7 @@
 """Encoder-decoders: transformers' numbers and tokens, equal bits however texts are batched, padded and read, and what is refused."""
 
 import json
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -173,6 +174,11 @@ def test_arrays_that_are_not_those_of_config_json(kind, layers, name):
     state, config = tc.convert.to_hf(model), model.config
     with pytest.raises(tc.CheckpointError, match=f"{layers} = 3; the weights have 2 layers of the decoder, to number 1"):
         tc.convert.from_hf(state, {**config, layers: 3})
+    tracemalloc.start()
+    with pytest.raises(tc.CheckpointError, match=f"{layers} = 1000000; the weights have 2 layers of the decoder"):
+        tc.convert.from_hf(state, {**config, layers: 10**6})  # up to 2^31 - 1 are read
+    assert tracemalloc.get_traced_memory()[1] < 1 << 22
+    tracemalloc.stop()
     changes = {"t5": ({"d_kv": 5}, {"num_heads": 2}), "bart": ({"max_position_embeddings": 41}, {"decoder_ffn_dim": 7}, {"d_model": 12})}
     for changed in changes[kind]:
         with pytest.raises(tc.CheckpointError, match="has shape"):

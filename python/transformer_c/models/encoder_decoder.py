@@ -374,7 +374,7 @@ class EncoderDecoder(nn.Module):
         numbers = {int(own.removeprefix(prefix).partition(".")[0]) for own in shapes if _is_numbered(own, prefix)}
         usual = len(numbers) if usual is None else usual
         count = usual if config.values.get(name) is None else config.size(name)
-        if numbers != set(range(count)):
+        if len(numbers) != count or numbers != set(range(count)):
             if not numbers:
                 raise lack(f"{prefix}0", shapes)
             raise CheckpointError(
