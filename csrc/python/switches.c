@@ -38,7 +38,13 @@ static _Thread_local struct {
     long depth;
 } autocast;
 
-static long set_recording(long enabled) { return tc_set_grad_enabled(enabled != 0); }
+static _Thread_local long switchings; /* of recording, until now */
+
+static long set_recording(long enabled)
+{
+    switchings++;
+    return tc_set_grad_enabled(enabled != 0);
+}
 
 /* The depth is in the upper bits. */
 static long set_autocast(long state)
@@ -73,8 +79,9 @@ typedef struct switch_object {
     PyObject_HEAD long given;
     long (*enter)(long), (*leave)(long); /* the former returns what the latter is called with */
     int count, capacity;
-    bool by_hand, is_ahead; /* switched when it was made, from `before`: the first entering does no more */
-    long before;
+    bool by_hand, is_ahead; /* switched when it was made, from `before`, by a thread's so-manyth: the first entering does no more */
+    long before, number;
+    unsigned long thread;
     entry *entries, few[FEW];
 } switch_object;
 
@@ -97,8 +104,11 @@ static PyObject *recording_new(PyTypeObject *type, PyObject *args, PyObject *kwa
     if (!PyArg_ParseTupleAndKeywords(args, kwargs, "p|p:recording", names, &enabled, &at_once)) return NULL;
     PyObject *self = new_switch(type, enabled, set_recording, set_recording);
     if (self && at_once) {
-        ((switch_object *)self)->before = set_recording(enabled);
-        ((switch_object *)self)->is_ahead = true;
+        switch_object *made = (switch_object *)self;
+        made->before = set_recording(enabled);
+        made->number = switchings;
+        made->thread = PyThread_get_thread_ident();
+        made->is_ahead = true;
     }
     return self;
 }
@@ -126,10 +136,18 @@ static void leave_one(switch_object *self)
     self->count--;
 }
 
+/* Whether an exception, which is set, drops what has just been made: an interrupt that comes between set_grad_enabled(mode) and its block.
+ * As a statement it is dropped without an exception, and the mode stays. */
+static bool is_interrupted(const switch_object *self)
+{
+    return self->is_ahead && PyErr_Occurred() && self->number == switchings && self->thread == PyThread_get_thread_ident();
+}
+
 static void switch_dealloc(PyObject *object)
 {
     switch_object *self = (switch_object *)object;
     PyTypeObject *type = Py_TYPE(object);
+    if (is_interrupted(self)) self->leave(self->before);
     while (self->count > 0 && !self->by_hand) leave_one(self);
     if (self->entries != self->few) PyMem_Free(self->entries);
     type->tp_free(object);
@@ -175,10 +193,16 @@ static PyMethodDef switch_methods[] = {
     {NULL, NULL, 0, NULL},
 };
 
+static PyMemberDef recording_members[] = {
+    {"given", T_LONG, offsetof(switch_object, given), READONLY, "Whether it turns recording on."},
+    {NULL, 0, 0, 0, NULL},
+};
+
 static PyType_Slot recording_slots[] = {
     {Py_tp_new, recording_new},
     {Py_tp_dealloc, switch_dealloc},
     {Py_tp_methods, switch_methods},
+    {Py_tp_members, recording_members},
     {Py_tp_doc, "recording(enabled, at_once=False)\n--\n\nA context manager that turns recording on this thread on or off; `at_once`: from "
                 "now on, and in the end back to what it was before."},
     {0, NULL},

@@ -162,15 +162,15 @@ class set_grad_enabled(_core.recording):
     True
     """
 
-    mode: bool
-
     def __new__(cls, mode: bool) -> set_grad_enabled:
         if not isinstance(mode, (bool, np.bool_)):
             raise TypeError(f"mode must be True or False, not {mode!r:.80}")
-        mode = bool(mode)
-        self = super().__new__(cls, mode, at_once=True)
-        self.mode = mode
-        return self
+        return super().__new__(cls, bool(mode), at_once=True)  # in no variable, which an interrupt would keep
+
+    @property
+    def mode(self) -> bool:
+        """Whether it turns recording on."""
+        return bool(self.given)
 
     def __call__(self, function: Callable[..., Any]) -> Callable[..., Any]:
         with self:  # only the function runs with the mode

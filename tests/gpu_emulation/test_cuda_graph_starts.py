@@ -8,7 +8,7 @@ import pytest
 import transformer_c as tc
 from device_cases import host
 from graph_cases import Run, late
-from interrupting import Interrupt, interrupted, takes_signals
+from interrupting import Interrupt, interrupted
 from transformer_c import _core, _graph
 from transformer_c import functional as F
 from transformer_c.optim import lr_scheduler as LR
@@ -268,7 +268,7 @@ def test_an_interrupt_leaves_no_capture_and_no_start(emulated_gpu, calls):
                 kept.append(error)
                 raise
 
-        has_more = interrupted(nth, call, takes_signals, lambda frame: frame.f_code.co_filename == _graph.__file__)
+        has_more = interrupted(nth, call, follows=lambda frame: frame.f_code.co_filename == _graph.__file__)
         assert not _graph._noting and not _core.cuda_is_capturing(), nth
         for again in (train, step, step):
             before = host(layer.weight)

@@ -5,7 +5,7 @@ import copy
 import numpy as np
 import pytest
 import transformer_c as tc
-from interrupting import interrupted, takes_signals
+from interrupting import interrupted
 from tolerance import assert_close
 
 BATCH, LENGTH, WIDTH = 3, 7, 8
@@ -333,7 +333,7 @@ def test_an_interrupt_while_a_failed_call_restores_its_caches():
         for nth in range(1000):
             Failing.failed = False
             try:
-                interrupted(nth, lambda: encoder(x, past_key_value=caches), lambda *place: Failing.failed and takes_signals(*place))
+                interrupted(nth, lambda: encoder(x, past_key_value=caches), begins=lambda: Failing.failed)
             except ZeroDivisionError:
                 break
             finally:
@@ -346,7 +346,7 @@ def test_an_interrupt_of_a_call_leaves_all_caches_as_they_were_or_as_they_become
     with tc.no_grad():
         for nth in range(0, 100_000, 7):
             caches = encoder.new_caches()
-            stopped = interrupted(nth, lambda caches=caches: encoder(x, past_key_value=caches), takes_signals)
+            stopped = interrupted(nth, lambda caches=caches: encoder(x, past_key_value=caches))
             assert len({len(cache) for cache in caches}) == 1, nth
             if not stopped:
                 break

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import transformer_c as tc
-from interrupting import interrupted, is_instruction
+from interrupting import before_instruction, interrupted
 from transformer_c import _core, functional
 
 KEEP_ALL, KEEP_NONE = 0.0, 1.0
@@ -164,7 +164,7 @@ def test_an_interrupt_at_any_instruction_takes_no_mask(name, monkeypatch):
         generator = tc.Generator(1)
         before = generator.get_state()
         results.clear()
-        if not interrupted(nth, lambda generator=generator: call(x, generator), is_instruction, is_of_functional):
+        if not interrupted(nth, lambda generator=generator: call(x, generator), before_instruction, is_of_functional):
             break
         refused += not results
         assert results or generator.get_state() == before, nth

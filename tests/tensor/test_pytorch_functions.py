@@ -6,7 +6,7 @@ import math
 import numpy as np
 import pytest
 import transformer_c as tc
-from interrupting import interrupted, takes_signals
+from interrupting import interrupted
 from transformer_c import _core
 from transformer_c.testing import gradcheck
 
@@ -542,7 +542,7 @@ def test_an_interrupt_of_a_block_leaves_recording_as_it_was():
             tc.is_grad_enabled()
 
     nth, recorded = 0, []
-    while interrupted(nth, block, takes_signals):
+    while interrupted(nth, block):
         recorded.append(_core.set_grad_enabled(True))
         nth += 1
     assert recorded and all(recorded)

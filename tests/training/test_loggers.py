@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import transformer_c as tc
-from interrupting import interrupted, takes_signals
+from interrupting import interrupted
 from small_runs import Small
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*there are no validation data")
@@ -226,7 +226,7 @@ def test_a_table_whose_save_is_interrupted_has_each_row_once(tmp_path):
             before = path.read_bytes() if grows else b""
             logger.log_metrics({"a": 1.5}, 1)
             logger.log_metrics({"a": 2.5}, 1)
-            has_more = interrupted(nth, logger.save, takes_signals, lambda frame: frame.f_code.co_filename.startswith(ours))
+            has_more = interrupted(nth, logger.save, follows=lambda frame: frame.f_code.co_filename.startswith(ours))
             if has_more and grows and path.read_bytes() != before:  # as if the disk had been full
                 path.write_bytes(path.read_bytes()[: len(before) + nth % 3 + 1])
             logger.log_metrics({"a": 3.5}, 2)
