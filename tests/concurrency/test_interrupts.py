@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import threading
+from pathlib import Path
 
 import pytest
 import transformer_c as tc
@@ -17,6 +18,7 @@ from transformer_c.trainer.interrupts import Interrupts
 # What is done again and again, and the expression that is true afterwards, or else the state was left switched.
 SWITCHES = {
     "no_grad": ("with tc.no_grad(): pass", "tc.is_grad_enabled()"),
+    "a mode that is set": ("with tc.set_grad_enabled(False): pass", "tc.is_grad_enabled()"),
     "nested": (
         "with tc.no_grad():\n        with tc.enable_grad():\n            with tc.no_grad(): pass",
         "tc.is_grad_enabled()",
@@ -59,7 +61,7 @@ SWITCHES = {
 
 INTERRUPTS = 2500  # of each program
 
-PROGRAM = """
+BEGIN = """
 import _signal, fcntl, functools, os, random, signal, sys, tempfile, time
 import numpy as np
 import transformer_c as tc
@@ -126,7 +128,11 @@ drawn = tc.get_rng_state()
 
 def action():
     {action}
+"""
 
+AT_RANDOM = (
+    BEGIN
+    + """
 signal.signal(signal.SIGALRM, handler)
 random.seed(1)
 interrupts = wrong = 0
@@ -148,6 +154,36 @@ while interrupts < {interrupts} and time.monotonic() < end:
         signal.signal(signal.SIGUSR1, signal.SIG_DFL)
 print(interrupts, wrong)
 """
+)
+
+EVERYWHERE = (
+    BEGIN
+    + f"""
+sys.path.insert(0, {str(Path(__file__).parents[1])!r})"""
+    + """
+from interrupting import interrupted
+
+def descriptors():
+    return len(os.listdir("/proc/self/fd")) if sys.platform == "linux" else 0
+
+action()
+open_before, nth, kept = descriptors(), 0, []
+
+def call():
+    try:
+        action()
+    except BaseException as error:
+        kept.append(error)
+        raise
+
+while interrupted(nth, call):
+    assert {check}, nth
+    kept.clear()
+    assert descriptors() == open_before, nth
+    nth += 1
+print(nth, 0)
+"""
+)
 
 
 def run(program):
@@ -159,8 +195,16 @@ def run(program):
 @pytest.mark.parametrize("name", SWITCHES)
 def test_interrupts_at_any_moment(name):
     action, check = SWITCHES[name]
-    interrupts, wrong = run(PROGRAM.format(action=action, check=check, interrupts=INTERRUPTS))
+    interrupts, wrong = run(AT_RANDOM.format(action=action, check=check, interrupts=INTERRUPTS))
     assert interrupts >= INTERRUPTS and wrong == 0
+
+
+@pytest.mark.parametrize("name", SWITCHES)
+def test_interrupts_at_every_place(name):
+    """One after the other, where Python looks for signals; no descriptor is lost either."""
+    action, check = SWITCHES[name]
+    places, _ = run(EVERYWHERE.format(action=action, check=check))
+    assert places > 5
 
 
 def test_what_is_dropped_while_it_is_on_switches_back():
@@ -236,7 +280,7 @@ class switch:
     def __exit__(self, *exception): _core.set_grad_enabled(self.before)
 
 def action():"""
-    program = PROGRAM.replace("\ndef action():", planted)
+    program = AT_RANDOM.replace("\ndef action():", planted)
     interrupts, wrong = run(program.format(action="with switch(): pass", check="tc.is_grad_enabled()", interrupts=INTERRUPTS))
     assert wrong > interrupts / 100
 

@@ -6,11 +6,13 @@ import contextlib
 import errno
 import fcntl
 import glob
+import itertools
 import os
 import secrets
 import stat
 import time
 import warnings
+from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from io import BufferedReader, BytesIO, FileIO, RawIOBase, TextIOBase
@@ -54,18 +56,25 @@ def read_whole(path: str | os.PathLike, most: int) -> bytearray:
     return data
 
 
+def _add_opened(opened: list[int], path: str | os.PathLike, flags: int, mode: int = 0o777) -> None:
+    """Opens a file and puts its descriptor into a list, both in C: an interrupt after os.open() would lose it on the way to a variable."""
+    opened.extend(map(os.open, (path,), (flags | os.O_CLOEXEC,), (mode,)))
+
+
 def _open_regular(path: str, flags: int) -> int:
-    descriptor = os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC)
+    opened: list[int] = []
     try:
-        mode = os.fstat(descriptor).st_mode
+        _add_opened(opened, path, flags | os.O_NONBLOCK)
+        mode = os.fstat(opened[0]).st_mode
         if stat.S_ISDIR(mode):
             raise IsADirectoryError(errno.EISDIR, "expected a file, got a folder", path)
         if not stat.S_ISREG(mode):
             raise CheckpointError(f"{path!r} is a pipe, a socket or a device; expected a file")
+        return opened[0]
     except BaseException:
-        os.close(descriptor)
+        for descriptor in opened:
+            os.close(descriptor)
         raise
-    return descriptor
 
 
 @contextlib.contextmanager
@@ -182,25 +191,27 @@ def remove_leftovers(folder: str | os.PathLike) -> None:
     """
     for path in glob.iglob(os.path.join(glob.escape(os.fsdecode(folder)), f"{_PREFIX}*{_SUFFIX}")):
         with contextlib.suppress(OSError):  # already deleted, or another user's
-            descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW)
+            opened: list[int] = []
             try:
-                age = time.time() - os.fstat(descriptor).st_mtime
-                if _lock(descriptor, fcntl.LOCK_NB, without=age > 3600):
+                _add_opened(opened, path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW)
+                age = time.time() - os.fstat(opened[0]).st_mtime
+                if _lock(opened[0], fcntl.LOCK_NB, without=age > 3600):
                     os.unlink(path)
             finally:
-                os.close(descriptor)
+                for descriptor in opened:
+                    os.close(descriptor)
 
 
 def _new_temporary(folder: str) -> tuple[str, int]:
     """(path, descriptor) of a new file, locked. The file is its own again if another process took it for a leftover meanwhile."""
     while True:
         path = os.path.join(folder, f"{_PREFIX}{secrets.token_hex(8)}{_SUFFIX}")
-        descriptor = -1
+        opened: list[int] = []
         try:
-            descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
-            _lock(descriptor, 0, without=True)
-            if os.fstat(descriptor).st_nlink:
-                return path, descriptor
+            _add_opened(opened, path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
+            _lock(opened[0], 0, without=True)
+            if os.fstat(opened[0]).st_nlink:
+                return path, opened[0]
         except FileNotFoundError as error:
             raise _no_folder(folder) from error
         except BaseException as error:  # also Ctrl-C as the file is made
@@ -208,10 +219,10 @@ def _new_temporary(folder: str) -> tuple[str, int]:
                 error.filename = folder  # which the user knows
             with contextlib.suppress(OSError):
                 os.unlink(path)
-            if descriptor >= 0:
+            for descriptor in opened:
                 os.close(descriptor)
             raise
-        os.close(descriptor)
+        os.close(opened[0])
 
 
 def _lock(descriptor: int, flags: int, without: bool) -> bool:
@@ -234,7 +245,7 @@ class HeldFolders:
 
     def add(self, folder: str | os.PathLike) -> None:
         """Raises RuntimeError when another one has it. On file systems without locks nobody knows."""
-        self._descriptors.append(os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))
+        _add_opened(self._descriptors, folder, os.O_RDONLY | os.O_DIRECTORY)
         if not _lock(self._descriptors[-1], fcntl.LOCK_NB, without=True):
             raise RuntimeError(
                 f"another run is writing to {os.fsdecode(folder)}: two would overwrite each other's files; give each a folder of its own"
@@ -246,8 +257,7 @@ class HeldFolders:
             for descriptor in self._descriptors:
                 with contextlib.suppress(OSError):
                     fcntl.flock(descriptor, fcntl.LOCK_UN)
-        while self._descriptors:
-            os.close(self._descriptors.pop())
+        deque(map(os.close, map(self._descriptors.pop, itertools.repeat(-1, len(self._descriptors)))), 0)  # each is taken and closed in C
 
 
 def held_by_one(*folders: str | os.PathLike) -> AbstractContextManager[HeldFolders]:
@@ -316,10 +326,12 @@ def _write(descriptor: int, part: Any) -> None:
 def _sync_folder(folder: str) -> None:
     """Makes a rename in `folder` survive a power failure."""
     try:
-        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        opened: list[int] = []
         try:
-            os.fsync(descriptor)
+            _add_opened(opened, folder, os.O_RDONLY | os.O_DIRECTORY)
+            os.fsync(opened[0])
         finally:
-            os.close(descriptor)
+            for descriptor in opened:
+                os.close(descriptor)
     except (OSError, MemoryError) as error:
         warnings.warn(f"the file is written, but {folder!r} could not be synced: {error}", RuntimeWarning, stacklevel=4)
