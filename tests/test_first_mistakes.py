@@ -793,3 +793,33 @@ def test_what_replaces_functions_that_there_are_not():
     assert x[tc.cat([tc.ones(1).bool(), x[1:] != x[:-1]])].tolist() == [1.0, 3.0, 1.0]
     assert tc.ones(2, 3).tril().nonzero().T.tolist() == [[0, 1, 1], [0, 0, 1]]
     assert (x.unsqueeze(-1) * tc.eye(4)).diag().tolist() == x.tolist()
+
+
+LONG = [0] * 100_000
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "message"),
+    [
+        (lambda value: tc.optim.Adam(_LINEAR.parameters(), betas=value), TypeError, r"betas must be two numbers.* got \[0, 0, "),
+        (lambda value: tc.optim.SGD(_LINEAR.parameters(), lr=value), TypeError, r"lr must be a number, got \[0, 0, "),
+        (lambda value: tc.optim.Muon([_LINEAR.weight], ns_coefficients=value), TypeError, r"three numbers.* got \[0, 0, "),
+        (lambda value: tc.nn.Linear(value, 2), TypeError, "must be an int"),
+        (lambda value: tc.functional.interpolate(tc.ones(1, 1, 2, 2), scale_factor=value), ValueError, r"got \[0, 0, "),
+        (lambda value: tc.Trainer(value), TypeError, r"must be an int, got \[0, 0, "),
+        (lambda value: tc.models.create({"model_type": "nomic_bert", "n_head": 2, "num_attention_heads": value}), ValueError, "n_head"),
+    ],
+)
+def test_messages_are_short_whatever_is_given(call, error, message):
+    with pytest.raises(error, match=message) as info:
+        call(LONG)
+    assert len(str(info.value)) < 500
+
+
+@pytest.mark.parametrize("number", [10**400, -(10**5000)], ids=["large", "largest"])
+def test_integers_that_no_float_can_be(number):
+    """Those with more than 4300 digits cannot even be shown."""
+    with pytest.raises(ValueError, match=r"^lr must be a number that a float can be, got an int of \d+ bits$"):
+        tc.optim.SGD(_LINEAR.parameters(), lr=number)
+    with pytest.raises(ValueError, match=r"is an int of \d+ bits; expected an int of at most 64 bits$"):
+        tc.Trainer(number)

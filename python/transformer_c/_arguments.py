@@ -14,6 +14,13 @@ from . import _core
 from ._core import Tensor
 
 
+def shown(value: Any) -> str:
+    """A value in a message, of which the user may have given millions of elements or of digits."""
+    if isinstance(value, int) and value.bit_length() > 256:  # str of much larger ones is an error
+        return f"an int of {value.bit_length()} bits"
+    return f"{value!r:.80}"
+
+
 def integer(name: str, value: Any) -> int:
     """`value` as an int; integers of NumPy are fine, bools, floats and str are not."""
     try:
@@ -21,9 +28,9 @@ def integer(name: str, value: Any) -> int:
     except TypeError:
         number = None
     if number is None or isinstance(value, bool):
-        raise TypeError(f"{name} must be an int, got {value!r} ({type(value).__name__})")
+        raise TypeError(f"{name} must be an int, got {shown(value)} ({type(value).__name__})")
     if not -(2**63) <= number < 2**63:
-        raise ValueError(f"{name} is {number}; expected an int of at most 64 bits")
+        raise ValueError(f"{name} is {shown(number)}; expected an int of at most 64 bits")
     return number
 
 
@@ -45,9 +52,11 @@ def real(name: str, value: Any) -> float:
     try:
         float(value)
     except (TypeError, ValueError):
-        raise TypeError(f"{name} must be a number, got {value!r} ({type(value).__name__})") from None
+        raise TypeError(f"{name} must be a number, got {shown(value)} ({type(value).__name__})") from None
+    except OverflowError:
+        raise ValueError(f"{name} must be a number that a float can be, got {shown(value)}") from None
     if isinstance(value, (str, bytes)):
-        raise TypeError(f"{name} must be a number, got {value!r} ({type(value).__name__})")
+        raise TypeError(f"{name} must be a number, got {shown(value)} ({type(value).__name__})")
     return value
 
 
@@ -55,7 +64,7 @@ def switch(name: str, value: Any) -> bool:
     """`value`, which must be a bool, 0 or 1; None is False."""
     if value is None or isinstance(value, (bool, np.bool_)) or (isinstance(value, (int, np.integer)) and value in (0, 1)):
         return bool(value)
-    raise TypeError(f"{name} must be a bool, got {value!r} ({type(value).__name__}); if that is another argument, give it by name")
+    raise TypeError(f"{name} must be a bool, got {shown(value)} ({type(value).__name__}); if that is another argument, give it by name")
 
 
 def not_negative(name: str, value: Any) -> float:
@@ -103,7 +112,7 @@ def joint_shape(**given: Any) -> tuple[int, ...]:
 def one_of(name: str, value: Any, known: tuple[str, ...]) -> str:
     """`value`, which must be one of the words in `known`."""
     if not isinstance(value, str) or value not in known:
-        raise ValueError(f"{name} must be {' or '.join(map(repr, known))}, got {value!r}")
+        raise ValueError(f"{name} must be {' or '.join(map(repr, known))}, got {shown(value)}")
     return value
 
 
@@ -141,7 +150,7 @@ def lengths_of(given: tuple, size: Any = None) -> tuple:
     if isinstance(first, (int, np.integer)) or getattr(first, "ndim", None) == 0:
         return given
     if isinstance(first, str) or not isinstance(first, Iterable):
-        raise TypeError(f"size must be ints or one sequence of ints, got {first!r} ({type(first).__name__})")
+        raise TypeError(f"size must be ints or one sequence of ints, got {shown(first)} ({type(first).__name__})")
     return tuple(first)
 
 

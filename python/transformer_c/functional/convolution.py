@@ -22,7 +22,7 @@ def per_axis(name: str, value, axes: int, least: int) -> tuple[int, ...]:
     if not isinstance(value, (tuple, list)):
         return (count(name, value, least),) * axes
     if len(value) not in (1, axes):
-        raise ValueError(f"{name} must be an int or have one for each of {axes} axes, got {value!r}")
+        raise ValueError(f"{name} must be an int or have one for each of {axes} axes, got {value!r:.80}")
     return tuple(count(name, v, least) for v in value) * (axes // len(value))
 
 
@@ -195,7 +195,7 @@ def pad(input, pad, mode: str = "constant", value: float | None = None):
     """
     one_of("mode", mode, ("constant", "reflect", "replicate", "circular"))
     if not isinstance(pad, (tuple, list)):
-        raise TypeError(f"pad must be a sequence of ints, two for each axis and the last axis first, got {pad!r}")
+        raise TypeError(f"pad must be a sequence of ints, two for each axis and the last axis first, got {pad!r:.80}")
     if isinstance(value, int) and int(float(value)) != value:
         raise ValueError(f"value {value} has no float64 of its own, in which it is passed on")
     x, numbers = as_given(input), [integer("pad", n) for n in pad]

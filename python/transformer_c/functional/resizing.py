@@ -91,9 +91,9 @@ def _new_lengths(lengths: tuple, size: Any, scale_factor: Any) -> tuple[Any, Any
         return per_axis("size", size, axes, 1), (None,) * axes
     given = tuple(scale_factor) if isinstance(scale_factor, (tuple, list)) else (scale_factor,)
     if len(given) not in (1, axes):
-        raise ValueError(f"scale_factor must be a number or have one for each of {axes} axes, got {scale_factor!r}")
+        raise ValueError(f"scale_factor must be a number or have one for each of {axes} axes, got {scale_factor!r:.80}")
     if not all(0 < real("scale_factor", f) < math.inf for f in given):
-        raise ValueError(f"scale_factor must be positive and finite, got {scale_factor!r}")
+        raise ValueError(f"scale_factor must be positive and finite, got {scale_factor!r:.80}")
     factors = tuple(map(float, given)) * (axes // len(given))
     sizes = tuple(math.floor(min(n * f, 2.0**62)) for n, f in zip(lengths, factors, strict=True))
     if 0 in sizes:

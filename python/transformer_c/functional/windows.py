@@ -266,7 +266,7 @@ def _adaptive_avg_pool(axes: int, x: Tensor, output_size) -> Tensor:
     lengths = x.shape[-axes:]
     given = output_size if isinstance(output_size, (tuple, list)) else (output_size,) * axes
     if len(given) != axes:
-        raise ValueError(f"output_size must be an int or have one for each of {axes} axes, got {output_size!r}")
+        raise ValueError(f"output_size must be an int or have one for each of {axes} axes, got {output_size!r:.80}")
     sizes = [length if size is None else count("output_size", size) for size, length in zip(given, lengths, strict=True)]
     if not all(lengths):
         raise ValueError(f"input has shape {tuple(x.shape)}; {name} needs an element on each axis that it averages")

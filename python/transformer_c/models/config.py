@@ -175,7 +175,7 @@ class Config:
         """Refuses other values than these; the first is the default."""
         value = self.values.get(name, supported[0])
         if not any(type(value) is type(s) and value == s for s in supported):
-            raise self.refuse(name, f"{' or '.join(map(repr, supported))}: nothing else is supported")
+            raise self.refuse(name, f"{' or '.join(f'{s!r:.100}' for s in supported)}: nothing else is supported")
 
     def without_extensions(self) -> None:
         """Refuses what changes the computation of any architecture."""

@@ -331,7 +331,9 @@ class Unflatten(Module):
     def __init__(self, dim: int, unflattened_size: Sequence[int]) -> None:
         super().__init__()
         if not isinstance(unflattened_size, (tuple, list)):
-            raise TypeError(f"unflattened_size must be a sequence of ints, got {unflattened_size!r} ({type(unflattened_size).__name__})")
+            raise TypeError(
+                f"unflattened_size must be a sequence of ints, got {unflattened_size!r:.80} ({type(unflattened_size).__name__})"
+            )
         self.dim, self.unflattened_size = dim, tuple(unflattened_size)
 
     def forward(self, input: Tensor) -> Tensor:

@@ -463,7 +463,7 @@ class Module:
         """
         if destination is not None and not isinstance(destination, MutableMapping):
             raise TypeError(
-                f"destination is a dict that takes the values, got {destination!r} ({type(destination).__name__}); prefix= is given by name"
+                f"destination is a dict that takes the values, got {destination!r:.80} ({type(destination).__name__}); prefix= is given by name"
             )
         state = OrderedDict() if destination is None else destination
         self._save_to_state_dict(state, prefix, keep_vars)

@@ -180,7 +180,7 @@ class AdaptiveAvgPool1d(_Options):
         super().__init__()
         sizes = output_size if isinstance(output_size, (tuple, list)) else (output_size,) * self._axes
         if len(sizes) != self._axes:
-            raise ValueError(f"output_size must be an int or have one for each of {self._axes} axes, got {output_size!r}")
+            raise ValueError(f"output_size must be an int or have one for each of {self._axes} axes, got {output_size!r:.80}")
         for size in sizes:
             self._check(output_size=size)
         self.output_size = output_size

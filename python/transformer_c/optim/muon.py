@@ -124,7 +124,7 @@ def orthogonal(matrix: Tensor, coefficients: tuple[float, float, float], steps: 
 
 def _coefficients(given: Any) -> None:
     if not isinstance(given, (tuple, list)) or len(given) != 3:
-        raise TypeError(f"ns_coefficients must be three numbers, such as (3.4445, -4.775, 2.0315), got {given!r}")
+        raise TypeError(f"ns_coefficients must be three numbers, such as (3.4445, -4.775, 2.0315), got {given!r:.80}")
     for i, number in enumerate(given):
         real(f"ns_coefficients[{i}]", number)
 

@@ -162,7 +162,7 @@ class Optimizer(Explaining):
         betas = options.get("betas", (0.0, 0.0))
         betas = betas.tolist() if isinstance(betas, np.ndarray) else betas
         if not isinstance(betas, (tuple, list)) or len(betas) != 2:
-            raise TypeError(f"betas must be two numbers, such as (0.9, 0.999), got {betas!r}")
+            raise TypeError(f"betas must be two numbers, such as (0.9, 0.999), got {betas!r:.80}")
         all_of((of_rate, "lr", options.get("lr", 0.0)), *numbers, *((_decay, f"betas[{i}]", beta) for i, beta in enumerate(betas)))
 
     def _lay_out_gradients(self) -> None:

@@ -136,7 +136,7 @@ def unflatten(input: Any, dim: int, sizes: Sequence[int]) -> Any:
     """
     axis = axis_of("dim", input.ndim, dim)
     if not isinstance(sizes, Iterable):
-        raise TypeError(f"sizes must be a sequence of ints, got {sizes!r} ({type(sizes).__name__})")
+        raise TypeError(f"sizes must be a sequence of ints, got {sizes!r:.80} ({type(sizes).__name__})")
     lengths = [integer("a length of sizes", n) for n in sizes]
     known = math.prod(n for n in lengths if n != -1)
     if lengths.count(-1) == 1 and known > 0 and input.ndim and input.shape[axis] % known == 0:

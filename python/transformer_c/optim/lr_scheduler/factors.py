@@ -42,7 +42,7 @@ class LambdaLR(LRScheduler):
     ) -> None:
         groups = len(checked_optimizer(optimizer).param_groups)
         if not callable(lr_lambda) and not (isinstance(lr_lambda, Sequence) and all(map(callable, lr_lambda))):
-            raise TypeError(f"lr_lambda must be a function of the epoch, or a list of one for each group, got {lr_lambda!r}")
+            raise TypeError(f"lr_lambda must be a function of the epoch, or a list of one for each group, got {lr_lambda!r:.80}")
         self.lr_lambdas = [lr_lambda] * groups if callable(lr_lambda) else list(lr_lambda)
         if len(self.lr_lambdas) != groups:
             raise ValueError(f"{len(self.lr_lambdas)} functions for {groups} parameter groups; give one, or one each")
