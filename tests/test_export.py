@@ -88,7 +88,7 @@ PLAIN = {
     "unflatten": lambda: nn.Unflatten(-1, (2, 4)),
     "layer norm": lambda: nn.LayerNorm(8), "rms norm": lambda: nn.RMSNorm(8), "linear": lambda: nn.Linear(8, 3),
     "leaky relu": nn.LeakyReLU, "elu": lambda: nn.ELU(0.7), "softplus": lambda: nn.Softplus(2.0),
-    **{name: getattr(nn, name) for name in nn.activations.__all__},
+    **{name: getattr(nn, name) for name in nn.activations.__all__}, "Threshold": lambda: nn.Threshold(0.1, 2.0),
     "max pool": nn.GlobalMaxPool1D, "average pool": nn.GlobalAveragePool1D, "positions": lambda: tc.PositionalEncoding(8),
     "sequential": lambda: nn.Sequential(nn.Linear(8, 5), nn.ReLU(), nn.LayerNorm(5)), "block": lambda: tc.EncoderBlock(8, 2, 16),
     "block, gelu": lambda: tc.EncoderBlock(8, 2, 16, norm_first=True, activation="gelu"),

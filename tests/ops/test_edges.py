@@ -24,6 +24,11 @@ EDGES = {
     "hardtanh": (F.hardtanh, [NAN, -1, 1, 0.5, INF], [NAN, -1, 1, 0.5, 1], [0, 0, 0, 1, 0]),
     "relu6": (F.relu6, [NAN, 0, 6, 3, 7], [NAN, 0, 6, 3, 6], [0, 0, 0, 1, 0]),
     "hardsigmoid": (F.hardsigmoid, [NAN, -3, 3, 0], [NAN, 0, 1, 0.5], [0, 0, 0, 1 / 6]),
+    "hardshrink": (F.hardshrink, [NAN, -0.5, 0.5, 0.6, INF], [NAN, 0, 0, 0.6, INF], [1, 0, 0, 1, 1]),
+    "softshrink": (F.softshrink, [NAN, -0.5, 0.5, 1.5, -INF], [NAN, 0, 0, 1, -INF], [1, 0, 0, 1, 1]),
+    "tanhshrink": (F.tanhshrink, [NAN, 0, INF], [NAN, 0, INF], [NAN, 0, 1]),
+    "threshold": (lambda x: F.threshold(x, 0.5, -1.0), [NAN, 0.5, 0.6, -INF], [NAN, -1, 0.6, -1], [1, 0, 1, 0]),
+    "rrelu": (lambda x: F.rrelu(x, 0.5, 1.0), [NAN, 0, -4, 2], [NAN, 0, -3, 2], None),
     "elu of NaN": (F.elu, [NAN, 0, -1], [NAN, 0, np.expm1(-1)], [1, 1, np.exp(-1)]),
     "celu, a negative alpha": (
         lambda x: F.celu(x, -2.0),

@@ -395,6 +395,8 @@ FUNCTIONS = {
     "mish": lambda x, y: F.mish(x),
     "logsigmoid": lambda x, y: F.logsigmoid(x),
     "softsign": lambda x, y: F.softsign(x),
+    "softshrink": lambda x, y: F.softshrink(x, 0.1),
+    "tanhshrink": lambda x, y: F.tanhshrink(x),
     "softplus": lambda x, y: F.softplus(x, 1.3, 2.0),
     "normalize": lambda x, y: F.normalize(x, p=1.0),
     "cosine_similarity": lambda x, y: F.cosine_similarity(x, y),

@@ -21,6 +21,7 @@ NO_VALUES = {
     "multinomial",
     "normal",
     "nn.functional.dropout",
+    "nn.functional.rrelu",
 }
 # Names whose samples cannot be called: why.
 LEFT_OUT = {"item": "the samples have more than one element, which both refuse", "data": "a property"}

@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from .. import _core
-from .._arguments import one_of, real, switch
+from .._arguments import not_negative, one_of, real, switch
 from .._promotion import as_given, cast, needed, promote, rounds_once
-from .._tensor import empty_like, zeros_like
+from .._tensor import empty_like, full_like, zeros_like
+from ..random import rand
 from ..tensor_functions._calls import axis_of, takes_arrays
 from ..tensor_functions.elements import log_softmax, softmax
 
@@ -18,6 +19,7 @@ __all__ = [
     "gelu",
     "glu",
     "gumbel_softmax",
+    "hardshrink",
     "hardsigmoid",
     "hardswish",
     "hardtanh",
@@ -28,15 +30,19 @@ __all__ = [
     "prelu",
     "relu",
     "relu6",
+    "rrelu",
     "selu",
     "sigmoid",
     "silu",
     "softmax",
     "softmin",
     "softplus",
+    "softshrink",
     "softsign",
     "swiglu",
     "tanh",
+    "tanhshrink",
+    "threshold",
 ]
 
 
@@ -385,3 +391,83 @@ def softsign(input):
 def softmin(input, axis: int | None = None, *, dim: int | None = None, dtype=None):
     """``softmax`` of -x. Parameters as for ``softmax``."""
     return softmax(_core.neg(cast(as_given(input), dtype)), axis, dim=dim)
+
+
+@rounds_once
+def hardshrink(input, lambd: float = 0.5):
+    """x where |x| is larger than lambd, 0 elsewhere.
+
+    Examples
+    --------
+    >>> import numpy as np, transformer_c as tc
+    >>> tc.functional.hardshrink(np.array([-2.0, 0.25]))
+    array([-2.,  0.])
+    """
+    inside = _core.logical_and(_core.ge(input, -real("lambd", lambd)), _core.le(input, lambd))
+    return _core.where(inside, 0.0, input)
+
+
+@rounds_once
+def softshrink(input, lambd: float = 0.5):
+    """x brought nearer to 0 by lambd, and 0 where it was as near already.
+
+    Examples
+    --------
+    >>> import numpy as np, transformer_c as tc
+    >>> tc.functional.softshrink(np.array([-2.0, 0.25]))
+    array([-1.5,  0. ])
+    """
+    not_negative("lambd", lambd)
+    return _core.sub(input, _core.clamp(input, -lambd, lambd))
+
+
+@rounds_once
+def tanhshrink(input):
+    """x - tanh(x)."""
+    return _core.sub(input, _core.tanh(input))
+
+
+def threshold(input, threshold: float, value: float, inplace: bool = False):
+    """x where it is larger than `threshold`, `value` elsewhere.
+
+    Examples
+    --------
+    >>> import numpy as np, transformer_c as tc
+    >>> tc.functional.threshold(np.array([-2.0, 0.5]), 0.1, 20.0)
+    array([20. ,  0.5])
+    """
+    x = as_given(input)
+    return _core.where(_core.le(x, real("threshold", threshold)), real("value", value), x)
+
+
+@takes_arrays("input", method=False)
+def rrelu(
+    input: Any, lower: float = 1 / 8, upper: float = 1 / 3, training: bool = False, inplace: bool = False, *, generator: Any = None
+) -> Any:
+    """``leaky_relu`` with a slope that is drawn between two bounds for each element; without `training`, their mean (Xu et al. 2015).
+
+    Parameters
+    ----------
+    input : array_like
+    lower, upper : float
+    training : bool, default False
+    inplace : bool
+        Accepted; the result is always a new Tensor.
+    generator : tc.Generator, optional
+        None is the default generator: the slopes are PyTorch's of the same seed.
+
+    Examples
+    --------
+    >>> import numpy as np, transformer_c as tc
+    >>> tc.functional.rrelu(np.array([-1.0, 2.0]), 0.25, 0.75)
+    array([-0.5,  2. ])
+    """
+    if not real("lower", lower) <= real("upper", upper):
+        raise ValueError(f"lower must not be larger than upper, got {lower} and {upper}")
+    if not switch("training", training):
+        return _core.leaky_relu(input, (lower + upper) / 2)
+    falls = _core.le(input.detach(), 0.0)
+    drawn = rand(int(falls.sum()), dtype="float64", generator=generator)
+    slopes = full_like(input.detach(), 1.0)
+    slopes[falls] = (drawn * (upper - lower) + lower).to(slopes.device)
+    return _core.leaky_relu(input, slopes)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from .. import functional as F
-from .._arguments import all_of, count, one_of, real
+from .._arguments import all_of, count, not_negative, one_of, real
 from .._core import Tensor
 from .._names import explained
 from .._promotion import cast_input
@@ -18,6 +18,7 @@ __all__ = [
     "GELU",
     "GLU",
     "SELU",
+    "Hardshrink",
     "Hardsigmoid",
     "Hardswish",
     "Hardtanh",
@@ -26,6 +27,7 @@ __all__ = [
     "LogSoftmax",
     "Mish",
     "PReLU",
+    "RReLU",
     "ReLU",
     "ReLU6",
     "SiLU",
@@ -33,8 +35,11 @@ __all__ = [
     "Softmax",
     "Softmin",
     "Softplus",
+    "Softshrink",
     "Softsign",
     "Tanh",
+    "Tanhshrink",
+    "Threshold",
 ]
 
 
@@ -292,3 +297,62 @@ class Softmin(Softmax):
 
     def forward(self, input: Tensor) -> Tensor:
         return F.softmin(input, dim=self.dim)
+
+
+class Hardshrink(Module):
+    """x where |x| is larger than lambd, 0 elsewhere."""
+
+    def __init__(self, lambd: float = 0.5) -> None:
+        super().__init__()
+        self.lambd = real("lambd", lambd)
+
+    def forward(self, input: Tensor) -> Tensor:
+        return F.hardshrink(input, self.lambd)
+
+    def extra_repr(self) -> str:
+        return f"{self.lambd}"
+
+
+class Softshrink(Hardshrink):
+    """x brought nearer to 0 by lambd, and 0 where it was as near already."""
+
+    def __init__(self, lambd: float = 0.5) -> None:
+        super().__init__(not_negative("lambd", lambd))
+
+    def forward(self, input: Tensor) -> Tensor:
+        return F.softshrink(input, self.lambd)
+
+
+class Tanhshrink(Module):
+    """x - tanh(x)."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        return F.tanhshrink(input)
+
+
+class Threshold(_MaybeInPlace):
+    """x where it is larger than `threshold`, `value` elsewhere."""
+
+    def __init__(self, threshold: float, value: float, inplace: bool = False) -> None:
+        super().__init__(inplace)
+        self.threshold, self.value = all_of((real, "threshold", threshold), (real, "value", value))
+
+    def forward(self, input: Tensor) -> Tensor:
+        return F.threshold(input, self.threshold, self.value)
+
+    def extra_repr(self) -> str:
+        return f"threshold={self.threshold}, value={self.value}" + (", inplace=True" if self.inplace else "")
+
+
+class RReLU(_MaybeInPlace):
+    """``leaky_relu`` with a slope that is drawn in train mode, for each element; see ``functional.rrelu`` (Xu et al. 2015)."""
+
+    def __init__(self, lower: float = 1 / 8, upper: float = 1 / 3, inplace: bool = False) -> None:
+        super().__init__(inplace)
+        self.lower, self.upper = all_of((real, "lower", lower), (real, "upper", upper))
+
+    def forward(self, input: Tensor) -> Tensor:
+        return F.rrelu(input, self.lower, self.upper, self.training)
+
+    def extra_repr(self) -> str:
+        return f"lower={self.lower}, upper={self.upper}" + (", inplace=True" if self.inplace else "")
