@@ -259,6 +259,7 @@ def test_cosine_similarity(rng):
 
 # ---- next to PyTorch ---------------------------------------------------------------------------------------------------------------
 
+WEIGHTED = (F.mse_loss, F.l1_loss, F.huber_loss)
 LAYERS_OF_BOTH = {  # name: (arguments, names of the arrays it is called with)
     "L1Loss": ({"reduction": "sum"}, "xy"),
     "SmoothL1Loss": ({"beta": 0.3}, "xy"),
@@ -279,7 +280,11 @@ LAYERS_OF_BOTH = {  # name: (arguments, names of the arrays it is called with)
     "CELU": ({"alpha": 0.5}, "x"),
     "GLU": ({"dim": 0}, "x"),
     "Softmin": ({"dim": 1}, "x"),
-    **dict.fromkeys(("ReLU6", "Hardsigmoid", "Hardswish", "SELU", "Mish", "LogSigmoid", "Softsign"), ({}, "x")),
+    "Hardshrink": ({"lambd": 0.3}, "x"),
+    "Softshrink": ({"lambd": 0.3}, "x"),
+    "Threshold": ({"threshold": 0.2, "value": -3.0}, "x"),
+    "RReLU": ({"lower": 0.1}, "x"),
+    **dict.fromkeys(("ReLU6", "Hardsigmoid", "Hardswish", "SELU", "Mish", "LogSigmoid", "Softsign", "Tanhshrink"), ({}, "x")),
 }
 
 
@@ -290,6 +295,11 @@ def test_errors_of_layers_and_composed_functions():
         (lambda: F.hardtanh(np.ones(2), 1.0, -1.0), "min_val must not be larger than max_val"),
         (lambda: F.celu(np.ones(2), 0.0), "alpha must not be 0"),
         (lambda: tc.nn.Hardtanh(1, 1), "min_val must be smaller"),
+        (lambda: F.softshrink(np.ones(2), -0.1), "lambd must not be negative"),
+        (lambda: tc.nn.Softshrink(-0.1), "lambd must not be negative"),
+        (lambda: F.rrelu(np.ones(2), 0.5, 0.25), "lower must not be larger than upper"),
+        *((lambda f=f: f(np.ones(2), np.ones(2), weight=np.ones(3)), r"weight has shape \(3,\); expected \(2,\)") for f in WEIGHTED),
+        (lambda: F.mse_loss(np.ones(2), np.ones(2), "max", np.ones(2)), "reduction must be"),
         (lambda: F.margin_ranking_loss(np.ones(2), np.ones(2), np.ones(2), reduction="max"), "reduction must be"),
     ]:
         with pytest.raises(ValueError, match=message):
@@ -392,9 +402,12 @@ def test_softmin():
     np.testing.assert_allclose(F.softmin(x, dim=0).sum(0), 1.0, rtol=1e-15)
 
 
+SHRINKING = (F.hardshrink, F.softshrink, F.tanhshrink)
+
+
 def test_halves_and_nan_of_composed_functions():
     x = np.array([-60000, -8, -1, 0, 1, 8, np.nan], np.float16)
-    for function in (F.hardtanh, F.relu6, F.hardsigmoid, F.hardswish, F.selu, F.celu, F.mish, F.logsigmoid, F.softsign):
+    for function in (F.hardtanh, F.relu6, F.hardsigmoid, F.hardswish, F.selu, F.celu, F.mish, F.logsigmoid, F.softsign, *SHRINKING):
         with np.errstate(over="ignore"):
             y = function(x)
         assert y.dtype == np.float16 and np.isnan(y[-1]) and np.isfinite(y[1:-1]).all(), function.__name__
@@ -404,7 +417,7 @@ def test_halves_and_nan_of_composed_functions():
 @pytest.mark.parametrize("inplace", [False, True])
 def test_inplace_is_accepted_and_changes_nothing(inplace):
     x = tc.tensor([-1.0, 0.5, 7.0])
-    for name in ("relu", "silu", "relu6", "hardtanh", "hardsigmoid", "hardswish", "selu", "celu", "elu", "mish", "leaky_relu"):
+    for name in ("relu", "silu", "relu6", "hardtanh", "hardsigmoid", "hardswish", "selu", "celu", "elu", "mish", "leaky_relu", "rrelu"):
         function = getattr(F, name)
         assert (function(x, inplace=inplace).numpy() == function(x).numpy()).all(), name
     assert F.dropout(x, 1.0, True, inplace).tolist() == [0, 0, 0] and F.dropout(x, 0.5, False, inplace=inplace) is x
@@ -418,12 +431,14 @@ def test_layers_are_those_of_pytorch(name, rng):
     arrays = {k: rng.standard_normal((4, 5, 3)) for k in "xyz"} | {k: rng.standard_normal((6, 3)) for k in "ab"}
     arrays |= {"c": rng.integers(0, 5, (4, 3)), "v": rng.random((4, 5, 3)) + 0.1}
     arrays |= {"s": np.array([1, -1, 1, -1, -1, 1]), "d": np.sign(rng.standard_normal((4, 5, 3)))}
+    tc.manual_seed(3)
+    torch.manual_seed(3)
     ours = getattr(tc.nn, name)(**options)
     theirs = getattr(torch.nn, name)(**{k: torch.float64 if k == "dtype" else v for k, v in options.items()})
     leaves = [tc.tensor(arrays[k], requires_grad=k not in "csd") for k in given]
     their_leaves = [torch.tensor(arrays[k], requires_grad=k not in "csd") for k in given]
     y, expected = ours(*leaves), theirs(*their_leaves)
-    np.testing.assert_allclose(y.detach().numpy(), expected.detach().numpy(), rtol=1e-12)
+    np.testing.assert_allclose(y.detach().numpy(), expected.detach().numpy(), rtol=1e-12, atol=1e-15)
     y.sum().backward()
     expected.sum().backward()
     pairs = [*zip(leaves, their_leaves, strict=True), *zip(ours.parameters(), theirs.parameters(), strict=True)]
@@ -432,7 +447,28 @@ def test_layers_are_those_of_pytorch(name, rng):
             rtol = 1e-7 if name == "Hardsigmoid" else 1e-10  # PyTorch multiplies by a 1 / 6 of float32
             np.testing.assert_allclose(a.grad.numpy(), b.grad.numpy(), rtol=rtol, atol=1e-14)
     assert repr(ours) == repr(theirs)
+    tc.manual_seed(3)
     np.testing.assert_allclose(ours(*(arrays[k] for k in given)), y.detach().numpy(), rtol=1e-12)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
+@pytest.mark.parametrize("function", WEIGHTED)
+def test_weights_of_differences_are_pytorchs(function, reduction, dtype, rng):
+    torch = pytest.importorskip("torch")
+    arrays = [rng.standard_normal((4, 5)).astype(dtype) for _ in range(2)] + [rng.random((4, 5)).astype(dtype) + 0.1]
+    ours, theirs = ([make(a).requires_grad_() for a in arrays] for make in (tc.tensor, torch.tensor))
+    y = function(*ours[:2], reduction=reduction, weight=ours[2])
+    expected = getattr(torch.nn.functional, function.__name__)(*theirs[:2], reduction=reduction, weight=theirs[2])
+    y.sum().backward()
+    expected.sum().backward()
+    rtol = 1e-5 if dtype == "float32" else 1e-12
+    for a, b in [(y.detach(), expected.detach()), *((a.grad, b.grad) for a, b in zip(ours, theirs, strict=True))]:
+        np.testing.assert_allclose(a.numpy(), b.numpy(), rtol=rtol, atol=rtol / 10)
+        assert a.dtype == dtype
+    found = function(*arrays[:2], reduction=reduction, weight=arrays[2])
+    np.testing.assert_allclose(found, y.detach().numpy(), rtol=rtol)
+    assert found.dtype == dtype and type(found) is not tc.Tensor
 
 
 @pytest.mark.parametrize("dtype", ["float16", "float32", ">f4"])

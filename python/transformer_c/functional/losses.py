@@ -58,14 +58,47 @@ def cross_entropy(input, target, weight=None, ignore_index: int = -100, reductio
     return as_loss(_core.cross_entropy(input, target, weight, ignore_index, reduction, label_smoothing))
 
 
-def mse_loss(input, target, reduction: str = "mean"):
-    """The mean of the squared differences, their sum, or the squared differences themselves ("none")."""
+def _weighted(loss, weight, reduction: str, by_weight: bool = True):
+    """The losses of elements by their factors; as a mean divided by the sum of these, or by their number."""
+    one_of("reduction", reduction, ("none", "mean", "sum"))
+
+    def weigh(losses, factors):
+        if losses.shape != factors.shape:
+            raise ValueError(f"weight has shape {tuple(factors.shape)}; expected {tuple(losses.shape)}, that of the losses")
+        found = _core.mul(losses, factors)
+        if reduction == "none":
+            return found
+        return _core.div(_core.sum(found), _core.sum(factors)) if by_weight and reduction == "mean" else getattr(_core, reduction)(found)
+
+    return as_loss(together(weigh, *promote(loss, weight)))
+
+
+def mse_loss(input, target, reduction: str = "mean", weight=None):
+    """The mean of the squared differences, their sum, or the squared differences themselves ("none").
+
+    Parameters
+    ----------
+    input, target : array_like
+        Of one shape.
+    reduction : {"mean", "sum", "none"}
+        The mean is weighted by `weight`.
+    weight : array_like, optional
+        Factor of each element, in the shape of `input`.
+
+    Examples
+    --------
+    >>> import numpy as np, transformer_c as tc
+    >>> float(tc.functional.mse_loss(np.array([1.0, 2.0]), np.array([3.0, 5.0]), weight=np.array([1.0, 3.0])))
+    7.75
+    """
+    if weight is not None:
+        return _weighted(mse_loss(input, target, "none"), weight, reduction)
     input, target = promote(input, target)
     return as_loss(_core.mse_loss(input, target, reduction))
 
 
-def l1_loss(input, target, reduction: str = "mean"):
-    """The mean of the absolute differences, their sum, or the differences themselves ("none").
+def l1_loss(input, target, reduction: str = "mean", weight=None):
+    """The mean of the absolute differences, their sum, or the differences themselves ("none"). Parameters as for ``mse_loss``.
 
     Examples
     --------
@@ -73,6 +106,8 @@ def l1_loss(input, target, reduction: str = "mean"):
     >>> float(tc.functional.l1_loss(np.array([1.0, 2.0]), np.array([3.0, 2.0])))
     1.0
     """
+    if weight is not None:
+        return _weighted(l1_loss(input, target, "none"), weight, reduction)
     input, target = promote(input, target)
     return as_loss(_core.smooth_l1_loss(input, target, 0.0, reduction))
 
@@ -98,7 +133,7 @@ def smooth_l1_loss(input, target, reduction: str = "mean", beta: float = 1.0):
     return as_loss(_core.smooth_l1_loss(input, target, beta, reduction))
 
 
-def huber_loss(input, target, reduction: str = "mean", delta: float = 1.0):
+def huber_loss(input, target, reduction: str = "mean", delta: float = 1.0, weight=None):
     """Squares of small differences d, absolute values of large ones: d^2 / 2 where d < delta, delta (d - delta / 2) elsewhere (Huber 1964).
 
     Parameters
@@ -108,6 +143,8 @@ def huber_loss(input, target, reduction: str = "mean", delta: float = 1.0):
     reduction : {"mean", "sum", "none"}
     delta : float, default 1.0
         Positive; the loss is delta times ``smooth_l1_loss`` with beta = delta.
+    weight : array_like, optional
+        Factor of each element, in the shape of `input`. The mean is that of the products, as in PyTorch: it is not divided by the factors.
 
     Examples
     --------
@@ -117,6 +154,8 @@ def huber_loss(input, target, reduction: str = "mean", delta: float = 1.0):
     """
     if not real("delta", delta) > 0:
         raise ValueError(f"delta must be positive, got {delta}")
+    if weight is not None:
+        return _weighted(huber_loss(input, target, "none", delta), weight, reduction, by_weight=False)
 
     def loss(x, target):
         if delta > 1e19 and delta >= math.sqrt(np.finfo(x.dtype).max):  # every finite loss is a square
