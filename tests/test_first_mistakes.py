@@ -343,11 +343,6 @@ MISTAKES = {
     "buckets": (lambda: tc.bucketize, AttributeError, r"use \(t\.unsqueeze\(-1\) > boundaries\)\.sum\(-1\)"),
     "an older name of resizing": (lambda: tc.F.upsample_bilinear, AttributeError, r"use tc\.functional\.interpolate$"),
     "channels that are dropped": (lambda: tc.F.dropout2d, AttributeError, r"of ones \(N, C, 1, \.\.\.\)"),
-    "a hook of load_state_dict": (
-        lambda: tc.nn.Linear(2, 2)._register_load_state_dict_pre_hook,
-        AttributeError,
-        "use other keys in what load_state_dict is given",
-    ),
     "a layer that resizes": (lambda: tc.nn.Upsample, AttributeError, "use functional.interpolate$"),
     "a method of ndarrays": (lambda: tc.ones(2).tobytes(), AttributeError, r"use t\.numpy\(\)\.tobytes, without a gradient"),
     "an axis more": (lambda: tc.expand_dims, AttributeError, r"use tc\.unsqueeze, or t\[None\]"),

@@ -72,7 +72,7 @@ MODULES = {
 }  # "nn.module"; "__init__" is the package itself
 # group: its modules and folders. A new one is entered here.
 PARTS = {
-    "basis": "_core _version _arguments _array_loss _best _bfloat16 _evaluating _fork_lock _frames _names _nested backends dtypes jit",
+    "basis": "_core _version _arguments _array_loss _best _bfloat16 _evaluating _fork_lock _frames _listed_hooks _names _nested backends dtypes jit",
     "tensors": "_tensor _joining _recording _graph _tensor_copying _tensor_numpy _tensor_repr _pytorch_names _autocast _promotion autograd random cuda config custom ops distributed",
     "functions": "tensor_functions functional linalg",
     "modules": "nn optim encoder amp cuda.amp distributions",

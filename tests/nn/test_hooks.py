@@ -313,7 +313,7 @@ def test_a_shallow_copy_has_its_own_weights_and_hooks():
     assert len(seen) == 3 and seen[2] is other
 
 
-@pytest.mark.parametrize("kind", ["forward_pre", "forward", "full_backward"])
+@pytest.mark.parametrize("kind", ["forward_pre", "forward", "full_backward", "full_backward_pre"])
 def test_hooks_of_a_shallow_copy_are_its_own(kind):
     """A handle takes its hook from the module that it was registered on, and a hook that is added later is that module's alone."""
     layer, seen = tc.nn.Linear(3, 2), []
@@ -337,7 +337,7 @@ def test_hooks_of_a_shallow_copy_are_its_own(kind):
     assert "forward" not in vars(layer) and called(other) == ["first"]
 
 
-@pytest.mark.parametrize("kind", ["forward_pre", "forward", "full_backward"])
+@pytest.mark.parametrize("kind", ["forward_pre", "forward", "full_backward", "full_backward_pre"])
 def test_hooks_that_remove_themselves_run_once(kind):
     layer, seen = tc.nn.Linear(3, 2), []
 
@@ -410,12 +410,93 @@ def test_a_forward_that_is_set_on_a_class_is_called(layer, kind, monkeypatch):
             assert called == {part for part in model.modules() if type(part) is of_kind}
 
 
-@pytest.mark.parametrize("kind", ["forward_pre", "forward", "full_backward"])
+@pytest.mark.parametrize("kind", ["forward_pre", "forward", "full_backward", "full_backward_pre"])
 def test_a_hook_is_a_function(kind):
     layer = tc.nn.Linear(3, 2)
     with pytest.raises(TypeError, match="a hook of Linear must be a function, got 3"):
         getattr(layer, f"register_{kind}_hook")(3)
     assert "forward" not in vars(layer)
+
+
+# ---- hooks of state dicts ----------------------------------------------------------------------------------------------------------
+
+
+def saved_and_loaded(nn, make, log):
+    """The keys of a state dict, and what loading one gave, of modules with hooks of all kinds."""
+
+    def rename(module, state, prefix, metadata, strict, missing, unexpected, errors):
+        log.append((type(module).__name__, prefix, sorted(state), strict, list(missing), list(unexpected), errors))
+        if prefix + "old" in state:
+            state[prefix + "bias"] = state.pop(prefix + "old")
+
+    def loaded(module, keys):
+        log.append((type(module).__name__, list(keys.missing_keys), list(keys.unexpected_keys), module.state_dict()["bias"].tolist()))
+        if "2.weight" in keys.missing_keys:
+            keys.missing_keys.remove("2.weight")
+
+    model = nn.Sequential(nn.Linear(1, 2), nn.ReLU(), nn.Linear(2, 2))
+    model.register_state_dict_pre_hook(lambda module, prefix, keep: log.append((prefix, keep)))
+    model[0].register_state_dict_post_hook(
+        lambda module, state, prefix, metadata: state.update({prefix + "old": state.pop(prefix + "bias")})
+    )
+    model._register_state_dict_hook(lambda module, state, prefix, metadata: {key: state[key] for key in sorted(state)})
+    keys = list(model.state_dict(prefix="x.", keep_vars=True))
+    handles = [model[0].register_load_state_dict_pre_hook(rename), model[2].register_load_state_dict_post_hook(loaded)]
+    model[0]._register_load_state_dict_pre_hook(lambda state, prefix, *rest: log.append((prefix, len(rest))))
+    model[0]._register_load_state_dict_pre_hook(lambda module, *given: log.append((module is model[0], len(given))), with_module=True)
+    state = {"0.weight": make([[1.0], [2.0]]), "0.old": make([3.0, 4.0]), "2.bias": make([5.0, 6.0])}
+    given = str(model.load_state_dict(state))
+    for handle in handles:
+        handle.remove()
+    return keys, given, list(state), [p.tolist() for p in model.state_dict().values()][:2]
+
+
+def test_hooks_of_state_dicts_are_pytorchs():
+    torch = pytest.importorskip("torch")
+    logs = [], []
+    found = saved_and_loaded(tc.nn, tc.tensor, logs[0])
+    expected = saved_and_loaded(torch.nn, torch.tensor, logs[1])
+    assert found == expected and logs[0] == logs[1] and len(logs[0]) == 6
+
+
+@pytest.mark.parametrize("assign", [False, True])
+def test_keys_that_a_hook_leaves_take_the_values_back(assign):
+    layer = tc.nn.Linear(1, 2)
+    before, seen = {k: v.tolist() for k, v in layer.state_dict().items()}, []
+    layer.register_load_state_dict_post_hook(lambda module, keys: seen.append(module.weight.tolist()))
+    with pytest.raises(RuntimeError, match=r"(?s)does not fit Linear.*missing keys: 'bias'"):
+        layer.load_state_dict({"weight": [[1.0], [2.0]]}, assign=assign)
+    assert seen == [[[1.0], [2.0]]] and {k: v.tolist() for k, v in layer.state_dict().items()} == before
+    layer.load_state_dict({"weight": [[1.0], [2.0]]}, strict=False, assign=assign)
+    assert layer.weight.tolist() == [[1.0], [2.0]]
+    with pytest.raises(ValueError, match="shapes"):
+        layer.load_state_dict({"weight": [[1.0]]}, assign=assign)
+
+
+LISTED = ["state_dict_pre", "state_dict_post", "load_state_dict_pre", "load_state_dict_post"]
+
+
+@pytest.mark.parametrize("kind", LISTED)
+def test_handles_of_hooks_of_state_dicts(kind):
+    layer, seen = tc.nn.Linear(1, 1), []
+    with pytest.raises(TypeError, match="a hook of Linear must be a function, got 3"):
+        getattr(layer, f"register_{kind}_hook")(3)
+    handle = getattr(layer, f"register_{kind}_hook")(lambda *given: seen.append(given[0]))
+    copies = copy.copy(layer), copy.deepcopy(layer)
+    handle.remove()
+    handle.remove()
+    for module in (layer, *copies):
+        module.load_state_dict(module.state_dict())
+    assert len(seen) == 2 and (kind == "state_dict_pre" or seen[0] is copies[0])
+
+
+@pytest.mark.parametrize("kind", ["state_dict_post", "load_state_dict_post"])
+def test_hooks_that_may_return_nothing(kind):
+    layer = tc.nn.Linear(1, 1)
+    state = layer.state_dict()
+    getattr(layer, f"register_{kind}_hook")(lambda *given: {})
+    with pytest.raises(RuntimeError, match=f"a hook of register_{kind}_hook.* returns None"):
+        layer.load_state_dict(state) if "load" in kind else layer.state_dict()
 
 
 # ---- backward hooks ----------------------------------------------------------------------------------------------------------------
@@ -427,6 +508,7 @@ def watched(nn, model, x, log, numbers):
 
     for part in (model, *model):
         part.register_full_backward_hook(note)
+        part.register_full_backward_pre_hook(lambda module, got: note(module, (), got))
     (model(x) ** 2).sum().backward()
 
 
@@ -439,7 +521,7 @@ def test_backward_hooks_are_pytorchs(requires_grad):
     logs = [], []
     watched(tc.nn, model, tc.tensor(X, requires_grad=requires_grad), logs[0], lambda g: g.numpy())
     watched(torch.nn, theirs, torch.tensor(X, requires_grad=requires_grad), logs[1], lambda g: g.numpy())
-    assert [name for name, *_ in logs[0]] == [name for name, *_ in logs[1]] and len(logs[0]) == 4
+    assert [name for name, *_ in logs[0]] == [name for name, *_ in logs[1]] and len(logs[0]) == 8
     for (_, given, got), (_, theirs_given, theirs_got) in zip(*logs, strict=True):
         assert [g is None for g in given] == [g is None for g in theirs_given]
         for a, b in zip([*given, *got], [*theirs_given, *theirs_got], strict=True):
@@ -458,6 +540,11 @@ def test_backward_hooks_change_gradients():
     model(x).sum().backward()
     np.testing.assert_array_equal(x.grad.numpy(), 2 * plain)
     handle.remove()
+    for factor, returned in ((3, lambda g: (g * 3,)), (-1, lambda g: -g)):
+        x.grad = None
+        with model.register_full_backward_pre_hook(lambda m, got, returned=returned: returned(got[0])):
+            model(x).sum().backward()
+        np.testing.assert_allclose(x.grad.numpy(), factor * plain, rtol=1e-6)
     with tc.no_grad():
         model.register_full_backward_hook(lambda *unused: pytest.fail("there is no backward"))
         model(x)

@@ -853,3 +853,73 @@ def test_a_state_that_was_read_before_the_first_step_is_empty(name, dtype):
         optimizer.step()
         values.append((p.tolist(), sorted(optimizer.state[p])))
     assert values[0] == values[1]
+
+
+# ---- hooks --------------------------------------------------------------------------------------------------------------------------
+
+
+def hooked(library, own_step):
+    """What the hooks of an optimizer see and change, and the parameter after two steps."""
+
+    class Own(library.optim.SGD):
+        def step(self, closure=None):
+            return super().step(closure)
+
+    p, log = library.nn.Parameter(library.tensor([1.0, 2.0])), []
+    optimizer = (Own if own_step else library.optim.SGD)([p], lr=0.5)
+
+    def before(optimizer, args, kwargs):
+        log.append(("before", args[0] is optimizer, len(args), sorted(kwargs)))
+        return args[:1], {"closure": closure}
+
+    def closure():
+        optimizer.zero_grad()
+        (loss := (p * p).sum()).backward()
+        return loss
+
+    optimizer.register_step_post_hook(lambda optimizer, args, kwargs: log.append(("after", len(args), sorted(kwargs), p.tolist())))
+    first = optimizer.register_step_pre_hook(before)
+    losses = [optimizer.step().tolist(), optimizer.step(closure=None).tolist()]
+    first.remove()
+    optimizer.step()
+    optimizer.register_state_dict_pre_hook(lambda optimizer: log.append("saving"))
+    optimizer.register_state_dict_post_hook(lambda optimizer, state: {**state, "more": 1})
+    optimizer.register_state_dict_post_hook(lambda optimizer, state: log.append(sorted(state)), prepend=True)
+    optimizer.register_load_state_dict_pre_hook(lambda optimizer, state: log.append(state.pop("more")))
+    optimizer.register_load_state_dict_pre_hook(
+        lambda optimizer, state: {**state, "param_groups": [{**state["param_groups"][0], "lr": 0.25}]}
+    )
+    optimizer.register_load_state_dict_post_hook(lambda optimizer: log.append(optimizer.param_groups[0]["lr"]))
+    optimizer.load_state_dict(state := optimizer.state_dict())
+    assert "more" in state
+    return losses, p.tolist(), log
+
+
+@pytest.mark.parametrize("own_step", [False, True])
+def test_hooks_are_pytorchs(own_step):
+    torch = pytest.importorskip("torch")
+    found, expected = hooked(tc, own_step), hooked(torch, False)  # which calls them again where a step calls that of its base class
+    assert found == expected and len(found[2]) == 9
+
+
+def test_hooks_are_not_copied_and_go_away():
+    p = tc.nn.Parameter([1.0])
+    optimizer, seen = tc.optim.SGD([p], lr=0.5), []
+    with optimizer.register_step_pre_hook(lambda *given: seen.append(given)):
+        copy.deepcopy(optimizer).step()
+        pickle.loads(pickle.dumps(tc.optim.SGD([p], lr=0.5))).step()
+        assert not seen
+        optimizer.step()
+    optimizer.step()
+    assert len(seen) == 1
+    with pytest.raises(TypeError, match="a hook of SGD must be a function, got None"):
+        optimizer.register_step_post_hook(None)
+    for wrong in (3, (1, 2, 3)):
+        expected = pytest.raises(RuntimeError, match=r"a hook before SGD.step\(\) returns None or \(args, kwargs\)")
+        with optimizer.register_step_pre_hook(lambda *given, wrong=wrong: wrong), expected:
+            optimizer.step()
+    with optimizer.register_step_pre_hook(lambda *given: 1 / 0), pytest.raises(ZeroDivisionError):
+        optimizer.step()
+    optimizer.register_step_pre_hook(lambda *given: seen.append(given))
+    optimizer.step()
+    assert len(seen) == 2

@@ -16,6 +16,7 @@ import numpy as np
 
 from .. import _autocast, _core, _names
 from .._core import Tensor
+from .._listed_hooks import ListedHandle, listed
 from .._nested import holds, map_nested
 from .._recording import drop_gradients, no_grad
 from .._tensor import tensor
@@ -40,14 +41,6 @@ _ELSEWHERE = {
     "summary": "tc.summary(model, example)",
     "weights": "list(model.parameters()), or model.state_dict()",
     "trainable_variables": "list(model.parameters())",
-    **dict.fromkeys(
-        ("_register_load_state_dict_pre_hook", "register_load_state_dict_pre_hook", "register_load_state_dict_post_hook"),
-        "other keys in what load_state_dict is given, or a load_state_dict of your own around it",
-    ),
-    **dict.fromkeys(
-        ("_register_state_dict_hook", "register_state_dict_pre_hook", "register_state_dict_post_hook"),
-        "a state_dict of your own, which changes what super().state_dict gives",
-    ),
     **dict.fromkeys(
         ("num_parameters", "count_params", "get_num_params"), "sum(p.numel() for p in model.parameters()), or tc.summary(model)"
     ),
@@ -374,6 +367,11 @@ class Module:
         """
         return register(self, "backward", hook, prepend=prepend)
 
+    def register_full_backward_pre_hook(self, hook: Callable[..., Any], prepend: bool = False) -> RemovableHandle:
+        """Calls ``hook(module, grad_output)`` once the gradients of the module's results are known; what it returns, unless None, takes their
+        place. Otherwise as ``register_full_backward_hook``."""
+        return register(self, "backward_before", hook, prepend=prepend)
+
     def _dtype_and_device(self):
         """The dtype and device of the first floating parameter or buffer; (None, "cpu") without one."""
         for value in itertools.chain(self.parameters(), self.buffers()):
@@ -465,11 +463,67 @@ class Module:
             raise TypeError(
                 f"destination is a dict that takes the values, got {destination!r:.80} ({type(destination).__name__}); prefix= is given by name"
             )
+        for hook in listed(self, "saving"):
+            hook(self, prefix, keep_vars)
         state = OrderedDict() if destination is None else destination
         self._save_to_state_dict(state, prefix, keep_vars)
         for name, child in self._places():
             child.state_dict(destination=state, prefix=f"{prefix}{name}.", keep_vars=keep_vars)
+        for hook in listed(self, "saved"):
+            found = hook(self, state, prefix, {"version": getattr(self, "_version", 1)})
+            state = state if found is None else found
         return state
+
+    def register_state_dict_pre_hook(self, hook: Callable[..., Any]) -> ListedHandle:
+        """Calls ``hook(module, prefix, keep_vars)`` before ``state_dict`` gathers what is of this module."""
+        return ListedHandle(self, "saving", hook)
+
+    def register_state_dict_post_hook(self, hook: Callable[..., Any]) -> ListedHandle:
+        """Calls ``hook(module, state_dict, prefix, local_metadata)`` after ``state_dict`` gathered what is of this module and those below it; the
+        hook may change the dict, whose keys of this module begin with `prefix`, and returns None.
+
+        Examples
+        --------
+        >>> import transformer_c as tc
+        >>> layer = tc.nn.Linear(2, 1)
+        >>> handle = layer.register_state_dict_post_hook(lambda module, state, prefix, metadata: state.pop(prefix + "bias") and None)
+        >>> list(layer.state_dict())
+        ['weight']
+        """
+
+        def call(*arguments: Any) -> None:
+            if hook(*arguments) is not None:
+                raise RuntimeError("a hook of register_state_dict_post_hook() changes the dict that it is given, and returns None")
+
+        return ListedHandle(self, "saved", call if callable(hook) else hook)
+
+    def register_load_state_dict_pre_hook(self, hook: Callable[..., Any]) -> ListedHandle:
+        """Calls ``hook(module, state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs)`` before ``load_state_dict``
+        takes what is of this module; the hook may rename or change what is in the dict, a copy.
+
+        Examples
+        --------
+        >>> import transformer_c as tc
+        >>> layer = tc.nn.Linear(2, 1, bias=False)
+        >>> rename = lambda module, state, prefix, *unused: state.update({prefix + "weight": state.pop(prefix + "w")})
+        >>> handle = layer.register_load_state_dict_pre_hook(rename)
+        >>> layer.load_state_dict({"w": [[1.0, 2.0]]}), layer.weight.tolist()
+        (<All keys matched successfully>, [[1.0, 2.0]])
+        """
+        return ListedHandle(self, "loading", hook)
+
+    def register_load_state_dict_post_hook(self, hook: Callable[..., Any]) -> ListedHandle:
+        """Calls ``hook(module, incompatible_keys)`` after ``load_state_dict`` has written the values of all modules. What it removes from the lists
+        of `incompatible_keys` is no error; where keys remain that are one, ``load_state_dict`` takes the values back."""
+        return ListedHandle(self, "loaded", hook)
+
+    def _register_state_dict_hook(self, hook: Callable[..., Any]) -> ListedHandle:
+        """``register_state_dict_post_hook`` of a hook that may return another dict."""
+        return ListedHandle(self, "saved", hook)
+
+    def _register_load_state_dict_pre_hook(self, hook: Callable[..., Any], with_module: bool = False) -> ListedHandle:
+        """``register_load_state_dict_pre_hook`` of a hook without a module as its first argument."""
+        return ListedHandle(self, "loading", hook if with_module or not callable(hook) else _Without(hook))
 
     def _save_to_state_dict(self, destination: dict[str, Any], prefix: str, keep_vars: bool) -> None:
         """Adds what is of this module alone. As in PyTorch, a subclass whose files have other keys or values extends or replaces this method, and
@@ -525,15 +579,35 @@ class Module:
         missing: list[str] = []
         unexpected: list[str] = []
         errors: list[str] = []
+        followed: list[Module] = []
         with _core.replaced([(LOADING, get_ident(), loading)]):
-            _offer(self, OrderedDict(state_dict), "", getattr(state_dict, "_metadata", None) or {}, missing, unexpected, errors)
-        values = fitting_values(loading, state_dict, type(self).__name__, strict, missing, unexpected, errors)
+            _offer(self, OrderedDict(state_dict), "", getattr(state_dict, "_metadata", None) or {}, followed, missing, unexpected, errors)
+        check = (loading, state_dict, type(self).__name__)
+        values = fitting_values(*check, strict and not followed, missing, unexpected, errors)
+        may_fail = strict and followed and (missing or unexpected)
+        before = {key: p.detach() if assign else p.detach().clone() for key, p in loading.places.items()} if may_fail else {}
         if assign:
             data = taken_over(loading.places, values, loading.values)
             _core.set_all_data([loading.places[key] for key in data], list(data.values()))
         else:
             _assign(loading.places, values)
-        return IncompatibleKeys(missing, unexpected)
+        found = IncompatibleKeys(missing, unexpected)
+        try:
+            for module in followed:
+                for hook in listed(module, "loaded"):
+                    if hook(module, found) is not None:
+                        raise RuntimeError(
+                            "a hook of register_load_state_dict_post_hook() changes the lists that it is given, and returns None"
+                        )
+            if may_fail:
+                fitting_values(*check, True, missing, unexpected, errors)
+        except BaseException:
+            if assign and before:
+                _core.set_all_data([loading.places[key] for key in before], list(before.values()))
+            else:
+                _assign(loading.places, before)
+            raise
+        return found
 
     def _load_from_state_dict(
         self,
@@ -548,6 +622,8 @@ class Module:
         """Loads what is of this module alone, whose keys begin with `prefix`. As in PyTorch, a subclass that has other keys in older files
         renames those of `state_dict`, a copy, or makes another one, and then calls this method of its base class; one that does not call it
         answers for all its keys."""
+        for hook in listed(self, "loading"):
+            hook(self, state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs)
         own = {prefix + name: value for name, value in self._own_state()}
         if strict:
             missing_keys.extend(key for key in own if key not in state_dict)
@@ -682,8 +758,21 @@ def _assign(places: Mapping[str, Tensor], values: Mapping[str, Tensor]) -> None:
         _core.assign_all([places[key].detach() for key in values], list(values.values()))
 
 
-def _offer(module: Module, state: dict[str, Any], prefix: str, metadata: Mapping[str, Any], *reports: list[str]) -> None:
-    """Lets a module and those below it take what they have in `state`; each is given the keys that begin with its prefix."""
+class _Without:
+    """A hook that is called without the first argument, its module."""
+
+    def __init__(self, hook: Callable[..., Any]) -> None:
+        self._hook = hook
+
+    def __call__(self, module: Module, *arguments: Any) -> None:
+        self._hook(*arguments)
+
+
+def _offer(
+    module: Module, state: dict[str, Any], prefix: str, metadata: Mapping[str, Any], followed: list[Module], *reports: list[str]
+) -> None:
+    """Lets a module and those below it take what they have in `state`; each is given the keys that begin with its prefix. Those whose hooks are to
+    be called afterwards go to `followed`."""
     module._load_from_state_dict(state, prefix, metadata.get(prefix[:-1], {}), True, *reports)
     below: dict[str, dict[str, Any]] = {}
     for key, value in state.items():
@@ -691,7 +780,9 @@ def _offer(module: Module, state: dict[str, Any], prefix: str, metadata: Mapping
             below.setdefault(key[len(prefix) :].partition(".")[0], {})[key] = value
     for name, child in module._modules.items():
         if child is not None:
-            _offer(child, below.get(name, {}), f"{prefix}{name}.", metadata, *reports)
+            _offer(child, below.get(name, {}), f"{prefix}{name}.", metadata, followed, *reports)
+    if listed(module, "loaded"):
+        followed.append(module)
 
 
 def _has_no_place(key: Any, prefix: str, module: Module) -> bool:

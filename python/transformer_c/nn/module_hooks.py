@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import functools
 import inspect
-import itertools
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 from typing import Any
@@ -16,11 +15,8 @@ import numpy as np
 
 from .. import _core
 from .._core import Tensor
+from .._listed_hooks import Hook, ListedHandle, check_hook, numbers
 from .._nested import map_nested
-
-Hook = Callable[..., Any]
-
-_numbers = itertools.count(1)  # of hooks
 
 
 class Hooked:
@@ -37,6 +33,7 @@ class Hooked:
         self.before: dict[int, tuple[Hook, bool]] = {}
         self.after: dict[int, tuple[Hook, bool]] = {}
         self.backward: dict[int, Hook] = {}
+        self.backward_before: dict[int, Hook] = {}
         self.around: dict[int, Hook] = {}  # called with the forward and its arguments; they stand next to it
         self._following: Hooked | None = None  # has the hooks now
 
@@ -58,7 +55,8 @@ class Hooked:
         copied = cls.__new__(cls)
         copied._module, copied._replaced = module, given._replaced
         copied.before, copied.after = dict(given.before), dict(given.after)
-        copied.backward, copied.around, copied._following = dict(given.backward), {}, None
+        copied.backward, copied.backward_before = dict(given.backward), dict(given.backward_before)
+        copied.around, copied._following = {}, None
         object.__setattr__(module, "forward", copied)
         copied.settle()
 
@@ -70,14 +68,14 @@ class Hooked:
 
     @property
     def _has_hooks(self) -> bool:
-        return bool(self.before or self.after or self.backward or self.around)
+        return bool(self.before or self.after or self.backward or self.backward_before or self.around)
 
     def replace(self, forward: Callable[..., Any] | None) -> None:
         """Lets another function, or None for the class's, be the module's ``forward`` under the same hooks. This one, which that function may
         call, is the one before, without hooks."""
         following = type(self)(self._module)
         following._replaced = forward._replaced if isinstance(forward, Hooked) and forward._module is self._module else forward
-        for kind in ("before", "after", "backward", "around"):
+        for kind in ("before", "after", "backward", "backward_before", "around"):
             setattr(following, kind, getattr(self, kind))
             setattr(self, kind, {})
         self._following = following
@@ -130,7 +128,8 @@ class Hooked:
                 args, kwargs = changed
             elif changed is not None:
                 args = changed if isinstance(changed, tuple) else (changed,)
-        watched = Gradients(module, tuple(self.backward.values())) if self.backward and _core.grad_enabled() else None
+        hooks = tuple(tuple(kind.values()) for kind in (self.backward, self.backward_before))
+        watched = Gradients(module, *hooks) if any(hooks) and _core.grad_enabled() else None
         if watched is not None:
             args = watched.of_inputs(args)
         forward = self._forward
@@ -146,14 +145,14 @@ class Hooked:
 class Gradients:
     """Passes a module's inputs and outputs on, and calls its backward hooks with their gradients."""
 
-    def __init__(self, module: Any, hooks: tuple[Hook, ...]) -> None:
-        self._module, self._hooks = module, hooks
+    def __init__(self, module: Any, hooks: tuple[Hook, ...], before: tuple[Hook, ...] = ()) -> None:
+        self._module, self._hooks, self._before = module, hooks, before
         self._given: tuple[Any, ...] = ()  # the gradients of the outputs
         self._has_inputs = False
 
     def of_inputs(self, args: tuple) -> tuple:
         """The arguments, whose gradients the hooks will see."""
-        self._has_inputs = any(isinstance(a, Tensor) and a.requires_grad for a in args)
+        self._has_inputs = bool(self._hooks) and any(isinstance(a, Tensor) and a.requires_grad for a in args)
         return self._through(args, self._call) if self._has_inputs else args
 
     def of_outputs(self, result: Any) -> Any:
@@ -184,32 +183,40 @@ class Gradients:
         return tuple(found)
 
     def _keep(self, gradients: tuple) -> tuple:
+        for hook in self._before:
+            gradients = self._changed(gradients, hook(self._module, _arrays(gradients)), "result")
         self._given = gradients
         if not self._has_inputs:
             self._call((None,))
         return gradients
 
     def _call(self, gradients: tuple) -> tuple:
-        arrays = lambda values: tuple(None if v is None else Tensor(np.asarray(v)) for v in values)
         for hook in self._hooks:
-            changed = hook(self._module, arrays(gradients), arrays(self._given))
-            if changed is None:
-                continue
-            changed = changed if isinstance(changed, tuple) else (changed,)
-            if len(changed) != len(gradients):
-                raise ValueError(
-                    f"a backward hook of {type(self._module).__name__} returned {len(changed)} gradients; expected {len(gradients)}, one for each "
-                    "positional argument, or None"
-                )
-            gradients = tuple(None if c is None else np.asarray(c) for c in changed)
+            gradients = self._changed(gradients, hook(self._module, _arrays(gradients), _arrays(self._given)), "positional argument")
         return gradients
 
+    def _changed(self, gradients: tuple, changed: Any, of: str) -> tuple:
+        """The gradients after a hook, by what it returned."""
+        if changed is None:
+            return gradients
+        changed = changed if isinstance(changed, tuple) else (changed,)
+        if len(changed) != len(gradients):
+            raise ValueError(
+                f"a backward hook of {type(self._module).__name__} returned {len(changed)} gradients; expected {len(gradients)}, one for each "
+                f"{of}, or None"
+            )
+        return tuple(None if c is None else np.asarray(c) for c in changed)
 
-class RemovableHandle:
-    """What registering a hook returns: ``remove()`` takes the hook away, and so does the end of a ``with`` block."""
+
+def _arrays(gradients: tuple) -> tuple:
+    return tuple(None if g is None else Tensor(np.asarray(g)) for g in gradients)
+
+
+class RemovableHandle(ListedHandle):
+    """That of a hook around a module's ``forward``."""
 
     def __init__(self, module: Any, kind: str, hook: Any, prepend: bool) -> None:
-        self.id = next(_numbers)
+        self.id = next(numbers)
         self._module, self._kind = module, kind
         hooked = Hooked.of(module)
         hooks = getattr(hooked, kind)
@@ -222,18 +229,11 @@ class RemovableHandle:
         getattr(hooked, self._kind).pop(self.id, None)
         hooked.settle()
 
-    def __enter__(self) -> RemovableHandle:
-        return self
-
-    def __exit__(self, *unused: Any) -> None:
-        self.remove()
-
 
 def register(module: Any, kind: str, hook: Hook, with_kwargs: bool = False, prepend: bool = False) -> RemovableHandle:
-    """Registers a hook of one kind: "before", "after" or "backward"."""
-    if not callable(hook):
-        raise TypeError(f"a hook of {type(module).__name__} must be a function, got {hook!r}")
-    return RemovableHandle(module, kind, hook if kind == "backward" else (hook, with_kwargs), prepend)
+    """Registers a hook of one kind: "before", "after", "backward" or "backward_before"."""
+    check_hook(module, hook)
+    return RemovableHandle(module, kind, hook if kind.startswith("backward") else (hook, with_kwargs), prepend)
 
 
 def around(hooks: Iterable[tuple[Any, Hook]], result: Any = None) -> AbstractContextManager[Any]:
@@ -242,7 +242,7 @@ def around(hooks: Iterable[tuple[Any, Hook]], result: Any = None) -> AbstractCon
     Its entering and leaving are C, so that no interrupt leaves a hook.
     """
     parts = [(Hooked.of(module), hook) for module, hook in hooks]
-    places = [place for h, hook in parts for place in ((vars(h._module), "forward", h), (h.around, next(_numbers), hook))]
+    places = [place for h, hook in parts for place in ((vars(h._module), "forward", h), (h.around, next(numbers), hook))]
 
     def end(unused: Any) -> None:
         for hooked, _ in parts:

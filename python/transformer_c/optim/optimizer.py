@@ -7,6 +7,7 @@ dtype and device; from its first call on backward() writes gradients there.
 from __future__ import annotations
 
 import copy
+import functools
 from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial, reduce
@@ -20,6 +21,7 @@ from .._arguments import all_of, not_nan, not_negative, real, uncalled
 from .._core import Tensor
 from .._graph import not_captured, refuse, repeated
 from .._joining import where
+from .._listed_hooks import ListedHandle, listed
 from .._names import Explaining
 from .._nested import map_nested
 from .._promotion import is_half
@@ -67,6 +69,38 @@ def look_of(optimizer: Any) -> list[tuple]:
     return [(id(p), p.dtype, p.device, p.shape) for p in parameters_of(optimizer)]
 
 
+def _with_hooks(step: Callable[..., Any]) -> Callable[..., Any]:
+    """A ``step`` that calls the hooks of its optimizer, once where it calls that of its base class."""
+
+    @functools.wraps(step)
+    def run(self: Any, *args: Any, **kwargs: Any) -> Any:
+        own = self.__dict__
+        if (
+            not own.get("_listed_hooks")
+            or "_is_stepping" in own
+            or not (before := listed(self, "before")) + (after := listed(self, "after"))
+        ):
+            return step(self, *args, **kwargs)
+        refuse(f"a hook of {type(self).__name__}.step(), which a graph cannot repeat, was called")
+        self._is_stepping = True
+        try:
+            args = (self, *args)
+            for hook in before:
+                changed = hook(self, args, kwargs)
+                if changed is not None:
+                    if not isinstance(changed, tuple) or len(changed) != 2:
+                        raise RuntimeError(f"a hook before {type(self).__name__}.step() returns None or (args, kwargs), got {changed!r}")
+                    args, kwargs = changed
+            result = step(*args, **kwargs)
+            for hook in after:
+                hook(self, args, kwargs)
+        finally:
+            del self._is_stepping
+        return result
+
+    return run
+
+
 class Optimizer(Explaining):
     """Base class: parameter groups, state, gradients. An optimizer of your own defines ``step``, as with PyTorch.
 
@@ -88,7 +122,7 @@ class Optimizer(Explaining):
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         if "step" in vars(cls):
-            cls.step = not_captured(cls.step)  # type: ignore[method-assign]
+            cls.step = _with_hooks(not_captured(cls.step))  # type: ignore[method-assign]
 
     def __init__(self, params: Iterable, defaults: dict[str, Any]) -> None:
         if isinstance(params, Tensor):
@@ -217,6 +251,7 @@ class Optimizer(Explaining):
 
     # ---- stepping ----------------------------------------------------------------------------------------------------------
 
+    @_with_hooks
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Updates every parameter that has a gradient once.
 
@@ -412,11 +447,17 @@ class Optimizer(Explaining):
 
     def state_dict(self) -> dict[str, Any]:
         """State and groups in torch.optim's format, with parameters given by number."""
+        for hook in listed(self, "saving"):
+            hook(self)
         numbers = {id(p): i for i, p in enumerate(parameters_of(self))}
         groups = [
             {**{k: v for k, v in g.items() if k != "params"}, "params": [numbers[id(p)] for p in g["params"]]} for g in self.param_groups
         ]
-        return {"state": OrderedDict((numbers[id(p)], dict(s)) for p, s in self.state.items()), "param_groups": groups}
+        found = {"state": OrderedDict((numbers[id(p)], dict(s)) for p, s in self.state.items()), "param_groups": groups}
+        for hook in listed(self, "saved"):
+            changed = hook(self, found)
+            found = found if changed is None else changed
+        return found
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Restores a state from ``state_dict()``, of this library or of torch.optim; values are copied.
@@ -426,6 +467,10 @@ class Optimizer(Explaining):
         ValueError
             When the number of groups or parameters, or a shape, differs, or an option is out of range. Nothing is loaded in that case.
         """
+        for hook in listed(self, "loading"):
+            state_dict = dict(state_dict) if isinstance(state_dict, dict) else state_dict  # which the hook may change
+            changed = hook(self, state_dict)
+            state_dict = state_dict if changed is None else changed
         if not isinstance(state_dict, dict) or not {"state", "param_groups"} <= set(state_dict):
             what = f"a dict of {sorted(map(str, state_dict))}" if isinstance(state_dict, dict) else type(state_dict).__name__
             raise ValueError(f'the state dict of an optimizer has "state" and "param_groups", got {what}')
@@ -448,10 +493,49 @@ class Optimizer(Explaining):
             group.update({k: v for k, v in saved.items() if k != "params"})
         self.state = state
         self._rounded = {p: None for p, values in state.items() if "master" in values}
+        for hook in listed(self, "loaded"):
+            hook(self)
+
+    # ---- hooks ---------------------------------------------------------------------------------------------------------------
+
+    def register_step_pre_hook(self, hook: Callable[..., Any]) -> ListedHandle:
+        """Calls ``hook(optimizer, args, kwargs)`` before each ``step(*args, **kwargs)``, whose first argument is the optimizer; the hook returns
+        None, or (args, kwargs) to take their place. ``handle.remove()`` takes the hook away.
+
+        Examples
+        --------
+        >>> import transformer_c as tc
+        >>> optimizer = tc.optim.SGD([tc.nn.Parameter([1.0])], lr=0.1)
+        >>> handle = optimizer.register_step_pre_hook(lambda optimizer, args, kwargs: print("step"))
+        >>> optimizer.step()
+        step
+        >>> handle.remove()
+        """
+        return ListedHandle(self, "before", hook)
+
+    def register_step_post_hook(self, hook: Callable[..., Any]) -> ListedHandle:
+        """Calls ``hook(optimizer, args, kwargs)`` after each step; see ``register_step_pre_hook``."""
+        return ListedHandle(self, "after", hook)
+
+    def register_state_dict_pre_hook(self, hook: Callable[..., Any], prepend: bool = False) -> ListedHandle:
+        """Calls ``hook(optimizer)`` before ``state_dict``; `prepend`: before the hooks that are registered already."""
+        return ListedHandle(self, "saving", hook, prepend)
+
+    def register_state_dict_post_hook(self, hook: Callable[..., Any], prepend: bool = False) -> ListedHandle:
+        """Calls ``hook(optimizer, state_dict)`` after ``state_dict``; what it returns, unless None, is the result."""
+        return ListedHandle(self, "saved", hook, prepend)
+
+    def register_load_state_dict_pre_hook(self, hook: Callable[..., Any], prepend: bool = False) -> ListedHandle:
+        """Calls ``hook(optimizer, state_dict)`` before ``load_state_dict``, with a copy of the dict; what it returns, unless None, is loaded."""
+        return ListedHandle(self, "loading", hook, prepend)
+
+    def register_load_state_dict_post_hook(self, hook: Callable[..., Any], prepend: bool = False) -> ListedHandle:
+        """Calls ``hook(optimizer)`` after ``load_state_dict``."""
+        return ListedHandle(self, "loaded", hook, prepend)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Without what is known of the memory of these parameters: buffers of gradients, and looks."""
-        return {**self.__dict__, "_buffers": {}, "_slots": {}, "_rounded": dict.fromkeys(self._rounded)}
+        """Without hooks, and what is known of the memory of these parameters: buffers of gradients, and looks."""
+        return {**self.__dict__, "_buffers": {}, "_slots": {}, "_rounded": dict.fromkeys(self._rounded), "_listed_hooks": {}}
 
     def __repr__(self) -> str:
         lines = [f"{type(self).__name__} ("]
