@@ -11,7 +11,7 @@ import numpy as np
 from .. import _core
 from .._arguments import not_negative, uncalled
 from .._core import Tensor
-from .._promotion import is_half
+from .._promotion import is_floating, is_half
 from .._recording import no_grad
 
 # Compared as objects: the name of a dtype is built anew on every access, which would cost more than a small step.
@@ -102,24 +102,89 @@ def clip_grad_norm_(
     """
     if not isinstance(max_norm, Tensor):  # to read one may wait for a GPU
         not_negative("max_norm", max_norm)
-    norm_type = float(norm_type)
-    if not norm_type > 0:
-        raise ValueError(f"norm_type must be above 0, got {norm_type}")
+    norm_type = _order(norm_type)
     kinds = _gradients(parameters)
     if len(kinds) == 1 and not error_if_nonfinite:
         if isinstance(max_norm, Tensor) and max_norm.device == kinds[0][0].device:
             return _in_place(_core.gradient_clip, kinds[0], math.inf, norm_type, max_norm)
         return _in_place(_core.gradient_clip, kinds[0], max_norm, norm_type)
+    total = _total(kinds, norm_type, error_if_nonfinite)
+    _scale(kinds, max_norm, total)
+    return Tensor(total, dtype=_wide(kinds[0][0]) if kinds else None)
+
+
+def _total(kinds: list[list[Tensor]], norm_type: float, error_if_nonfinite: bool) -> float:
+    """The norm of all, on the host."""
     norms = [_core.gradient_norm([for_kernel(g, _wide(g)) for g in gradients], norm_type) for gradients in kinds]
     total = float(np.max(norms, initial=0.0)) if math.isinf(norm_type) else sum(n**norm_type for n in norms) ** (1 / norm_type)
     if len(norms) == 1:
         total = norms[0]
     if error_if_nonfinite and not math.isfinite(total):
         raise RuntimeError(f"the norm of the gradients is {total}, so they cannot be clipped")
+    return total
+
+
+def _scale(kinds: list[list[Tensor]], max_norm: Any, total: float) -> None:
+    """Scales gradients of this norm to at most `max_norm`."""
     factor = min(max_norm / (total + 1e-6), 1.0) if not math.isnan(total) else total
     for gradients in kinds:
         _in_place(_core.gradient_scale, gradients, factor, math.inf)
-    return Tensor(total, dtype=_wide(kinds[0][0]) if kinds else None)
+
+
+def get_total_norm(tensors, norm_type: float = 2.0, error_if_nonfinite: bool = False, foreach: bool | None = None) -> Tensor:
+    """The norm of all elements of Tensors together, such as gradients; the other arguments as for ``clip_grad_norm_``.
+
+    Parameters
+    ----------
+    tensors : iterable of Tensor, or one
+
+    Examples
+    --------
+    >>> import transformer_c as tc
+    >>> tc.nn.utils.get_total_norm([tc.tensor([3.0]), tc.tensor([4.0])])
+    tensor(5.)
+    """
+    if not isinstance(tensors, (Tensor, Iterable)) or isinstance(tensors, (str, dict)):
+        raise TypeError(f"tensors must be an iterable of Tensors, or one, got {tensors!r} ({type(tensors).__name__})")
+    kinds: dict[Any, list[Tensor]] = {}
+    for t in [tensors] if isinstance(tensors, Tensor) else tensors:
+        if not isinstance(t, Tensor):
+            raise TypeError(f"tensors must be Tensors, got {t!r} ({type(t).__name__})")
+        if not is_floating(t):
+            raise TypeError(f"the norm of {t._dtype_name} has no meaning; convert it with .float()")
+        kinds.setdefault((t.dtype, t.device), []).append(t.detach())
+    total = _total(list(kinds.values()), _order(norm_type), error_if_nonfinite)
+    return Tensor(total, dtype=max((_wide(t[0]) for t in kinds.values()), key=lambda dtype: dtype.itemsize, default=FLOAT32))
+
+
+def clip_grads_with_norm_(parameters, max_norm: float, total_norm: float | Tensor, foreach: bool | None = None) -> None:
+    """Scales all gradients as ``clip_grad_norm_`` does, by a norm that is known already, such as that of all parts of a model.
+
+    Parameters
+    ----------
+    parameters : iterable of Parameter, or one
+    max_norm : float
+    total_norm : float, or Tensor of one element
+        The norm, as ``get_total_norm`` gives it.
+    foreach : bool, optional
+        Without effect, as for ``clip_grad_norm_``.
+
+    Examples
+    --------
+    >>> import transformer_c as tc
+    >>> p = tc.nn.Parameter([3.0, 4.0])
+    >>> p.grad = tc.tensor([3.0, 4.0])
+    >>> tc.nn.utils.clip_grads_with_norm_(p, 1.0, tc.tensor(10.0))
+    >>> p.grad
+    tensor([0.3000, 0.4000])
+    """
+    _scale(_gradients(parameters), not_negative("max_norm", max_norm), float(total_norm))
+
+
+def _order(norm_type: Any) -> float:
+    if not (norm_type := float(norm_type)) > 0:
+        raise ValueError(f"norm_type must be above 0, got {norm_type}")
+    return norm_type
 
 
 def _wide(gradient: Tensor) -> np.dtype:

@@ -9,9 +9,18 @@ from ..._names import hooks
 from ..._recording import no_grad
 from ..._tensor import as_tensor
 from ...optim import clip_grad_norm_, clip_grad_value_
+from ...optim.gradients import clip_grads_with_norm_, get_total_norm
 from . import rnn
 
-__all__ = ["clip_grad_norm_", "clip_grad_value_", "parameters_to_vector", "rnn", "vector_to_parameters"]
+__all__ = [
+    "clip_grad_norm_",
+    "clip_grad_value_",
+    "clip_grads_with_norm_",
+    "get_total_norm",
+    "parameters_to_vector",
+    "rnn",
+    "vector_to_parameters",
+]
 
 
 def parameters_to_vector(parameters: Iterable[Tensor]) -> Tensor:
@@ -63,7 +72,6 @@ if not TYPE_CHECKING:
         __name__,
         instead={
             **dict.fromkeys(("weight_norm", "spectral_norm", "parametrize", "parametrizations", "prune"), wraps),
-            "get_total_norm": 'tc.nn.utils.clip_grad_norm_(parameters, float("inf")), which gives the norm',
             "skip_init": "with tc.nn.init.skip():",
         },
     )
