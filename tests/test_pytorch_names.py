@@ -206,6 +206,24 @@ def test_a_script_is_the_function_itself():
     assert tc.jit.script(math.sin) is math.sin and importlib.import_module("transformer_c.jit") is tc.jit
 
 
+def test_compiled_is_the_module_or_function_itself():
+    layer = tc.nn.Linear(2, 2)
+    assert tc.compile(layer, mode="reduce-overhead", fullgraph=True) is layer and layer.compile(dynamic=True) is None
+    assert tc.compile(math.sin) is math.sin and tc.compile(dynamic=False)(math.sin) is math.sin
+
+    @tc.compile
+    def double(x):
+        return x + x
+
+    assert double(2) == 4
+    for call, message in (
+        (lambda: tc.compile(3), r"a module or a function, got 3 \(int\)"),
+        (lambda: tc.compile(model=layer, mod=1), "'mod'"),
+    ):
+        with pytest.raises(TypeError, match=message):
+            call()
+
+
 LOGITS = [[0.5, -1.0, 2.0], [0.0, 3.0, -math.inf]]
 
 

@@ -121,7 +121,6 @@ _PACKAGE = {
     "set_printoptions": "NumPy's: np.set_printoptions is for arrays, t.numpy()",
     "tan": "tc.sin(t) / tc.cos(t)",
     "tensordot": "tc.einsum",
-    "compile": "the module itself: there is nothing to compile",
     "qr": "tc.linalg.qr, without a gradient",
     "func": "tc.autograd.grad of a loss, and functions themselves in place of vmap: they take leading axes",
     "device_count": "tc.cuda.device_count()",

@@ -172,6 +172,24 @@ e, inf, nan, pi = math.e, math.inf, math.nan, math.pi
 # The types of t.shape and t.dtype.
 Size, dtype = tuple, np.dtype
 
+
+def compile(model: Any = None, **options: Any) -> Any:
+    """Returns the module or function that it is given: there is nothing to compile. As a decorator, with options, too.
+
+    Examples
+    --------
+    >>> import transformer_c as tc
+    >>> layer = tc.nn.Linear(2, 2)
+    >>> tc.compile(layer, mode="max-autotune") is layer
+    True
+    """
+    if unknown := sorted(set(options) - {"fullgraph", "dynamic", "backend", "mode", "options", "disable", "recompile_limit"}):
+        raise TypeError(f"compile() has no option {unknown[0]!r}")
+    if model is not None and not callable(model):
+        raise TypeError(f"compile() takes a module or a function, got {model!r} ({model.__class__.__name__})")
+    return model if model is not None else lambda function: compile(function, **options)
+
+
 __all__ = [
     "BoolTensor",
     "ByteTensor",
@@ -180,6 +198,7 @@ __all__ = [
     "IntTensor",
     "LongTensor",
     "Size",
+    "compile",
     "device",
     "dtype",
     "e",

@@ -30,7 +30,6 @@ M = TypeVar("M", bound="Module")
 
 # Methods of models in other libraries: what to use here.
 _ELSEWHERE = {
-    "compile": "the module itself: there is nothing to compile",
     "fit": "tc.Trainer(epochs).fit(model, (x, y)), with a tc.TrainingModule",
     "evaluate": "tc.Trainer.test, with a tc.TrainingModule",
     "predict": "the call, model(x), after model.eval()",
@@ -323,6 +322,9 @@ class Module:
             return _core.call_nested(self.forward, args, kwargs)
         with no_grad():
             return map_nested(to_array, _core.call_nested(self.forward, args, kwargs))
+
+    def compile(self, *args: Any, **kwargs: Any) -> None:
+        """Does nothing: there is nothing to compile."""
 
     def register_forward_pre_hook(self, hook: Callable[..., Any], *, prepend: bool = False, with_kwargs: bool = False) -> RemovableHandle:
         """Calls ``hook(module, args)`` before ``forward``; what it returns, unless None, takes the place of the arguments.
