@@ -23,13 +23,16 @@ __all__ = [
     "clip_grad_norm_",
     "clip_grad_value_",
     "lr_scheduler",
+    "swa_utils",
 ]
 
-if not TYPE_CHECKING:
+if TYPE_CHECKING:
+    from . import swa_utils as swa_utils
+else:
     __getattr__, __dir__ = hooks(
         __name__,
+        later={"swa_utils": ""},
         instead={
             **dict.fromkeys(("Adagrad", "Adadelta", "Adamax", "NAdam", "LBFGS"), "optim.AdamW, optim.RMSprop or optim.SGD"),
-            "swa_utils": "the mean of state dicts, as model.load_state_dict takes it",
         },
     )
