@@ -1,17 +1,16 @@
-"""PyTorch's place for data: ``tc.utils.data`` is ``tc.data``."""
+"""PyTorch's places: ``tc.utils.data`` is ``tc.data``; ``checkpoint``: parts of a model that are computed again in the backward."""
 
 from typing import TYPE_CHECKING
 
 from .._names import hooks
-from . import data
+from . import checkpoint, data
 
-__all__ = ["data"]
+__all__ = ["checkpoint", "data"]
 
 if not TYPE_CHECKING:
     __getattr__, __dir__ = hooks(
         __name__,
         instead={
-            "checkpoint": "the call itself: nothing is computed a second time to save memory",
             "tensorboard": "tc.loggers.TensorBoardLogger(folder) and its log_metrics({name: value}, step)",
         },
     )
