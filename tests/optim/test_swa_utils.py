@@ -56,7 +56,7 @@ def test_averages_are_pytorchs(rule, rng):
     assert list(ours) == list(theirs)
     for key in ours:
         rtol = 1e-6 if rule == "mean of all" else 1e-10  # PyTorch divides in float32
-        np.testing.assert_allclose(ours[key], theirs[key], rtol=rtol, err_msg=key)
+        np.testing.assert_allclose(ours[key], theirs[key], rtol=rtol, atol=rtol, err_msg=key)
 
 
 def test_the_averages_of_a_model_are_its_own():

@@ -1,4 +1,5 @@
-"""Clipping of gradients, parameters as one vector, and, in ``rnn``, sequences of different lengths as one batch."""
+"""Clipping of gradients, parameters as one vector; ``rnn``: sequences of different lengths as one batch; ``parametrize`` and
+``parametrizations``: parameters that are computed from others."""
 
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
@@ -10,7 +11,7 @@ from ..._recording import no_grad
 from ..._tensor import as_tensor
 from ...optim import clip_grad_norm_, clip_grad_value_
 from ...optim.gradients import clip_grads_with_norm_, get_total_norm
-from . import rnn
+from . import parametrizations, parametrize, rnn
 
 __all__ = [
     "clip_grad_norm_",
@@ -18,6 +19,8 @@ __all__ = [
     "clip_grads_with_norm_",
     "get_total_norm",
     "parameters_to_vector",
+    "parametrizations",
+    "parametrize",
     "rnn",
     "vector_to_parameters",
 ]
@@ -67,12 +70,11 @@ def _listed(parameters: Iterable[Tensor]) -> list[Tensor]:
 
 
 if not TYPE_CHECKING:
-    wraps = "no wrapper: weights are not computed from others"
     __getattr__, __dir__ = hooks(
         __name__,
         instead={
-            **dict.fromkeys(("weight_norm", "spectral_norm", "parametrize", "parametrizations", "prune"), wraps),
+            **{name: f"tc.nn.utils.parametrizations.{name}" for name in ("weight_norm", "spectral_norm")},
+            **{f"remove_{name}": "tc.nn.utils.parametrize.remove_parametrizations" for name in ("weight_norm", "spectral_norm")},
             "skip_init": "with tc.nn.init.skip():",
         },
     )
-    del wraps
