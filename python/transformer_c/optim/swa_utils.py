@@ -121,8 +121,8 @@ class AveragedModel(Module):
     def update_parameters(self, model: Module) -> None:
         """Takes the parameters that a model has now into the averages."""
         of_parameters, of_buffers = [*self.module.parameters()], [*self.module.buffers()]
-        pairs = [*zip(of_parameters, model.parameters(), strict=True)]
-        buffers = [*zip(of_buffers, model.buffers(), strict=True)]
+        pairs: list[tuple[Tensor, Tensor]] = [*zip(of_parameters, model.parameters(), strict=True)]
+        buffers: list[tuple[Tensor, Tensor]] = [*zip(of_buffers, model.buffers(), strict=True)]
         averaged, copied = (pairs + buffers, []) if self.use_buffers else (pairs, buffers)
         number = int(self.n_averaged)
         with no_grad():

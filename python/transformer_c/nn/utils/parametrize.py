@@ -74,14 +74,15 @@ def _class_of(base: type, names: tuple[str, ...]) -> type:
         if name in names:
             object.__setattr__(self, name, value)  # a Parameter, too, goes to the property
         else:
-            base.__setattr__(self, name, value)
+            super(kind, self).__setattr__(name, value)  # type: ignore[arg-type]
 
     namespace = {name: _property(name) for name in names}
-    return type(f"Parametrized{base.__name__}", (base,), {**namespace, "__setattr__": assign, "_parametrized": base})
+    kind = type(f"Parametrized{base.__name__}", (base,), {**namespace, "__setattr__": assign, "_parametrized": base})
+    return kind
 
 
 def _set_names(module: Module, names: Iterable[str]) -> None:
-    base = getattr(type(module), "_parametrized", type(module))
+    base: Any = getattr(type(module), "_parametrized", type(module))
     found = tuple(names)
     object.__setattr__(module, "__class__", _class_of(base, found) if found else base)
 
