@@ -99,6 +99,84 @@ def test_gradients(name):
     assert gradcheck(GRADIENTS[name], [tc.tensor(X, requires_grad=True)])
 
 
+TRIANGLE = [[1.0, 3.0, 2.0, 2.0], [0.5, -1.0, 4.0, 0.0], [-2.0, 5.0, 5.0, 1.0]]
+# Functions of compositions.py as PyTorch has them: name: call, with a library and a matrix of it
+AS_IN_PYTORCH = {
+    "aminmax": lambda f, x: [*f.aminmax(x), *x.aminmax(dim=1, keepdim=True)],
+    "bincount": lambda f, x: [
+        f.bincount(x.detach().abs().long().reshape(-1), minlength=9),
+        f.bincount(x.detach()[0].long(), x.detach()[0]),
+    ],
+    "broadcast_tensors": lambda f, x: f.broadcast_tensors(x[:, :1], x[0]),
+    "bucketize": lambda f, x: [f.bucketize(x.detach(), f.tensor([0.0, 2.0, 4.0]).to(x.dtype), right=r, out_int32=r) for r in (False, True)],
+    "cdist": lambda f, x: [f.cdist(x, x[:2]), f.cdist(x[None], x[1:], p=1.0)],
+    "cummax": lambda f, x: [*f.cummax(x, 1), *x.cummax(0)],
+    "cummin": lambda f, x: [*f.cummin(x, 1), *x.cummin(0)],
+    "diag_embed": lambda f, x: [f.diag_embed(x, -1), x.diag_embed(dim1=0, dim2=2)],
+    "diff": lambda f, x: [f.diff(x), x.diff(2, dim=0), f.diff(x, prepend=x[:, :1]), f.diff(x > 1)],
+    "dot": lambda f, x: [f.dot(x[0], x[1]), x[0].dot(x[2])],
+    "fill_diagonal_": lambda f, x: [x.detach().clone().fill_diagonal_(9), (x.detach() > 0).fill_diagonal_(True)],
+    "logaddexp": lambda f, x: [f.logaddexp(x, x[0]), (x * 1000).logaddexp(-x)],
+    "logcumsumexp": lambda f, x: [f.logcumsumexp(x, 1), f.logcumsumexp(x * 100, 0)],
+    "mv": lambda f, x: [f.mv(x, x[0]), x.mv(x[1])],
+    "nanmean": lambda f, x: [f.nanmean(f.where(x > 4, math.nan, x), 1), x.nanmean()],
+    "nansum": lambda f, x: [f.nansum(f.where(x > 4, math.nan, x), (0, 1)), x.nansum(0, keepdim=True)],
+    "quantile": lambda f, x: [f.quantile(x, 0.3), f.quantile(x, f.tensor([0.1, 0.9]).to(x.dtype), dim=1, keepdim=True), x.quantile(1.0, 0)],
+    "searchsorted": lambda f, x: [
+        f.searchsorted(x.detach()[0].sort()[0], x.detach()),
+        f.searchsorted(x.detach().sort(-1)[0], x.detach(), side="right"),
+    ],
+    "std_mean": lambda f, x: [*f.std_mean(x, 1), *f.std_mean(x, unbiased=False), *f.std_mean(x, 0, correction=0, keepdim=True)],
+    "take_along_dim": lambda f, x: [f.take_along_dim(x, f.argsort(x.detach(), 1)[:, :2], 1), x.take_along_dim(f.tensor([3, 0, 3]))],
+    "tensordot": lambda f, x: [f.tensordot(x, x[0], 1), f.tensordot(x, x, ([0], [0])), f.tensordot(x[0], x[1], 0), f.tensordot(x, x)],
+    "trace": lambda f, x: [f.trace(x), x[:, 1:].trace()],
+    "tril_indices": lambda f, x: [f.tril_indices(3, 4, 1), f.tril_indices(2, 0)],
+    "triu_indices": lambda f, x: [f.triu_indices(3, 4, -1), f.triu_indices(2, 2, 5, dtype=f.int32)],
+    "unique_consecutive": lambda f, x: [*f.unique_consecutive(x.detach(), True, True), f.unique_consecutive(x.detach(), dim=1)],
+    "var_mean": lambda f, x: [*f.var_mean(x), *f.var_mean(x, (0, 1)), *f.var_mean(x, 1, correction=2)],
+}
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("name", AS_IN_PYTORCH)
+def test_compositions_are_pytorchs(name, dtype):
+    torch, found = pytest.importorskip("torch"), []
+    for library in (tc, torch):
+        x = library.tensor(TRIANGLE, dtype=getattr(library, dtype)).requires_grad_()
+        results = [y for y in AS_IN_PYTORCH[name](library, x)]
+        recorded = [(y * (i + 1)).sum() for i, y in enumerate(results) if y.requires_grad]
+        if recorded:
+            sum(recorded).backward()
+        found.append([y.detach().numpy() for y in results] + ([x.grad.numpy()] if recorded else []))
+    assert len(found[0]) == len(found[1])
+    rtol = 1e-5 if dtype == "float32" else 1e-10
+    for ours, theirs in zip(*found, strict=True):
+        assert ours.dtype == theirs.dtype and ours.shape == theirs.shape
+        np.testing.assert_allclose(ours, theirs, rtol=rtol, atol=rtol / 10)
+
+
+@pytest.mark.parametrize("name", ["cummax", "logcumsumexp", "diff", "nansum", "quantile", "trace", "var_mean", "unique_consecutive"])
+def test_compositions_of_arrays(name):
+    x = np.array(TRIANGLE)
+    more = {"cummax": (1,), "logcumsumexp": (0,), "quantile": (0.4,)}.get(name, ())
+    found, recorded = getattr(tc, name)(x, *more), getattr(tc, name)(tc.tensor(x), *more)
+    several = found if isinstance(found, tuple) else (found,)
+    for array, tensor in zip(several, recorded if isinstance(recorded, tuple) else (recorded,), strict=True):
+        assert not isinstance(array, tc.Tensor) and isinstance(tensor, tc.Tensor)
+        np.testing.assert_array_equal(array, tensor.numpy())
+
+
+def test_scans_at_infinities_and_of_halves():
+    x = np.array([-np.inf, -np.inf, 0.0, -1e300, np.inf, 1.0])
+    np.testing.assert_array_equal(tc.logcumsumexp(x, 0), [-np.inf, -np.inf, 0, 0, np.inf, np.inf])
+    np.testing.assert_array_equal(tc.cummax(np.array([1.0, np.nan, 2.0]), 0).values, [1, np.nan, np.nan])
+    assert tc.logcumsumexp(tc.zeros(2000).half(), 0)[-1].item() == np.float16(math.log(2000))
+    for half in ("float16", "bfloat16"):
+        y = tc.logaddexp(tc.tensor([1.0, 2.0]).to(half), tc.tensor([1.0, -5.0]).to(half))
+        assert y.dtype == half and tc.allclose(y.float(), tc.tensor([1.6931, 2.0009]), atol=0.01)
+        assert tc.cummin(tc.tensor([1.0, 2.0]).to(half), 0).values.dtype == half and tc.nanmean(tc.ones(3).to(half)).dtype == half
+
+
 def test_diagonals_of_all_offsets():
     for shape in ((3, 4), (4, 3), (3, 3), (1, 5), (0, 3), (3, 0)):
         matrix = np.arange(np.prod(shape)).reshape(shape)
@@ -603,6 +681,29 @@ REFUSED = {
     "other batches": (lambda: tc.bmm(np.ones((2, 1, 1)), np.ones((3, 1, 1))), "as many matrices"),
     "three axes to t": (lambda: tc.ones(1, 1, 1).t(), "mT"),
     "a cube to diag": (lambda: tc.diag(np.ones((1, 1, 1))), "a vector or a matrix"),
+    "counts of floats": (lambda: tc.bincount(V), "a vector of integers, got float64"),
+    "counts of negative numbers": (lambda: tc.bincount(np.array([-1])), "negative"),
+    "a matrix of boundaries": (lambda: tc.bucketize(V, X), "expected a vector"),
+    "rows of others": (lambda: tc.searchsorted(X, V), "sorted_sequence has shape"),
+    "two sides": (lambda: tc.searchsorted(V, V, right=True, side="left"), "opposite"),
+    "a quantile beyond": (lambda: tc.quantile(X, 1.5), "q must be a number from 0 to 1"),
+    "a quantile of NaN": (lambda: tc.quantile(X, math.nan), "q must be a number from 0 to 1"),
+    "a quantile of integers": (lambda: tc.quantile(np.arange(3), 0.5), "float32 and float64, not int64"),
+    "a quantile of nothing": (lambda: tc.quantile(X[:0], 0.5), "no elements"),
+    "no axis to scan": (lambda: tc.cummax(X, 2), "out of range"),
+    "logarithms of integers": (lambda: tc.logcumsumexp(np.arange(3), 0), "int64; a floating dtype is needed"),
+    "a trace of a vector": (lambda: tc.trace(V), "takes a matrix"),
+    "a diagonal of a vector": (lambda: tc.ones(3).fill_diagonal_(1), "takes a matrix"),
+    "one axis twice": (lambda: tc.diag_embed(X, dim1=1, dim2=1), "two different axes"),
+    "a matrix to dot": (lambda: tc.dot(X, V), "dot\\(\\) takes tensors of 1 and 1 axes"),
+    "two matrices to mv": (lambda: tc.mv(X, X), "mv\\(\\) takes tensors of 2 and 1 axes"),
+    "rows of other lengths": (lambda: tc.cdist(X, X[:, 1:]), "as many columns"),
+    "lists of other lengths": (lambda: tc.tensordot(X, X, ([0], [0, 1])), "as many axes"),
+    "places of fewer axes": (lambda: tc.take_along_dim(X, np.array([0]), 1), "indices has 1 axes; expected 2"),
+    "a place beyond": (lambda: tc.take_along_dim(X, np.array([[4]]), 1), "out of range"),
+    "a size below 0": (lambda: tc.tril_indices(-1, 2), "row must be at least 0"),
+    "differences of a number": (lambda: tc.diff(tc.tensor(1.0)), "at least one axis"),
+    "shapes that do not broadcast": (lambda: tc.broadcast_tensors(V, X), "broadcast"),
     "fewer places": (lambda: tc.movedim(X, (0, 1), 0), "as many"),
 }
 

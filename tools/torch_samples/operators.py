@@ -37,8 +37,8 @@ ADAPTED = {
 # Of equal elements any may be named: what the indices name is compared.
 ANY_OF_EQUAL = {"topk", "sort", "argsort"}
 # Where rows have one element, the gradient is a difference of large numbers that is 0 but for rounding. PyTorch's own gradient of
-# hardsigmoid multiplies by a 1 / 6 of float32.
-ROUNDED = {"nn.functional.layer_norm": 50.0, "nn.functional.hardsigmoid": 50.0}
+# hardsigmoid multiplies by a 1 / 6 of float32, that of logcumsumexp goes by logarithms of gradients.
+ROUNDED = {"logcumsumexp": 50.0, "nn.functional.layer_norm": 50.0, "nn.functional.hardsigmoid": 50.0}
 
 
 def functions_here(name):

@@ -46,10 +46,11 @@ from .._core import (
     sum,
     trunc,
 )
-from . import drawing, elements, making, ordering, products, reductions, selection, shapes
+from . import compositions, drawing, elements, making, ordering, products, reductions, selection, shapes
 from . import gradients as gradients
 from . import in_place as in_place
 from ._calls import METHODS
+from .compositions import *  # noqa: F403
 from .drawing import *  # noqa: F403
 from .elements import *  # noqa: F403
 from .making import *  # noqa: F403
@@ -105,6 +106,7 @@ __all__ = [
     "sum",
     "trunc",
 ]
+__all__ += compositions.__all__
 __all__ += drawing.__all__
 __all__ += elements.__all__
 __all__ += making.__all__
