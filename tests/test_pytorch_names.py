@@ -628,9 +628,32 @@ def test_solutions_are_pytorchs():
     rng = np.random.default_rng(0)
     for a, b in (((3, 3), (3,)), ((3, 3), (3, 2)), ((2, 3, 3), (2, 3)), ((3, 3, 3), (3, 3)), ((2, 3, 3), (3, 2)), ((2, 3, 3), (3,)), ((2, 3, 3), (2, 3, 1)), ((3, 3), (2, 3, 2))):  # fmt: skip
         a, b = rng.standard_normal(a) + 4 * np.eye(3), rng.standard_normal(b)
-        ours, theirs = tc.linalg.solve(tc.tensor(a), tc.tensor(b)), torch.linalg.solve(torch.tensor(a), torch.tensor(b))
-        assert ours.shape == theirs.shape
-        np.testing.assert_allclose(ours.numpy(), theirs.numpy(), rtol=1e-9)
+        found = []
+        for library in (tc, torch):
+            x, y = library.tensor(a).requires_grad_(), library.tensor(b).requires_grad_()
+            solution = library.linalg.solve(x, y)
+            (solution**3).sum().backward()
+            found.append([solution.detach().numpy(), x.grad.numpy(), y.grad.numpy()])
+        for ours, theirs in zip(*found, strict=True):
+            assert ours.shape == theirs.shape
+            np.testing.assert_allclose(ours, theirs, rtol=1e-9, atol=1e-12)
+        with tc.no_grad():
+            plain = tc.linalg.solve(tc.tensor(a).requires_grad_(), tc.tensor(b))
+        assert not plain.requires_grad and (plain.numpy() == found[0][0]).all()
+        alone = tc.tensor(a).requires_grad_()
+        (tc.linalg.solve(alone, b) ** 3).sum().backward()
+        np.testing.assert_allclose(alone.grad.numpy(), found[1][1], rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_gradients_of_inverses_are_pytorchs(dtype):
+    torch, found = pytest.importorskip("torch"), []
+    a = (np.random.default_rng(0).standard_normal((2, 3, 3)) + 4 * np.eye(3)).astype(dtype)
+    for library in (tc, torch):
+        x = library.tensor(a).requires_grad_()
+        (library.linalg.inv(x) ** 2).sum().backward()
+        found.append(x.grad.numpy())
+    np.testing.assert_allclose(*found, rtol=1e-4 if dtype == "float32" else 1e-10, atol=1e-7)
 
 
 def test_norms_are_pytorchs():

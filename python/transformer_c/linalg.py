@@ -1,4 +1,4 @@
-"""Norms, and NumPy's factorisations of matrices under PyTorch's names: these have no gradients, and are computed on the CPU."""
+"""Norms, inverses and solutions, and NumPy's factorisations of matrices, which have no gradients: all but norms are computed on the CPU."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def eigh(A: Any, UPLO: str = "L") -> Eigh:
 
 
 def inv(A: Any) -> Any:
-    """The inverses of matrices; ``LinAlgError`` where there is none.
+    """The inverses of matrices, with their gradients; ``LinAlgError`` where there is none.
 
     Examples
     --------
@@ -115,11 +115,25 @@ def inv(A: Any) -> Any:
     tensor([[0.5000, 0.0000],
             [0.0000, 0.2500]])
     """
-    return _by_numpy("inv", np.linalg.inv, A)
+    inverse = _by_numpy("inv", np.linalg.inv, _detached(A))
+    return inverse - inverse @ _change(A) @ inverse if _is_recorded(A) else inverse
+
+
+def _detached(x: Any) -> Any:
+    return x.detach() if isinstance(x, Tensor) else x
+
+
+def _is_recorded(*given: Any) -> bool:
+    return is_grad_enabled() and any(isinstance(x, Tensor) and x.requires_grad for x in given)
+
+
+def _change(x: Any) -> Any:
+    """Zeros that have the gradient of `x`: a result plus what is linear in them has its values, and its derivative."""
+    return x - x.detach() if isinstance(x, Tensor) else 0.0 * as_tensor(x)
 
 
 def solve(A: Any, B: Any) -> Any:
-    """X of A X = B, of matrices; B has vectors where it is one, or has the shape of A without the last axis.
+    """X of A X = B, of matrices, with its gradients; B has vectors where it is one, or has the shape of A without the last axis.
 
     Examples
     --------
@@ -128,7 +142,13 @@ def solve(A: Any, B: Any) -> Any:
     tensor([[0.5000],
             [0.5000]])
     """
-    return _by_numpy("solve", _solve, A, B)
+    found = _by_numpy("solve", _solve, _detached(A), _detached(B))
+    if not _is_recorded(A, B):
+        return found
+    change, is_vector = _change(B), np.ndim(B) == 1 or tuple(B.shape) == tuple(A.shape[:-1])
+    change, x = (v.unsqueeze(-1) if is_vector else v for v in (change, found))
+    first_order = inv(_detached(A)) @ (change - _change(A) @ x)
+    return x.add(first_order).squeeze(-1) if is_vector else x + first_order
 
 
 def _solve(a: np.ndarray, b: np.ndarray) -> np.ndarray:

@@ -113,6 +113,14 @@ AS_IN_PYTORCH = {
     "cummax": lambda f, x: [*f.cummax(x, 1), *x.cummax(0)],
     "cummin": lambda f, x: [*f.cummin(x, 1), *x.cummin(0)],
     "diag_embed": lambda f, x: [f.diag_embed(x, -1), x.diag_embed(dim1=0, dim2=2)],
+    "diagonal": lambda f, x: [
+        f.diagonal(x, 1),
+        x.diagonal(-1),
+        x.T.diagonal(2),
+        x[:, 1:].diagonal(),
+        x[None].diagonal(0, 2, 1),
+        x.diagonal(9),
+    ],
     "diff": lambda f, x: [f.diff(x), x.diff(2, dim=0), f.diff(x, prepend=x[:, :1]), f.diff(x > 1)],
     "dot": lambda f, x: [f.dot(x[0], x[1]), x[0].dot(x[2])],
     "fill_diagonal_": lambda f, x: [x.detach().clone().fill_diagonal_(9), (x.detach() > 0).fill_diagonal_(True)],
@@ -164,6 +172,13 @@ def test_compositions_of_arrays(name):
     for array, tensor in zip(several, recorded if isinstance(recorded, tuple) else (recorded,), strict=True):
         assert not isinstance(array, tc.Tensor) and isinstance(tensor, tc.Tensor)
         np.testing.assert_array_equal(array, tensor.numpy())
+
+
+def test_diagonals_are_views():
+    x = tc.zeros(2, 3, 3)
+    x.diagonal(dim1=1, dim2=2).fill_(1)
+    x.mT.diagonal(1, 1, 2).fill_(2)  # below it
+    assert x[1].tolist() == [[1, 0, 0], [2, 1, 0], [0, 2, 1]]
 
 
 def test_scans_at_infinities_and_of_halves():
@@ -694,6 +709,7 @@ REFUSED = {
     "logarithms of integers": (lambda: tc.logcumsumexp(np.arange(3), 0), "int64; a floating dtype is needed"),
     "a trace of a vector": (lambda: tc.trace(V), "takes a matrix"),
     "a diagonal of a vector": (lambda: tc.ones(3).fill_diagonal_(1), "takes a matrix"),
+    "a diagonal of one axis": (lambda: tc.diagonal(X, 0, 1, -1), "two different axes"),
     "one axis twice": (lambda: tc.diag_embed(X, dim1=1, dim2=1), "two different axes"),
     "a matrix to dot": (lambda: tc.dot(X, V), "dot\\(\\) takes tensors of 1 and 1 axes"),
     "two matrices to mv": (lambda: tc.mv(X, X), "mv\\(\\) takes tensors of 2 and 1 axes"),

@@ -84,6 +84,45 @@ def trace(input: Any) -> Any:
 
 
 @takes_arrays("input")
+def diagonal(input: Any, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Any:
+    """The diagonals of the matrices along two axes, as the last axis of the result.
+
+    Parameters
+    ----------
+    input : array_like
+    offset : int
+        0 is the main diagonal; positive ones are above it.
+    dim1, dim2 : int
+        The axes of rows and columns.
+
+    Returns
+    -------
+    Tensor or ndarray
+        A view if the two axes are the last ones of a contiguous Tensor, or of one that was transposed; otherwise a copy.
+
+    Examples
+    --------
+    >>> import transformer_c as tc
+    >>> tc.diagonal(tc.tensor([[1, 2, 3], [4, 5, 6]]), 1)
+    tensor([2, 6])
+    """
+    first, second = axis_of("dim1", input.ndim, dim1), axis_of("dim2", input.ndim, dim2)
+    if input.ndim < 2 or first == second:
+        raise ValueError(f"diagonal() needs two different axes, got dim1={dim1}, dim2={dim2} and shape {tuple(input.shape)}")
+    offset = integer("offset", offset)
+    x = input.movedim((first, second), (-2, -1))
+    if not x.is_contiguous() and x.mT.is_contiguous():
+        x, offset = x.mT, -offset
+    (rows, columns), down, right = x.shape[-2:], max(-offset, 0), max(offset, 0)
+    length = max(min(rows - down, columns - right), 0)
+    if x.is_contiguous():
+        start = down * columns + right if length else 0
+        return x.flatten(-2)[..., start : start + (length - 1) * (columns + 1) + 1 : columns + 1] if length else x.flatten(-2)[..., :0]
+    along = as_tensor(np.arange(length)).to(input.device)
+    return x[..., along + down, along + right]
+
+
+@takes_arrays("input")
 def diag_embed(input: Any, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Any:
     """Matrices whose diagonals are the vectors along the last axis.
 
@@ -594,6 +633,7 @@ __all__ = [
     "cummax",
     "cummin",
     "diag_embed",
+    "diagonal",
     "diff",
     "dot",
     "logaddexp",
