@@ -903,3 +903,23 @@ def test_extra_lines_of_a_repr_are_set_in_as_in_pytorch():
     assert repr(Named("")) == "Named()" and repr(Named("a=1")) == "Named(a=1)"
     assert repr(Named("a=1\nb=2")) == "Named(\n  a=1\n  b=2\n)"
     assert repr(Named("a=1\nb=2", nn.ReLU())) == "Named(\n  a=1\n  b=2\n  (layers): ModuleList(\n    (0): ReLU()\n  )\n)"
+
+
+def test_a_module_takes_the_place_of_another():
+    net = tc.nn.Sequential(tc.nn.Linear(2, 2), tc.nn.Sequential(tc.nn.ReLU()))
+    net.set_submodule("1.0", new := tc.nn.GELU())
+    assert net[1][0] is new and [name for name, _ in net.named_modules()] == ["", "0", "1", "1.0"]
+    net.set_submodule("1.more", tc.nn.Tanh())
+    net[1].register_module("last", tc.nn.SiLU())
+    assert list(net[1]._modules) == ["0", "more", "last"]
+    for target, module, error, message in (
+        ("", new, ValueError, "target is empty"),
+        ("0", tc.tanh, ValueError, "'0' must be an nn.Module"),
+        ("2.0", new, AttributeError, "has no module '2'"),
+        ("0.weight", new, KeyError, "attribute 'weight' already exists"),
+    ):
+        with pytest.raises(error, match=message):
+            net.set_submodule(target, module)
+    with pytest.raises(AttributeError, match="has no module 'other'"):
+        net.set_submodule("1.other", new, strict=True)
+    assert list(net[0].state_dict()) == ["weight", "bias"] and list(net[1]._modules) == ["0", "more", "last"]

@@ -34,7 +34,6 @@ _ELSEWHERE = {
     "evaluate": "tc.Trainer.test, with a tc.TrainingModule",
     "predict": "the call, model(x), after model.eval()",
     "save": "tc.save(model, path)",
-    "register_module": "add_module(name, module)",
     "save_weights": "tc.save(model, path)",
     "load_weights": "model.load_state_dict(tc.load(path))",
     "summary": "tc.summary(model, example)",
@@ -231,6 +230,34 @@ class Module:
         _check_name("module", name)
         self._refuse_taken(name, self._modules)
         self._register(self._modules, name, module)
+
+    def register_module(self, name: str, module: Module | None) -> None:
+        """``add_module`` under PyTorch's other name."""
+        self.add_module(name, module)
+
+    def set_submodule(self, target: str, module: Module, strict: bool = False) -> None:
+        """Puts a module at a path of names, such as "layers.0.linear1", in the place of the one that is there; without `strict` also where there is
+        none. AttributeError where a name before the last is not a module.
+
+        Examples
+        --------
+        >>> import transformer_c as tc
+        >>> net = tc.nn.Sequential(tc.nn.Linear(2, 2), tc.nn.ReLU())
+        >>> net.set_submodule("1", tc.nn.GELU())
+        >>> net[1]
+        GELU(approximate='none')
+        """
+        if not target:
+            raise ValueError("target is empty: a module cannot take its own place")
+        if not isinstance(module, Module):
+            raise ValueError(f"{target!r} must be an nn.Module, not {type(module).__name__}")
+        path, _, name = target.rpartition(".")
+        parent = self.get_submodule(path)
+        if name not in parent._modules:
+            if strict:
+                self.get_submodule(target)  # says what there is
+            parent._refuse_taken(name, parent._modules)
+        parent.add_module(name, module)
 
     def get_submodule(self, target: str) -> Module:
         """The module at a path of names, such as "layers.0.linear1"; "" is this one.
