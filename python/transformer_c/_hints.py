@@ -79,7 +79,6 @@ _TENSOR = {
     **dict.fromkeys(("to_sparse", "to_dense"), "t itself: there are no sparse tensors"),
     "logit": "(t / (1 - t)).log()",
     "as_strided": "t.unfold(dim, size, step), for windows",
-    "scatter_reduce": "t.scatter_add(dim, index, src), for sums",
     "stft": "t.unfold(-1, size, step) * window, and products of it with cosines and sines",
     "tensor_split": "t.split(sizes, dim)",
     **{name: f"t.{here}" for name, here in _ALIASES.items()},

@@ -130,6 +130,13 @@ AS_IN_PYTORCH = {
     "nanmean": lambda f, x: [f.nanmean(f.where(x > 4, math.nan, x), 1), x.nanmean()],
     "nansum": lambda f, x: [f.nansum(f.where(x > 4, math.nan, x), (0, 1)), x.nansum(0, keepdim=True)],
     "quantile": lambda f, x: [f.quantile(x, 0.3), f.quantile(x, f.tensor([0.1, 0.9]).to(x.dtype), dim=1, keepdim=True), x.quantile(1.0, 0)],
+    "scatter_reduce": lambda f, x: [
+        f.scatter_reduce(x, dim, index, x[: len(index)] * 2 - 1.5, reduce, include_self=with_self)
+        for index in (f.tensor([[0, 0, 2, 2], [0, 1, 2, 2]]),)
+        for dim in (0, 1)
+        for reduce in ("sum", "mean", "amax", "amin")
+        for with_self in (True, False)
+    ],
     "searchsorted": lambda f, x: [
         f.searchsorted(x.detach()[0].sort()[0], x.detach()),
         f.searchsorted(x.detach().sort(-1)[0], x.detach(), side="right"),
@@ -709,6 +716,9 @@ REFUSED = {
     "logarithms of integers": (lambda: tc.logcumsumexp(np.arange(3), 0), "int64; a floating dtype is needed"),
     "a trace of a vector": (lambda: tc.trace(V), "takes a matrix"),
     "a diagonal of a vector": (lambda: tc.ones(3).fill_diagonal_(1), "takes a matrix"),
+    "a product of places": (lambda: tc.scatter_reduce(X, 0, np.zeros((1, 1), int), X, "prod"), "reduce must be"),
+    "a place to reduce beyond": (lambda: tc.scatter_reduce(X, 0, np.full((1, 1), 3), X, "amax"), "out of range"),
+    "an array to reduce too short": (lambda: tc.scatter_reduce(X, 0, np.zeros((2, 1), int), X[:1], "amin"), "src"),
     "a diagonal of one axis": (lambda: tc.diagonal(X, 0, 1, -1), "two different axes"),
     "one axis twice": (lambda: tc.diag_embed(X, dim1=1, dim2=1), "two different axes"),
     "a matrix to dot": (lambda: tc.dot(X, V), "dot\\(\\) takes tensors of 1 and 1 axes"),

@@ -26,7 +26,11 @@ NO_VALUES = {
 # Names whose samples cannot be called: why.
 LEFT_OUT = {"item": "the samples have more than one element, which both refuse", "data": "a property"}
 # Variants of an operator that do not exist here: why.
-LEFT_OUT_VARIANTS = {("norm", "nuc"): "norms of matrices", ("normal", "in_place"): "a method, `normal_`"}
+LEFT_OUT_VARIANTS = {
+    ("norm", "nuc"): "norms of matrices",
+    ("scatter_reduce", "prod"): "products of places",
+    ("normal", "in_place"): "a method, `normal_`",
+}
 # PyTorch's database calls these by functions of its own, with arguments in another order.
 ADAPTED = {
     "where": lambda f: lambda x, condition, other: f(condition, x, other),

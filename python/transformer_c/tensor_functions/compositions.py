@@ -11,6 +11,8 @@ from .._arguments import count, integer, not_negative, one_of, real, switch, ten
 from .._core import Tensor
 from .._joining import cat
 from .._promotion import is_floating, is_half, together, widened
+from .._pytorch_names import iinfo
+from .._recording import is_grad_enabled
 from .._tensor import as_tensor
 from ._calls import METHODS, axis_of, takes_arrays, to_arrays, with_tensors
 from .products import einsum
@@ -420,6 +422,75 @@ def take_along_dim(input: Any, indices: Any, dim: int | None = None) -> Any:
     return _core.gather(input, along, indices)
 
 
+_EXTREMES = {"amax": np.maximum, "amin": np.minimum}
+
+
+@takes_arrays("input")
+def scatter_reduce(input: Any, dim: int, index: Any, src: Any, reduce: str, *, include_self: bool = True) -> Any:
+    """``scatter``, where the elements that go to one place are combined.
+
+    Parameters
+    ----------
+    input : array_like
+    dim : int
+    index, src : array_like
+        As for ``scatter``.
+    reduce : {"sum", "mean", "amax", "amin"}
+        Equal extremes share the gradient.
+    include_self : bool, default True
+        Whether the element of `input` is combined with the others; it stays where none go.
+
+    Examples
+    --------
+    >>> import transformer_c as tc
+    >>> tc.scatter_reduce(tc.zeros(3), 0, tc.tensor([0, 0, 2]), tc.tensor([1.0, 4.0, -1.0]), "amax")
+    tensor([4., 0., 0.])
+    """
+    one_of("reduce", reduce, ("sum", "mean", "amax", "amin"))
+    index, src = tensor_of("index", index, input), tensor_of("src", src, input)
+    axis_of("dim", input.ndim, dim)
+    if index.ndim and src.ndim == index.ndim:
+        src = src[tuple(slice(length) for length in index.shape)]  # the rest goes nowhere
+    ones = _core.full(index.shape, 1, np.int64, input.device)
+    number = _core.full(input.shape, int(switch("include_self", include_self)), np.int64, input.device).scatter_add(dim, index, ones)
+    base = input
+    if not include_self:
+        least: Any = 0
+        if reduce in _EXTREMES and input.dtype == np.bool_:
+            least = reduce == "amin"
+        elif reduce in _EXTREMES:
+            limits = iinfo(input._dtype_name) if not is_floating(input) else None
+            lowest, highest = (-float("inf"), float("inf")) if limits is None else (limits.min, limits.max)
+            least = lowest if reduce == "amax" else highest
+        base = _core.where(_core.gt(number, 0), _core.full((), least, input._dtype_name, input.device), input)
+    if reduce in _EXTREMES:
+        return _extreme_of(_EXTREMES[reduce], base, dim, index, src)
+    sum = base.scatter_add(dim, index, src)
+    if reduce == "sum":
+        return sum
+    number = _core.maximum(number, 1)
+    return _core.div(sum, number.to(sum._dtype_name)) if is_floating(sum) else _core.floor_divide(sum, number).to(sum._dtype_name)
+
+
+def _extreme_of(function: Any, base: Tensor, dim: int, index: Tensor, src: Tensor) -> Tensor:
+    base.detach().scatter(dim, index, src.detach())  # checks the arguments
+    values, places = np.array(_numbers(base)), list(np.indices(tuple(index.shape), sparse=True))
+    if base.ndim:
+        places[axis_of("dim", base.ndim, dim)] = _numbers(index)
+        function.at(values, tuple(places), _numbers(src))
+    else:
+        values = function(values, _numbers(src))
+    found = _back(values, base, base._dtype_name)
+    if not (is_grad_enabled() and (base.requires_grad or src.requires_grad)):
+        return found
+    chosen = _core.eq(src.detach(), found.gather(dim, index))
+    own = _core.eq(base.detach(), found)
+    share = _core.reciprocal(own.to(found._dtype_name).scatter_add(dim, index, chosen.to(found._dtype_name)))
+    change = _core.where(chosen, src - src.detach(), 0.0) * share.gather(dim, index)
+    change = (_core.where(own, base - base.detach(), 0.0) * share).scatter_add(dim, index, change)
+    return _core.where(_core.lt(found.abs(), float("inf")), found + change, found)
+
+
 @takes_arrays("input")
 def bincount(input: Any, weights: Any = None, minlength: int = 0) -> Any:
     """How often each of the integers from 0 on occurs, or the sum of its weights; without a gradient.
@@ -642,6 +713,7 @@ __all__ = [
     "nanmean",
     "nansum",
     "quantile",
+    "scatter_reduce",
     "searchsorted",
     "std_mean",
     "take_along_dim",
