@@ -7,7 +7,7 @@
 
 #define FMA_PER_OPERATION 16.0 /* multiply-adds that cost as much as one elementary operation of tc_run() */
 
-/* Rows per item: twelve tiles of AVX-512, and a multiple of the other tiles' heights (6 and 4). */
+/* Rows per item: twelve tiles of AVX-512, and a multiple of the other tiles' heights (8, 6 and 4). */
 #define ITEM_ROWS 168
 /* At least so many items are wanted for each of several threads, so that they share them evenly: fewer where each copies its rows of A for
  * itself. An item has at least so many columns and multiply-adds; where the sum is split, half as many columns: few blocks of k would be

@@ -8,9 +8,8 @@
 #include "backend.h"
 #include "lock.h"
 
-#define MAX_ENTRIES                                                                                                                        \
-    512 /* of one storage: a flat buffer of parameters has many; the limit stops a program that always packs new windows                   \
-         */
+/* Of one storage: a flat buffer of parameters has many; the limit stops a program that always packs new windows. */
+#define MAX_ENTRIES 512
 
 typedef struct entry {
     tc_attachment attachment; /* first: an entry is its attachment */

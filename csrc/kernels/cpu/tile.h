@@ -19,20 +19,15 @@
 
 #include "simd.h"
 
-/* The largest shapes that fit in the registers: rows * vectors accumulators, one row of b, one broadcast. TC_TILE_ROWS applies to 1 and 2
- * vectors; with 3 vectors a tile has TC_TILE_ROWS_3 rows (0: not used). */
+/* The most rows of two vectors that fit in the registers: rows * vectors accumulators, one row of b, one broadcast. */
 #if defined(__AVX512F__) /* 32 registers */
 #define TC_TILE_ROWS 14
-#define TC_TILE_ROWS_3 8
 #elif defined(__AVX2__) /* 16 registers */
 #define TC_TILE_ROWS 6
-#define TC_TILE_ROWS_3 4
 #elif defined(TC_NEON) /* 32 registers, of which the elements of a take up to 8: more rows in place spill */
 #define TC_TILE_ROWS 8
-#define TC_TILE_ROWS_3 0
 #else /* 16 registers, and the product of a multiply without fused add takes one */
 #define TC_TILE_ROWS 4
-#define TC_TILE_ROWS_3 0
 #endif
 #define TC_TILE_VECTORS 4    /* of tiles of very few rows */
 #define TC_TILE_SHORT_ROWS 8 /* up to which steps of k are so short that several of them are unrolled */
