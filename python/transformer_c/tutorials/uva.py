@@ -31,8 +31,24 @@ CELL_5 = {
 CELL_17 = [9, 6, 2, 0, 6, 2, 7, 9, 7, 3, 3, 4, 3, 7, 0, 9]
 
 
-class ReversePredictor(TransformerPredictor):
-    """Predicts, for each position of a sequence, the category at the mirrored position."""
+class _Predictor(TransformerPredictor):
+    """The steps of both tasks."""
+
+    def training_step(self, batch: Any, batch_idx: int):
+        """The cross-entropy of a batch, as the class describes it."""
+        return self._calculate_loss(batch, mode="train")[0]
+
+    def validation_step(self, batch: Any, batch_idx: int) -> None:
+        """Logs val_loss and val_acc."""
+        self._calculate_loss(batch, mode="val")
+
+    def test_step(self, batch: Any, batch_idx: int) -> None:
+        """Logs test_loss and test_acc."""
+        self._calculate_loss(batch, mode="test")
+
+
+class ReversePredictor(_Predictor):
+    """Predicts, for each position of a sequence, the category at the mirrored position. A batch is (inputs, labels), each (B, T)."""
 
     def _calculate_loss(self, batch: Any, mode: str = "train"):
         inputs, labels = batch
@@ -44,21 +60,11 @@ class ReversePredictor(TransformerPredictor):
         self.log(f"{mode}_acc", acc)
         return loss, acc
 
-    def training_step(self, batch: Any, batch_idx: int):
-        """The cross-entropy of a batch (inputs, labels), each (B, T)."""
-        return self._calculate_loss(batch, mode="train")[0]
 
-    def validation_step(self, batch: Any, batch_idx: int) -> None:
-        """Logs val_loss and val_acc."""
-        self._calculate_loss(batch, mode="val")
-
-    def test_step(self, batch: Any, batch_idx: int) -> None:
-        """Logs test_loss and test_acc."""
-        self._calculate_loss(batch, mode="test")
-
-
-class AnomalyPredictor(TransformerPredictor):
-    """Predicts which image of a set is of another class than the rest: one logit for each, a softmax over the set."""
+class AnomalyPredictor(_Predictor):
+    """Predicts which image of a set is of another class than the rest: one logit for each, a softmax over the set. A batch is
+    (features (B, set_size, F), indices, labels (B,)).
+    """
 
     def _calculate_loss(self, batch: Any, mode: str = "train"):
         img_sets, _, labels = batch
@@ -69,18 +75,6 @@ class AnomalyPredictor(TransformerPredictor):
         self.log(f"{mode}_loss", loss)
         self.log(f"{mode}_acc", acc, on_step=False, on_epoch=True)
         return loss, acc
-
-    def training_step(self, batch: Any, batch_idx: int):
-        """The cross-entropy of a batch (features (B, set_size, F), indices, labels (B,))."""
-        return self._calculate_loss(batch, mode="train")[0]
-
-    def validation_step(self, batch: Any, batch_idx: int) -> None:
-        """Logs val_loss and val_acc."""
-        self._calculate_loss(batch, mode="val")
-
-    def test_step(self, batch: Any, batch_idx: int) -> None:
-        """Logs test_loss and test_acc."""
-        self._calculate_loss(batch, mode="test")
 
 
 def cell_5() -> dict[str, np.ndarray]:
