@@ -287,7 +287,7 @@ def test_nothing_is_drawn(tmp_path):
     assert tc.nn.Linear(50, 50).weight.numpy().any()
 
 
-@pytest.mark.parametrize("kind", own_text_encoders())
+@pytest.mark.parametrize("kind", [kind for kind in own_text_encoders() if ARCHITECTURES[kind].table.tied])
 def test_a_file_may_have_the_second_name_of_an_array_alone(tmp_path, kind):
     """Of two names that are one array, a program may have written either."""
     values = {"model_type": kind, **sizes(width=16, heads=2, hidden=24, layers=1, words=64, positions=40)}
@@ -298,7 +298,6 @@ def test_a_file_may_have_the_second_name_of_an_array_alone(tmp_path, kind):
     tc.models.save(model, tmp_path)
     path, table = tmp_path / "model.safetensors", ARCHITECTURES[kind].table
     state = tc.load(path)
-    assert table.tied
     for copy, name in table.tied.items():
         state[copy] = state.pop(table.full(name))
     tc.save(state, path)
