@@ -185,6 +185,8 @@ def class_stub(cls):
             lines += ["    @property", f"    def {name}(self) -> Any: ..."]
             if name in ("requires_grad", "grad", "data"):
                 lines += [f"    @{name}.setter", f"    def {name}(self, value: Any, /) -> None: ..."]
+        elif inspect.ismemberdescriptor(value):
+            lines.append(f"    {name}: int")
         elif type(value).__name__ == "classmethod_descriptor":
             lines += ["    @classmethod", "    " + callable_stub(name, getattr(cls, name)).replace("(", "(cls, ", 1)]
         elif callable(value):

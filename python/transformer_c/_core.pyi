@@ -412,10 +412,10 @@ class Generator:
 
 @disjoint_base
 class recording:
-    given: int
     def __new__(cls, enabled: Any, at_once: Any = False) -> Any: ...
     def __enter__(self, /) -> Any: ...
     def __exit__(self, /, *exception: Any) -> None: ...
+    given: int
 
 @disjoint_base
 class autocasting:
