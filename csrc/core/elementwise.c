@@ -158,29 +158,31 @@ static tc_status run_once(tc_tensor *out, tc_elementwise_args *args, const int64
 static tc_status run(tc_tensor *out, bool in_place, int inputs, const tc_argument *in, const tc_kernel *kernel, int function,
                      tc_dtype compute, double cost, tc_error *err);
 
-#define BAND (1 << 18) /* bytes of the result that are in a cache still after they are copied */
+#define BAND (1 << 18) /* bytes of the result for each thread that are in its cache still after they are copied */
 
-/* Is one tensor all that is read, and could its elements stand where the result is? */
-static bool is_of_one(const tc_tensor *out, int inputs, const tc_argument *in, tc_tensor **only)
+/* The first input that is a tensor, where that is all that is read and its elements could stand where the result is; or -1. */
+static int only_tensor(const tc_tensor *out, int inputs, const tc_argument *in)
 {
-    *only = NULL;
+    int of = -1;
     for (int k = 0; k < inputs; k++) {
-        if (*only && in[k].tensor && in[k].tensor != *only) return false;
-        if (in[k].tensor) *only = in[k].tensor;
+        if (of >= 0 && in[k].tensor && in[k].tensor != in[of].tensor) return -1;
+        if (of < 0 && in[k].tensor) of = k;
     }
-    return *only && (*only)->dtype == out->dtype && (*only)->storage != out->storage && out->contiguous && tc_tensor_same_shape(*only, out);
+    if (of < 0 || !out->contiguous) return -1;
+    const tc_tensor *const x = in[of].tensor;
+    return x->dtype == out->dtype && x->storage != out->storage && tc_tensor_same_shape(x, out) ? of : -1;
 }
 
 /* Copies x to where the result is, in the result's order, and computes it there: band by band along the first axis of `args`. */
-static tc_status run_in_bands(tc_tensor *out, tc_elementwise_args *args, tc_tensor *x, const tc_kernel *kernel, tc_dtype compute,
+static tc_status run_in_bands(tc_tensor *out, tc_elementwise_args *args, int of, tc_tensor *x, const tc_kernel *kernel, tc_dtype compute,
                               double cost, tc_error *err)
 {
     const int64_t row = out->numel / args->shape[0], bytes = row * (int64_t)tc_dtype_size(out->dtype), rows = args->shape[0];
-    const bool across = args->in[args->in[0].data ? 0 : 1].strides[0] == 1;
-    const int64_t least = across ? 2 * TC_COPY_ROWS : 1, most = (bytes * least < BAND ? BAND / bytes : least) / least * least;
+    const bool across = args->in[of].strides[0] == 1;
+    const int64_t least = across ? 2 * TC_COPY_ROWS : 1, together = (int64_t)BAND * tc_get_num_threads();
+    const int64_t most = (bytes * least < together ? together / bytes : least) / least * least;
     const int ndim = args->ndim;
     int64_t shape[TC_ELEMENT_DIMS], to[TC_ELEMENT_DIMS], from[TC_ELEMENT_DIMS], n;
-    const int of = args->in[0].data ? 0 : 1;
     memcpy(shape, args->shape, sizeof *shape * (size_t)ndim);
     memcpy(to, args->out.strides, sizeof *to * (size_t)ndim);
     memcpy(from, args->in[of].strides, sizeof *from * (size_t)ndim);
@@ -235,11 +237,10 @@ static tc_status run(tc_tensor *out, bool in_place, int inputs, const tc_argumen
     if (on_cpu && !in_place && is_repeated(&args, shape)) return run_once(out, &args, shape, kernel, compute, cost, err);
     if (on_cpu && args.ndim > 1 && out->numel >= TC_ELEMENT_BLOCK) {
         const tc_tensor *like;
-        tc_tensor *only;
-        const bool of_one = !in_place && is_of_one(out, inputs, in, &only);
+        const int of = in_place ? -1 : only_tensor(out, inputs, in);
         const bool permuted = is_permuted(&args, out, inputs, in, &like);
-        if (of_one && (permuted || wants_copy(&args, &args.in[in[0].tensor ? 0 : 1])))
-            return run_in_bands(out, &args, only, kernel, compute, cost, err);
+        if (of >= 0 && (permuted || wants_copy(&args, &args.in[of])))
+            return run_in_bands(out, &args, of, in[of].tensor, kernel, compute, cost, err);
         if (permuted) return run_permuted(out, in_place, like, inputs, in, kernel, function, compute, cost, err);
         status = straighten(&args, dense, out, inputs, in, err);
     }
