@@ -87,6 +87,8 @@ tc_status tc_unary_backward(tc_tensor **dx, tc_tensor *dy, tc_tensor *saved, tc_
     TC_TRY(tc_check_float(dy, "dy", err));
     if (saved) TC_TRY(tc_check_shape(&s, dy, "dy", saves[function] == Y ? "y has" : "x has", saved->ndim, saved->shape));
     TC_TRY(tc_check_same_dtype(dy, "dy", saved, name, err));
+    if (function == TC_UNARY_sign || is_rounding(function)) /* whatever dy is: 0 times infinity would be NaN */
+        return tc_tensor_zeros(dx, dy->ndim, dy->shape, dy->dtype, dy->storage->device, err);
     TC_TRY(tc_begin_elements(&s, in, 2, dy->dtype, dy->dtype));
     TC_TRY(tc_make(&s, &out, dy->ndim, dy->shape));
     TC_TRY(tc_run_elementwise(out, 2, (tc_argument[]){{.tensor = dy}, {.tensor = saved}}, &tc_kernel_unary_backward, (int)function,

@@ -210,6 +210,15 @@ def test_tails_are_normal_numbers_or_zero(isa, dtype):
         assert (getattr(_core, name)(far) == 0).all(), name
 
 
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+@pytest.mark.parametrize("name", ["sign", "floor", "ceil", "round", "trunc"])
+def test_steps_have_no_gradient_whatever_comes_in(name, dtype):
+    """As of 1 / x.round() where that is 0."""
+    x = Tensor(np.array([0.2, -1.5, 3.0, 0.0], dtype), requires_grad=True)
+    getattr(x, name)().backward(Tensor(np.array([np.inf, np.nan, -np.inf, 1.0], dtype)))
+    assert x.grad.tolist() == [0.0] * 4
+
+
 def test_kinks():
     zero = np.zeros(3)
     for name in ("relu", "relu6", "abs", "sign", "floor", "ceil", "round", "trunc"):
