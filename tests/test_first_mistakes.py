@@ -197,7 +197,8 @@ MISTAKES = {
         ValueError,
         "ignore_index is 1 and target has probabilities",
     ),
-    "a method of PyTorch": (lambda: tc.ones(2).inner(tc.ones(2)), AttributeError, r"no attribute 'inner'; use t @ u.T"),
+    "a method of PyTorch": (lambda: tc.ones(2).dot(tc.ones(2)), AttributeError, r"no attribute 'dot'; use t @ u"),
+    "differences": (lambda: tc.ones(2).diff(), AttributeError, r"use t\[\.\.\., 1:\] - t\[\.\.\., :-1\]"),
     "a function as a method": (lambda: tc.ones(2).dropout(0.5), AttributeError, r"use tc\.functional\.dropout\(t\)"),
     "values of max": (lambda: tc.ones(2, 2).max(axis=1).values, AttributeError, r"use t\.max\(dim\)\.values"),
     "no attribute anywhere": (lambda: tc.ones(2).foo, AttributeError, "'Tensor' object has no attribute 'foo'$"),
@@ -559,7 +560,7 @@ def test_saving_into_a_folder_that_is_not_there_names_the_folder(tmp_path):
 
 
 def test_a_missing_attribute_is_none_to_getattr_and_hasattr():
-    assert not hasattr(tc.ones(2), "inner") and getattr(tc.ones(2), "reshape_as", None) is None
+    assert not hasattr(tc.ones(2), "mv") and getattr(tc.ones(2), "dot", None) is None
     assert not hasattr(tc, "gelu") and getattr(tc, "gelu", None) is None
 
 

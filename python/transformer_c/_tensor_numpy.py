@@ -46,7 +46,9 @@ _OURS = {
     "array_split": "tc.chunk, which gives a number of parts, or t.split(sizes)",
     "concatenate": "tc.cat",
     "negative": "-t",
+    "dot": "tc.matmul",
     "inner": "tc.einsum",
+    "tensordot": "tc.einsum",
     "divide": "t / u",
     "expand_dims": "t.unsqueeze()",
     "moveaxis": "tc.movedim",
@@ -60,7 +62,6 @@ _OURS = {
 
 # Functions whose name is that of another function here, or of one with other defaults.
 _OTHERS = {
-    "dot": "tc.matmul",
     "meshgrid": 'tc.meshgrid(..., indexing="xy")',
     "nonzero": "tc.nonzero(t, as_tuple=True)",
     "repeat": "tc.repeat_interleave",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -14,16 +14,8 @@ from .._promotion import is_floating, is_half, together, widened
 from .._pytorch_names import iinfo
 from .._recording import is_grad_enabled
 from .._tensor import as_tensor
-from ._calls import METHODS, axis_of, takes_arrays, to_arrays, with_tensors
-from .products import einsum
-from .reductions import ValuesAndIndices, amax, amin, norm, std, var
-
-
-class MinMax(NamedTuple):
-    """What ``aminmax`` gives."""
-
-    min: Any
-    max: Any
+from ._calls import METHODS, axis_of, takes_arrays, to_arrays
+from .reductions import ValuesAndIndices, norm, std, var
 
 
 def _back(array: Any, like: Tensor, dtype: Any = None) -> Tensor:
@@ -124,29 +116,6 @@ def diagonal(input: Any, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Any:
     return x[..., along + down, along + right]
 
 
-@takes_arrays("input")
-def diag_embed(input: Any, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Any:
-    """Matrices whose diagonals are the vectors along the last axis.
-
-    Examples
-    --------
-    >>> import transformer_c as tc
-    >>> tc.diag_embed(tc.tensor([[1, 2]]))
-    tensor([[[1, 0],
-             [0, 2]]])
-    """
-    offset, ndim = integer("offset", offset), input.ndim + 1
-    first, second = axis_of("dim1", ndim, dim1), axis_of("dim2", ndim, dim2)
-    if input.ndim == 0 or first == second:
-        raise ValueError(f"diag_embed() needs two different axes and vectors, got dim1={dim1}, dim2={dim2} and shape {tuple(input.shape)}")
-    length = input.shape[-1]
-    side = length + abs(offset)
-    row, column = max(-offset, 0), max(offset, 0)
-    places = as_tensor(np.arange(length) * (side + 1) + row * side + column).to(input.device)
-    whole = _core.full((*input.shape[:-1], side * side), 0, input._dtype_name, input.device)
-    return whole.index_copy(-1, places, input).unflatten(-1, (side, side)).movedim((-2, -1), (first, second))
-
-
 def fill_diagonal_(self: Tensor, fill_value: Any, wrap: bool = False) -> Tensor:
     """Writes a number to the diagonal of a matrix; `wrap` is refused: a tall matrix has one diagonal."""
     if self.ndim != 2 or wrap:
@@ -239,47 +208,7 @@ def cummin(input: Any, dim: int) -> Any:
     return _running(input, dim, np.minimum.accumulate)
 
 
-@takes_arrays("input")
-def diff(input: Any, n: int = 1, dim: int = -1, prepend: Any = None, append: Any = None) -> Any:
-    """The differences of neighbours along an axis, `n` times; with what `prepend` and `append` put before and behind.
-
-    Examples
-    --------
-    >>> import transformer_c as tc
-    >>> tc.diff(tc.tensor([1, 4, 9]))
-    tensor([3, 5])
-    """
-    along = axis_of("dim", input.ndim, dim)
-    if input.ndim == 0:
-        raise ValueError("diff() takes a tensor of at least one axis")
-    if count("n", n, 0) == 0:
-        return input.clone()
-    parts = [x if x is None else tensor_of("prepend or append", x, input) for x in (prepend, input, append)]
-    if len(given := [x for x in parts if x is not None]) > 1:
-        input = cat(given, dim=along)
-    for _ in range(n):
-        length = max(input.shape[along] - 1, 0)
-        start = min(1, input.shape[along])
-        later, earlier = input.narrow(along, start, length), input.narrow(along, 0, length)
-        input = _core.ne(later, earlier) if input.dtype == np.bool_ else _core.sub(later, earlier)
-    return input
-
-
 # ---- several results --------------------------------------------------------------------------------------------------------------------
-
-
-@takes_arrays("input")
-def aminmax(input: Any, *, dim: int | None = None, keepdim: bool = False) -> Any:
-    """The smallest and the largest element, of all or along an axis: a named tuple (min, max).
-
-    Examples
-    --------
-    >>> import transformer_c as tc
-    >>> tc.aminmax(tc.tensor([3.0, 1.0, 2.0]))
-    MinMax(min=tensor(1.), max=tensor(3.))
-    """
-    axes = () if dim is None else dim
-    return MinMax(amin(input, axes, keepdim), amax(input, axes, keepdim))
 
 
 @takes_arrays("input", method=False)
@@ -317,36 +246,6 @@ def _and_mean(function: Any, input: Tensor, dim: Any, unbiased: Any, keepdim: bo
     return function(input, dim, correction=given, keepdim=keepdim), _core.mean(
         input, axis=None if dim == () or dim == [] else dim, keepdims=keepdim
     )
-
-
-@takes_arrays("input")
-def nansum(input: Any, dim: Any = None, keepdim: bool = False) -> Any:
-    """The sum of the elements that are not NaN.
-
-    Examples
-    --------
-    >>> import numpy as np, transformer_c as tc
-    >>> float(tc.nansum(np.array([1.0, np.nan, 2.0])))
-    3.0
-    """
-    return _core.sum(_core.where(_core.ne(input, input), 0, input) if is_floating(input) else input, axis=dim, keepdims=keepdim)
-
-
-@takes_arrays("input")
-def nanmean(input: Any, dim: Any = None, keepdim: bool = False) -> Any:
-    """The mean of the elements that are not NaN.
-
-    Examples
-    --------
-    >>> import numpy as np, transformer_c as tc
-    >>> float(tc.nanmean(np.array([1.0, np.nan, 2.0])))
-    1.5
-    """
-    if not is_floating(input):
-        raise TypeError(f"the argument of nanmean is {input._dtype_name}; a floating dtype is needed: convert it with .float()")
-    x = widened(input)
-    number = _core.sum(_core.eq(x.detach(), x.detach()), axis=dim, keepdims=keepdim)
-    return _core.div(nansum(x, dim, keepdim), number.to(x._dtype_name)).to(input._dtype_name)
 
 
 @takes_arrays("input")
@@ -566,89 +465,7 @@ def bucketize(input: Any, boundaries: Any, *, out_int32: bool = False, right: bo
     return searchsorted(boundaries, input, right=right, out_int32=out_int32)
 
 
-@takes_arrays("input")
-def unique_consecutive(input: Any, return_inverse: bool = False, return_counts: bool = False, dim: int | None = None) -> Any:
-    """The elements, or slices along an axis, without those that are equal to the one before; without a gradient.
-
-    Examples
-    --------
-    >>> import transformer_c as tc
-    >>> tc.unique_consecutive(tc.tensor([1, 1, 2, 1]), return_counts=True)
-    (tensor([1, 2, 1]), tensor([2, 1, 1]))
-    """
-    x = input.detach().reshape(-1) if dim is None else input.detach().movedim(axis_of("dim", input.ndim, dim), 0)
-    flat = _numbers(x).reshape(x.shape[0], -1) if x.shape[0] else np.zeros((0, 1))
-    starts = np.r_[True, (flat[1:] != flat[:-1]).any(1)][: len(flat)]
-    places, groups = np.flatnonzero(starts), np.cumsum(starts) - 1
-    values = x.index_select(0, _back(places, x))
-    found = [values if dim is None else values.movedim(0, axis_of("dim", input.ndim, dim))]
-    if return_inverse:
-        found.append(_back(groups.reshape(input.shape) if dim is None else groups, x))
-    if return_counts:
-        found.append(_back(np.diff(np.r_[places, len(flat)]), x))
-    return tuple(found) if len(found) > 1 else found[0]
-
-
 # ---- products and distances -------------------------------------------------------------------------------------------------------------
-
-
-@takes_arrays("input", "tensor")
-def dot(input: Any, tensor: Any) -> Any:
-    """The sum of the products of two vectors' elements.
-
-    Examples
-    --------
-    >>> import transformer_c as tc
-    >>> tc.dot(tc.tensor([1.0, 2.0]), tc.tensor([3.0, 4.0]))
-    tensor(11.)
-    """
-    return _product("dot", (1, 1), input, tensor_of("tensor", tensor, input))
-
-
-@takes_arrays("input", "vec")
-def mv(input: Any, vec: Any) -> Any:
-    """A matrix times a vector.
-
-    Examples
-    --------
-    >>> import transformer_c as tc
-    >>> tc.mv(tc.eye(2), tc.tensor([3.0, 4.0]))
-    tensor([3., 4.])
-    """
-    return _product("mv", (2, 1), input, tensor_of("vec", vec, input))
-
-
-def _product(name: str, axes: tuple[int, int], a: Tensor, b: Tensor) -> Tensor:
-    if (a.ndim, b.ndim) != axes:
-        raise ValueError(f"{name}() takes tensors of {axes[0]} and {axes[1]} axes, got shapes {tuple(a.shape)} and {tuple(b.shape)}")
-    return a @ b
-
-
-@takes_arrays("a", "b", method=False)
-def tensordot(a: Any, b: Any, dims: Any = 2) -> Any:
-    """The sum of products along several axes of each: the last `dims` of `a` and the first of `b`, or two lists of axes.
-
-    Examples
-    --------
-    >>> import transformer_c as tc
-    >>> tc.tensordot(tc.ones(2, 3, 4), tc.ones(4, 3), dims=([1, 2], [1, 0]))
-    tensor([12., 12.])
-    """
-    b = tensor_of("b", b, a)
-    if isinstance(dims, (tuple, list)):
-        pairs = [[axes] if isinstance(axes, int) else list(axes) for axes in dims]
-    else:
-        number = count("dims", dims, 0)
-        pairs = [list(range(a.ndim - number, a.ndim)), list(range(number))]
-    if len(pairs) != 2 or len(pairs[0]) != len(pairs[1]):
-        raise ValueError(f"dims must be a number, or two lists of as many axes, got {dims!r}")
-    first, second = ([axis_of("dims", x.ndim, axis) for axis in axes] for x, axes in zip((a, b), pairs, strict=True))
-    left, right = list(range(a.ndim)), list(range(a.ndim, a.ndim + b.ndim))
-    for i, k in zip(first, second, strict=True):
-        right[k] = left[i]
-    letters = lambda axes: "".join(chr(97 + axis) for axis in axes)
-    kept = [axis for axis in left if axis not in first] + [axis for axis in right if axis >= a.ndim]
-    return einsum(f"{letters(left)},{letters(right)}->{letters(kept)}", a, b)
 
 
 @takes_arrays("x1", "x2", method=False)
@@ -681,46 +498,24 @@ def cdist(x1: Any, x2: Any, p: float = 2.0, compute_mode: str | None = None) -> 
     return norm(_core.sub(x1.unsqueeze(-2), x2.unsqueeze(-3)), p, -1)
 
 
-def broadcast_tensors(*tensors: Any) -> Any:
-    """The tensors in the shape that they have together.
-
-    Examples
-    --------
-    >>> import transformer_c as tc
-    >>> [t.shape for t in tc.broadcast_tensors(tc.ones(3, 1), tc.ones(2))]
-    [(3, 2), (3, 2)]
-    """
-    return with_tensors(lambda given: tuple(t.expand(np.broadcast_shapes(*(t.shape for t in given))) for t in given), tensors)
-
-
 METHODS["fill_diagonal_"] = fill_diagonal_
 
 __all__ = [
-    "aminmax",
     "bincount",
-    "broadcast_tensors",
     "bucketize",
     "cdist",
     "cummax",
     "cummin",
-    "diag_embed",
     "diagonal",
-    "diff",
-    "dot",
     "logaddexp",
     "logcumsumexp",
-    "mv",
-    "nanmean",
-    "nansum",
     "quantile",
     "scatter_reduce",
     "searchsorted",
     "std_mean",
     "take_along_dim",
-    "tensordot",
     "trace",
     "tril_indices",
     "triu_indices",
-    "unique_consecutive",
     "var_mean",
 ]
