@@ -49,9 +49,12 @@ SMALLER = ["-Os"]
 # integers it would repeat the loop for shorter vectors as well.
 _TURNS = "--param=max-completely-peel-times=2"
 _VECTORS = "--param=vect-epilogues-nomask=0"
+# It would cut the loops over keys where masks and causal rows begin to matter, and unroll both parts: a tenth of attention's code, for no time.
+_WHOLE = "-fno-split-loops"
 ROLLED = {
     **{name: [_TURNS] for name in ("binary", "cast", "gemm", "index", "lines", "reduce", "unary")},
     **{name: [_TURNS, _VECTORS] for name in ("integer", "integer_32")},
+    **{name: [_WHOLE] for name in ("attention", "attention_backward")},
 }
 # On x86-64, whose registers are few, clang's scheduler loads the operands of several steps of a product ahead, and sums wait in memory: up to
 # twice the time.
