@@ -136,6 +136,8 @@ LAYERS |= {
     name: (lambda name=name: getattr(tc.nn, name)(), lambda rng: [sequence(rng)], {})
     for name in ("ELU", "LeakyReLU", "Softplus", *tc.nn.activations.__all__)
 }
+LAYERS["Threshold"] = lambda: tc.nn.Threshold(0.1, -0.5), lambda rng: [sequence(rng)], {}
+LAYERS["RReLU"] = lambda: tc.nn.RReLU().eval(), lambda rng: [sequence(rng)], {}  # slopes are not drawn
 LAYERS |= {name: (lambda make=make: make(E), lambda rng: [sequence(rng)], {}) for name, make in of_all_ops("LAYERS").items()}
 NOT_LAYERS = {"Module", "ModuleDict", "ModuleList", "Parameter", "ParameterDict", "ParameterList", "KeyValueCache"}
 
