@@ -137,7 +137,7 @@ static void leave_one(switch_object *self)
 }
 
 /* Whether an exception, which is set, drops what has just been made: an interrupt that comes between set_grad_enabled(mode) and its block.
- * As a statement it is dropped without an exception, and the mode stays. */
+ * So is one that is an argument of a call that fails. As a statement it is dropped without an exception, and the mode stays. */
 static bool is_interrupted(const switch_object *self)
 {
     return self->is_ahead && PyErr_Occurred() && self->number == switchings && self->thread == PyThread_get_thread_ident();

@@ -18,7 +18,10 @@ def shown(value: Any) -> str:
     """A value in a message, of which the user may have given millions of elements or of digits."""
     if isinstance(value, int) and value.bit_length() > 256:  # str of much larger ones is an error
         return f"an int of {value.bit_length()} bits"
-    return f"{value!r:.80}"
+    try:
+        return " ".join(f"{value!r:.80}".split()) if isinstance(value, np.ndarray) else f"{value!r:.80}"
+    except Exception:  # its own, as of an int of thousands of digits in a list
+        return f"a {type(value).__name__}"
 
 
 def integer(name: str, value: Any) -> int:

@@ -61,6 +61,17 @@ SWITCHES = {
 
 INTERRUPTS = 2500  # of each program
 
+# What opens files, and how they are left.
+FILES = {
+    "a file that is written": ("tc.save({'x': array}, own + '/a')", "os.listdir(own) in ([], ['a'])"),
+    "a file that is read": ("tc.load(written)", "True"),
+    "a leftover that is deleted": (
+        "open(own + '/' + files._PREFIX + 'x' + files._SUFFIX, 'w').close(); files.remove_leftovers(own)",
+        "True",
+    ),
+    "a folder that is written out": ("files._sync_folder(own)", "True"),
+}
+
 BEGIN = """
 import _signal, fcntl, functools, os, random, signal, sys, tempfile, time
 import numpy as np
@@ -70,6 +81,7 @@ from transformer_c.trainer.interrupts import Interrupts
 from transformer_c._evaluating import evaluating
 from transformer_c.trainer.attached import Attached
 from transformer_c.trainer.run import Run
+from transformer_c.checkpoint import files
 from transformer_c.checkpoint.files import held_by_one
 from transformer_c.distributed.group import Group
 from transformer_c.nn.parameter import skipping
@@ -110,6 +122,9 @@ state = module.state_dict()
 group = Group()
 kept_folder = tempfile.TemporaryDirectory()
 folder = kept_folder.name
+other_folder, third_folder = tempfile.TemporaryDirectory(), tempfile.TemporaryDirectory()
+own, written = other_folder.name, third_folder.name + "/x"
+tc.save(dict(x=array), written)
 model = tc.TransformerPredictor(3, 4, 2, num_heads=1, num_layers=1, lr=1e-3, warmup=1, max_iters=1)
 trainer = tc.Trainer(max_epochs=1)
 
@@ -199,10 +214,10 @@ def test_interrupts_at_any_moment(name):
     assert interrupts >= INTERRUPTS and wrong == 0
 
 
-@pytest.mark.parametrize("name", SWITCHES)
+@pytest.mark.parametrize("name", [*SWITCHES, *FILES])
 def test_interrupts_at_every_place(name):
     """One after the other, where Python looks for signals; no descriptor is lost either."""
-    action, check = SWITCHES[name]
+    action, check = (SWITCHES | FILES)[name]
     places, _ = run(EVERYWHERE.format(action=action, check=check))
     assert places > 5
 

@@ -109,6 +109,9 @@ def test_sizes_that_differ(pillow):
     assert free.predict(IMAGES, batch_size=1).shape == (3,)
     with pytest.raises(ValueError, match="image number 1 has 8 x 11 pixels after preprocessing, and number 0 has 11 x 8: batch_size=1"):
         free.predict(IMAGES)
+    same = [IMAGES[0]] * 9
+    with pytest.raises(ValueError, match="image number (9 has 8 x 11|. has 11 x 8) pixels after .* and number (9 has 8 x 11|. has 11 x 8)"):
+        free.set_params(random_state=0, batch_size=10).fit([*same, IMAGES[1]], ["a", "b"] * 5)  # by their numbers in the list
     tiny = tc.models.ImageClassifier(model, preprocessor={"do_resize": False, "do_center_crop": False})
     with pytest.raises(ValueError, match=r"pixels have shape \(1, 3, 3, 9\); expected \(B, 3, 4 or more, 4 or more\)"):
         tiny.predict([np.zeros((3, 9, 3), np.uint8)])
@@ -304,6 +307,12 @@ def test_other_images_that_are_refused(pillow):
     with pytest.raises(ValueError, match="would be resized to 8 x 33554432"):
         strip.predict([np.broadcast_to(np.zeros((1, 1, 3), np.uint8), (1, 2**22, 3))])
     assert strip.predict([np.zeros((1, 2**10, 3), np.uint8)]).shape == (1,)
+    file = io.BytesIO()
+    pillow.fromarray(WHITE).save(file, "PNG")
+    with pytest.raises(ValueError, match="image number 1 cannot be read"):
+        classifier.predict([WHITE, pillow.open(io.BytesIO(file.getvalue()[:50]))])
+    with pytest.raises(ValueError, match="image number 0 is no array: "):
+        classifier.predict([[[[1, 2, 3]], [[1, 2]]]])
     model = model_of()
     model.out.weight.data[0, 0] = np.nan
     with pytest.raises(ValueError, match="gives nan for image number 0"):
@@ -331,6 +340,7 @@ def test_other_images_that_are_refused(pillow):
         (r"images get the size \(4, 4\)", {"do_center_crop": True, "crop_size": 4}),
         ("crop_size = .*shortest_edge", {"do_center_crop": True, "crop_size": {"shortest_edge": 8}}),
         ("crop_size = None", {"do_center_crop": True}),
+        ("crop_size = 65536; expected a size of at most 67108864 pixels", {"do_center_crop": True, "crop_size": 65536}),
         ("do_resize = 1", {"do_resize": 1}),
         ("do_pad = True", {"do_pad": True}),
         ("do_convert_rgb = 'yes'", {"do_convert_rgb": "yes"}),

@@ -288,6 +288,25 @@ def test_an_interrupted_fit_changes_nothing(kind, monkeypatch):
     assert all(p.grad is None for p in generator.model.parameters())
 
 
+def test_a_single_step_has_the_whole_rate():
+    generator = writer()
+    before = weights(generator)
+    assert weights(generator.fit(TEXTS, epochs=1)) != before
+
+
+def test_recording_is_on_in_a_fit():
+    expected = weights(writer().fit(TEXTS, random_state=0, epochs=1))
+    with tc.no_grad():
+        assert weights(writer().fit(TEXTS, random_state=0, epochs=1)) == expected
+
+
+def test_a_frozen_model_is_refused():
+    generator = writer()
+    generator.model.requires_grad_(False)
+    with pytest.raises(ValueError, match="all parameters are frozen"):
+        generator.fit(TEXTS)
+
+
 def test_what_is_frozen_stays():
     generator = writer()
     generator.model.encoder.words.requires_grad_(False)
@@ -336,6 +355,15 @@ def test_targets_of_marian(tmp_path):
     assert generator.generate([text for text, _ in pairs], max_new_tokens=20) == [text for _, text in pairs]
 
 
+@pytest.mark.parametrize(("name", "values"), [("MBartTokenizer", {}), ("NllbTokenizer", {"legacy_behaviour": True})])
+def test_codes_after_texts_are_refused(name, values, tmp_path):
+    pytest.importorskip("tokenizers")
+    generator = tc.models.Text2TextGenerator.from_pretrained(language_folder(tmp_path, name, **values))
+    source, target = list(generator.tokenizer.languages)[:2]
+    with pytest.raises(ValueError, match="this tokenizer has the code of a language after a text, where generate"):
+        generator.fit([("the", "he")], src_lang=source, tgt_lang=target)
+
+
 @pytest.mark.parametrize("name", ["NllbTokenizer", "MBart50Tokenizer"])
 def test_targets_have_the_code_of_their_language(name, tmp_path):
     pytest.importorskip("tokenizers")
@@ -371,6 +399,19 @@ def test_saved_folders(tmp_path):
     assert tokenizer.decode(found, skip_special_tokens=True) == again.generate("he", do_sample=False)
 
 
+def test_a_generator_without_an_end_is_saved_as_such(tmp_path):
+    pytest.importorskip("tokenizers")
+    generator = tc.models.TextGenerator.from_pretrained(decoder_folder(tmp_path))
+    own = tc.models.TextGenerator(generator.model, generator.tokenizer, {"temperature": np.float32(0.5)}, eos_token_id=[])
+    own.save(tmp_path / "mine")
+    again = tc.models.TextGenerator.from_pretrained(tmp_path / "mine")
+    assert again._ends == () and again._sampling.temperature == 0.5
+    own = tc.models.TextGenerator(generator.model, generator.tokenizer, {"bad_words_ids": [[np.int64(3)]]})
+    with pytest.raises(TypeError, match="generation_config.json cannot have"):
+        own.save(tmp_path / "none")
+    assert not (tmp_path / "none").exists()
+
+
 def test_templates_are_saved(tmp_path):
     pytest.importorskip("tokenizers"), pytest.importorskip("jinja2")
     folder = decoder_folder(tmp_path)
@@ -394,6 +435,10 @@ def test_templates_are_saved(tmp_path):
         ([("a", "b", "c")], {}, TypeError, r"texts must be str, pairs of str, or chats, but number 0 is \('a', 'b', 'c'\)"),
         (["ok", "a\ud800"], {}, ValueError, r"texts\[1\] has '\\ud800', half of a pair of surrogates"),
         ([("abc" * 9, "abc" * 9)], {}, ValueError, r"texts\[0\] has 55 tokens, more than max_length = 40; shorten it, or raise max_length"),
+        ([{"role": "user", "content": "a"}], {}, TypeError, r"texts\[0\] is .*, a mapping; put a single chat into a list"),
+        ([{"text": "abc"}], {}, TypeError, r"a mapping; .* pass of a data set's rows row\['text'\]"),
+        (["abc"], {"learning_rate": float("inf")}, ValueError, "learning_rate must be finite, got inf"),
+        (["abc"], {"learning_rate": 1e300, "weight_decay": 1e30, "epochs": 1}, ValueError, "weights are not finite after the last step"),
         (["abc"], {"max_length": 41}, ValueError, "max_length must be at most 40, the tokens that this model takes, got 41"),
         (["abc"], {"max_length": 1}, ValueError, "max_length must be at least 2"),
         (["abc"], {"epochs": 0}, ValueError, "epochs must be"),

@@ -244,9 +244,9 @@ def test_arguments():
         tc.models.create(config)(IDS, token_types=IDS)
     with pytest.raises(ValueError, match=r"pixels have shape \(1, 3, 8, 8\); expected \(B, 3, 12, 8\)"):
         tc.models.create(CASES["vit"][0]["config"])(np.ones((1, 3, 8, 8), "f4"))
-    with pytest.raises(ValueError, match="'text-classification', .*or None for the states alone"):
+    with pytest.raises(ValueError, match="'text-classification', .*or None for the model without a head"):
         tc.models.create(BERT, task="summarization")
-    with pytest.raises(ValueError, match="or None for the states alone"):
+    with pytest.raises(ValueError, match="or None for the model without a head"):
         tc.models.create(BERT, task=["fill-mask"])
     with pytest.raises(TypeError, match=r"a model of tc\.models, not Linear"):
         tc.convert.to_hf(tc.nn.Linear(2, 2))

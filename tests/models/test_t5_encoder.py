@@ -110,7 +110,7 @@ def test_refusals():
         tc.convert.from_hf(
             {"shared.weight": np.ones((64, 16), np.float32), **{k: v for k, v in state.items() if "Attention.q" not in k}}, CONFIG
         )
-    with pytest.raises(ValueError, match="for t5 there are none, or None for the states alone"):
+    with pytest.raises(ValueError, match="for t5 there are none, or None for the model without a head"):
         tc.models.create(CONFIG, task="text2text-generation")
     for said in (["T5EncoderModel", "T5Model"], "T5EncoderModel", [["T5EncoderModel"]], [7], 7, [], None):
         assert type(tc.models.create({**CONFIG, "architectures": said})).__name__ == "T5"

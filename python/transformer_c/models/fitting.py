@@ -12,6 +12,7 @@ import numpy as np
 from .. import optim
 from .._arguments import all_of, count, not_negative, real
 from .._core import Generator, Tensor
+from .._recording import enable_grad
 from ..nn.utils import clip_grad_norm_
 from ..random import as_generator, randperm
 from .texts import Bar, parts
@@ -43,10 +44,16 @@ class Options:
     def of(cls, values: Any) -> Options:
         """Checked; one error names all that are wrong."""
         checks = {
-            "learning_rate": not_negative, "epochs": count, "batch_size": count, "warmup": _share, "weight_decay": not_negative,
+            "learning_rate": _finite, "epochs": count, "batch_size": count, "warmup": _share, "weight_decay": _finite,
             "max_norm": not_negative,
         }  # fmt: skip
         return cls(*all_of(*((check, name, values[name]) for name, check in checks.items())))
+
+
+def _finite(name: str, value: Any) -> float:
+    if math.isinf(not_negative(name, value)):
+        raise ValueError(f"{name} must be finite, got {value}")
+    return value
 
 
 def _share(name: str, value: Any) -> float:
@@ -122,13 +129,15 @@ def train(
     list of dict
         For each epoch "loss", the mean over samples, and what `validate` gives.
     """
+    if not any(parameter.requires_grad for parameter in model.parameters()):
+        raise ValueError("all parameters are frozen (requires_grad is False): nothing is trained")
     optimizer = optim.AdamW(groups(model.parameters(), options.weight_decay), lr=options.learning_rate)
     steps = options.epochs * math.ceil(number / options.batch_size)
-    warm = math.ceil(options.warmup * steps)
+    warm = min(math.ceil(options.warmup * steps), steps - 1)  # a single step has the whole rate
     schedule = optim.LambdaLR(optimizer, lambda step: rate(step, warm, steps))
     history: list[dict[str, float]] = []
     best: dict[str, Tensor] | None = None
-    with Bar(options.epochs * number, progress, "training") as bar:
+    with enable_grad(), Bar(options.epochs * number, progress, "training") as bar:
         for epoch in range(1, options.epochs + 1):
             model.train()
             total = 0.0
@@ -151,6 +160,8 @@ def train(
                 _check_loss(history[-1]["val_loss"], epoch)
                 if history[-1]["val_loss"] <= min(entry["val_loss"] for entry in history):
                     best = {name: value.clone() for name, value in model.state_dict().items()}
+    if not all(np.isfinite(p.detach().abs().max().item()) for p in model.parameters() if p.numel()):
+        raise ValueError("weights are not finite after the last step: the training diverged; a lower learning_rate may help")
     if best is not None:
         model.load_state_dict(best)
     model.zero_grad()

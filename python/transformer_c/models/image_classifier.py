@@ -127,7 +127,7 @@ class ImageClassifier(WholeClassifier):
 
         Examples
         --------
-        See ``ImageClassifier``.
+        After those of ``ImageClassifier``, ``classifier.top([bright], k=1)`` is ``[[("day", 0.9)]]`` or so.
         """
         k, rows = count("k", k), self.predict_proba(images, batch_size=batch_size)
         return [[(self.classes_[i].item(), float(row[i])) for i in np.argsort(-row, kind="stable")[:k]] for row in rows]
@@ -151,21 +151,24 @@ class ImageClassifier(WholeClassifier):
         write_json(os.path.join(path, "preprocessor_config.json"), self.preprocessor_.values)
 
     def _samples(self, texts: list[Any]) -> list[Any]:
-        return texts  # whose pixels would take much more memory
+        return list(enumerate(texts))  # (number, image): pixels would take much more memory
 
     @staticmethod
     def _lengths(samples: list[Any]) -> None:
         return None
 
     def _arguments(self, model: Any, samples: list[Any]) -> dict[str, np.ndarray]:
-        return {"pixels": self.preprocessor_.stacked(samples, range(len(samples)))}
+        return {"pixels": self._pixels(samples)}
+
+    def _pixels(self, samples: list[Any]) -> np.ndarray:
+        numbers, images = zip(*samples, strict=True) if samples else ((), ())
+        return self.preprocessor_.stacked(images, numbers)
 
     def _scores(self, model: Any, samples: list[Any], size: int, progress: bool = False) -> list[np.ndarray]:
         found: list[np.ndarray] = []
         with evaluating(model), Bar(len(samples), progress, "classifying", "image") as bar:
             for rows in parts(np.arange(len(samples)), size):
-                pixels = self.preprocessor_.stacked([samples[i] for i in rows], rows)
-                found += list(np.asarray(model(pixels)).astype(np.float32, copy=False))
+                found += list(np.asarray(model(self._pixels([samples[i] for i in rows]))).astype(np.float32, copy=False))
                 bar.update(len(rows))
         return found
 

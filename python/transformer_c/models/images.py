@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -92,6 +92,8 @@ class ImagePreprocessor:
         crop = _size_in(config, "crop_size", square=True) if config.flag("do_center_crop", False) else None
         if crop is not None and crop.height is None:
             raise config.refuse("crop_size", "a size of both axes")
+        if crop is not None and (crop.height or 0) * (crop.width or 0) > _MOST:
+            raise config.refuse("crop_size", f"a size of at most {_MOST} pixels")
         self._crop, self._free, self._wanted = crop, free, size
         self._method = config.size("resample", least=0, most=5)  # Pillow's numbers
         self._factor = config.positive("rescale_factor", 1 / 255) if config.flag("do_rescale", True) else None
@@ -108,7 +110,12 @@ class ImagePreprocessor:
 
     def __call__(self, image: Any, number: int = 0) -> np.ndarray:
         """An image that ``checked`` has taken to pixels (3, height, width), float32; the errors call it `number`."""
-        x = _in_colours(image)
+        try:
+            x = _in_colours(image)
+        except MemoryError:
+            raise
+        except Exception as error:  # of Pillow: damaged files are read only now
+            raise ValueError(f"image number {number} cannot be read ({type(error).__name__}: {error!s:.200})") from error
         if self._size is not None:
             x = self._resized(x, number)
         if self._crop is not None:
@@ -131,7 +138,7 @@ class ImagePreprocessor:
             raise ValueError(f"image number {number} has {x.shape[0]} x {x.shape[1]} pixels, and would be resized to {height} x {width}")
         return np.asarray(_pillow().fromarray(x).resize((width, height), self._method))
 
-    def stacked(self, images: list[Any], numbers: Any) -> np.ndarray:
+    def stacked(self, images: Sequence[Any], numbers: Any) -> np.ndarray:
         """Images to pixels (B, 3, height, width) of one size."""
         found = [self(image, int(number)) for image, number in zip(images, numbers, strict=True)]
         for number, each in zip(numbers, found, strict=True):
@@ -180,7 +187,10 @@ def _checked(image: Any, number: int) -> Any:
     if isinstance(image, (str, bytes, os.PathLike)):
         inner = "io.BytesIO(data)" if isinstance(image, bytes) else "path"
         raise TypeError(f"{what} is {image!r:.80}; images are read by `PIL.Image.open({inner})` of the package pillow")
-    found = np.asarray(image.detach().cpu() if hasattr(image, "detach") else image)
+    try:
+        found = np.asarray(image.detach().cpu() if hasattr(image, "detach") else image)
+    except ValueError as error:  # of rows of different lengths
+        raise ValueError(f"{what} is no array: {error!s:.200}") from None
     if found.dtype != np.uint8:
         raise TypeError(f"{what} has values of {found.dtype}; expected uint8, from 0 to 255{_advice_of(found)}")
     if found.ndim != 3 or found.shape[2] != 3:

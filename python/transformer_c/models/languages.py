@@ -38,13 +38,15 @@ class LanguageTokenizer(Tokenizer):
     ----------
     languages : dict
         The number of each code.
+    is_after : bool
+        Whether the code is after a text.
     """
 
     def __init__(self, folder: str, max_length: int) -> None:
         super().__init__(folder, max_length)
         check_room(folder, max_length, 2)
         kind, path = tokenizer_class(folder).removesuffix("Fast"), os.path.join(folder, "tokenizer_config.json")
-        self._is_after = kind == "MBartTokenizer" or flag(path, self.config, "legacy_behaviour", False)
+        self.is_after = kind == "MBartTokenizer" or flag(path, self.config, "legacy_behaviour", False)
         added = self._tokenizer.get_added_tokens_decoder()
         self.languages: dict[str, int] = {own.content: number for number, own in added.items() if _CODE.fullmatch(own.content)}
         self._usual, end = self.config.get("src_lang") or _USUAL[kind], self.config.get("eos_token", "</s>")
@@ -59,7 +61,7 @@ class LanguageTokenizer(Tokenizer):
         if not special:
             return found
         code, room = self.number(language or self._usual), self.max_length - 2
-        before, after = ([], [self._end, code]) if self._is_after else ([code], [self._end])
+        before, after = ([], [self._end, code]) if self.is_after else ([code], [self._end])
         cut = [ids[:room] if self._side == "right" else ids[max(0, len(ids) - room) :] for ids, _ in found]
         made = [np.array([*before, *ids, *after], np.int64) for ids in cut]
         return [(ids, np.zeros_like(ids)) for ids in made]

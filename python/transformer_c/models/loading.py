@@ -110,7 +110,7 @@ def check(values: Any, task: str | None) -> tuple[Config, Any]:
     kind = kind_in(config.values)
     if task is not None and (not isinstance(task, str) or task not in kind.table.heads):
         raise ValueError(
-            f"task is {task!r}; for {name} there are {', '.join(map(repr, kind.table.heads)) or 'none'}, or None for the states alone (config.json has model_type = {name!r})"
+            f"task is {task!r}; for {name} there are {', '.join(map(repr, kind.table.heads)) or 'none'}, or None for the model without a head (config.json has model_type = {name!r})"
         )
     return config, kind
 

@@ -196,7 +196,8 @@ class SentenceEncoder(Explaining):
         prompts, default, function, kept = _read_options(path)
         model = load(inner, dtype=dtype, mmap=mmap)
         if not isinstance(model, TextEncoder):
-            raise CheckpointError(f"{path!r} has a model of {type(model).__name__}, which encodes no texts")
+            also = "; tc.models.ImageTextEncoder reads it" if hasattr(model, "vision") else ""
+            raise CheckpointError(f"{path!r} has a model of {type(model).__name__}, which is no encoder of texts alone{also}")
         limit = None if max_length is None else count("max_length", max_length)
         tokenizer, options = Tokenizer(inner, longest(inner, limit, model.longest)), sentence_config(inner)
         if "Pooling" in places:

@@ -283,11 +283,16 @@ class Text2TextGenerator(Trainable):
 
     def _samples(self, pairs: Any, reader: Any, target: str | None, name: str) -> list[Sample]:
         """What is learnt."""
-        given = [pair(own, i) for i, own in enumerate(listed(pairs, "pairs of str", name))]
+        given = [pair(own, i, name=name) for i, own in enumerate(listed(pairs, "pairs of str", name))]
         if not given:
             raise ValueError(f"there are no pairs in {name}")
         writer = uncut(self.tokenizer)
         if hasattr(writer, "languages"):
+            if writer.is_after:
+                raise ValueError(
+                    "this tokenizer has the code of a language after a text, where generate() does not write it: those that have it before, as "
+                    "NLLB's and mBART-50's, can be trained"
+                )
             if target is None:
                 raise ValueError("the tokenizer has several languages: tgt_lang= is the one that is written")
             written = self._tokens([own for _, own in given], lambda texts: writer(texts, language=target))

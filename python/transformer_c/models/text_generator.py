@@ -12,11 +12,12 @@ import numpy as np
 from .._arguments import count
 from .._names import Explaining, explained
 from ..checkpoint import CheckpointError
+from ..checkpoint.files import write_atomically
 from ..random import as_generator
 from . import next_words
 from .chats import chats_of, rendered, templates_in
 from .fitting import OTHER_NAMES, Options
-from .folder import find, naming, read_config, read_weights, write_json
+from .folder import as_json, find, naming, read_config, read_weights
 from .generating import continuations
 from .heads import TextGeneration
 from .loading import assemble, check, save
@@ -189,14 +190,17 @@ class Trainable(Writer):
             Is made where it does not exist. A tokenizer of one's own is not written.
         """
         said, usual = vars(self._sampling), vars(Sampling())
-        settings: dict[str, Any] = {name: value for name, value in said.items() if value != usual[name]}
-        if self._ends:
-            settings["eos_token_id"] = list(self._ends) if len(self._ends) > 1 else self._ends[0]
+        settings: dict[str, Any] = {
+            name: value.item() if isinstance(value, np.generic) else value for name, value in said.items() if value != usual[name]
+        }
+        if self._ends or self.model.ends():
+            settings["eos_token_id"] = self._ends[0] if len(self._ends) == 1 else list(self._ends)
         if getattr(self.model.encoder, "start", None) is not None:
             settings["decoder_start_token_id"] = self.model.encoder.start
-        path = os.fsdecode(folder)
+        path, name = os.fsdecode(folder), "generation_config.json"
+        contents = as_json(settings, name)  # refused before anything is written
         save(self.model, path)
-        write_json(os.path.join(path, "generation_config.json"), settings)
+        write_atomically(os.path.join(path, name), contents)
         if isinstance(self.tokenizer, (Tokenizer, PieceTokenizer)):
             self.tokenizer.save(path)
 
@@ -548,11 +552,16 @@ class TextGenerator(Trainable):
                 (ids,) = self._tokens([of_characters(given, what)], whole)
                 found += [own for own in next_words.pieces(next_words.with_end(ids, self._ends), most) if len(own.ids) > 1]
                 continue
+            if isinstance(given, Mapping):
+                raise TypeError(
+                    f"{what} is {given!r:.80}, a mapping; put a single chat into a list, and pass of a data set's rows row['text'], "
+                    "(row['prompt'], row['completion']) or row['messages']"
+                )
             if chats_of([given]) is not None:
                 before, after, reader = *self._answered(given, what), getattr(whole, "as_written", whole)
                 ends: Sequence[int] = ()  # which the template writes
             else:
-                (before, after), reader, ends = pair(given, i, "str, pairs of str, or chats"), whole, self._ends
+                (before, after), reader, ends = pair(given, i, "str, pairs of str, or chats", name), whole, self._ends
             (head,), (ids,) = self._tokens([before], reader), self._tokens([before + after], reader)
             ids = next_words.with_end(ids, ends)
             if len(ids) > most:

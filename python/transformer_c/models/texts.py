@@ -110,13 +110,13 @@ def checked_with_pairs(texts: Any) -> list[Any]:
     ]
 
 
-def pair(value: Any, number: int, of: str = "pairs of str") -> tuple[str, str]:
-    """Two texts."""
+def pair(value: Any, number: int, of: str = "pairs of str", name: str = "texts") -> tuple[str, str]:
+    """Two texts, number `number` of what the errors call `name`."""
     both = tuple(value) if isinstance(value, (tuple, list, np.ndarray)) else ()
     if len(both) != 2 or not all(isinstance(text, str) for text in both):
-        raise TypeError(f"texts must be {of}, but number {number} is {value!r:.80} ({type(value).__name__})")
+        raise TypeError(f"{name} must be {of}, but number {number} is {value!r:.80} ({type(value).__name__})")
     for text in both:
-        of_characters(text, f"text number {number}")
+        of_characters(text, f"text number {number}" if name == "texts" else f"{name}[{number}]")
     return both
 
 
