@@ -641,6 +641,7 @@ def test_solutions_are_pytorchs():
             plain = tc.linalg.solve(tc.tensor(a).requires_grad_(), tc.tensor(b))
         assert not plain.requires_grad and (plain.numpy() == found[0][0]).all()
         alone = tc.tensor(a).requires_grad_()
+        assert tc.linalg.solve(alone, b.tolist()).requires_grad
         (tc.linalg.solve(alone, b) ** 3).sum().backward()
         np.testing.assert_allclose(alone.grad.numpy(), found[1][1], rtol=1e-9, atol=1e-12)
 

@@ -145,7 +145,7 @@ def solve(A: Any, B: Any) -> Any:
     found = _by_numpy("solve", _solve, _detached(A), _detached(B))
     if not _is_recorded(A, B):
         return found
-    change, is_vector = _change(B), np.ndim(B) == 1 or tuple(B.shape) == tuple(A.shape[:-1])
+    change, is_vector = _change(B), np.ndim(B) == 1 or tuple(np.shape(B)) == tuple(np.shape(A)[:-1])
     change, x = (v.unsqueeze(-1) if is_vector else v for v in (change, found))
     first_order = inv(_detached(A)) @ (change - _change(A) @ x)
     return x.add(first_order).squeeze(-1) if is_vector else x + first_order

@@ -776,3 +776,13 @@ def test_a_dropout_that_was_taken_away_is_an_error():
         layer(x)
     layer.dropout = tc.nn.Identity()
     assert layer(x).shape == (1, 2, 8)
+
+
+def _keep(*unused):
+    pass
+
+
+def test_a_module_with_a_hook_of_its_state_can_be_pickled():
+    module = tc.nn.Linear(2, 1)
+    module.register_state_dict_post_hook(_keep)
+    assert list(pickle.loads(pickle.dumps(module)).state_dict()) == ["weight", "bias"]

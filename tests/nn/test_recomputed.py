@@ -116,3 +116,32 @@ def test_an_argument_that_was_written_to_is_refused():
 def test_refused(call, kind, message):
     with pytest.raises(kind, match=message):
         call()
+
+
+def test_frozen_parts_are_computed_once():
+    layer, calls = tc.nn.Linear(4, 4).requires_grad_(False), []
+    layer.register_forward_hook(lambda *given: calls.append(given))
+    assert not checkpoint(layer, tc.rand(2, 4)).requires_grad
+    tc.nn.Linear(4, 4)(checkpoint(layer, tc.rand(2, 4))).sum().backward()
+    assert len(calls) == 2
+
+
+def test_tensors_with_a_gradient_must_be_arguments():
+    x = tc.rand(3, 4, requires_grad=True)
+    h = x * x
+    y = checkpoint(lambda a: a * h, checkpoint(lambda a: a * h, x))
+    with pytest.raises(RuntimeError, match=r"the backward through a checkpoint\(\) failed: .*must be arguments of checkpoint\(\)"):
+        y.sum().backward()
+
+
+def test_a_backward_in_autocast_computes_as_the_forward():
+    pytest.importorskip("ml_dtypes")
+    layer, x = tc.nn.Linear(64, 64), tc.rand(8, 64, requires_grad=True)
+    found = []
+    for dtype in (None, "bfloat16"):
+        x.grad = None
+        loss = checkpoint(layer, x).square().sum()
+        with tc.autocast("cpu", dtype=dtype or "bfloat16", enabled=dtype is not None):
+            loss.backward()
+        found.append(x.grad.numpy().tobytes())
+    assert found[0] == found[1]

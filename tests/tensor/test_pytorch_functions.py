@@ -853,3 +853,15 @@ def test_repeats_that_add_up_to_too_many():
     for repeats in (np.array([2**62, 2**62, 2**62]), np.array([2**61])):
         with pytest.raises(ValueError, match="more elements than memory can address"):
             tc.repeat_interleave(np.arange(3), repeats)
+
+
+@pytest.mark.parametrize("interpolation", ["linear", "lower", "higher", "midpoint", "nearest"])
+def test_quantiles_of_infinities_and_by_float32(interpolation):
+    torch = pytest.importorskip("torch")
+    parts = np.array([0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0], np.float32)
+    for values in ([0.0, 1.0, np.inf], [-np.inf, 0.0, 1.0, 2.0, 3.0], [np.inf], [*range(11)]):
+        for dtype in ("float32", "float64"):
+            x = np.array(values, dtype)
+            found = tc.quantile(tc.tensor(x), tc.tensor(parts.astype(dtype)), interpolation=interpolation)
+            expected = torch.quantile(torch.tensor(x), torch.tensor(parts.astype(dtype)), interpolation=interpolation)
+            np.testing.assert_allclose(found.numpy(), expected.numpy(), rtol=1e-6)

@@ -492,13 +492,14 @@ class Module:
             raise TypeError(
                 f"destination is a dict that takes the values, got {destination!r:.80} ({type(destination).__name__}); prefix= is given by name"
             )
-        for hook in listed(self, "saving"):
+        has_hooks = self.__dict__.get("_listed_hooks")
+        for hook in listed(self, "saving") if has_hooks else ():
             hook(self, prefix, keep_vars)
         state = OrderedDict() if destination is None else destination
         self._save_to_state_dict(state, prefix, keep_vars)
         for name, child in self._places():
             child.state_dict(destination=state, prefix=f"{prefix}{name}.", keep_vars=keep_vars)
-        for hook in listed(self, "saved"):
+        for hook in listed(self, "saved") if has_hooks else ():
             found = hook(self, state, prefix, {"version": getattr(self, "_version", 1)})
             state = state if found is None else found
         return state
@@ -519,12 +520,7 @@ class Module:
         >>> list(layer.state_dict())
         ['weight']
         """
-
-        def call(*arguments: Any) -> None:
-            if hook(*arguments) is not None:
-                raise RuntimeError("a hook of register_state_dict_post_hook() changes the dict that it is given, and returns None")
-
-        return ListedHandle(self, "saved", call if callable(hook) else hook)
+        return ListedHandle(self, "saved", _InPlace(hook) if callable(hook) else hook)
 
     def register_load_state_dict_pre_hook(self, hook: Callable[..., Any]) -> ListedHandle:
         """Calls ``hook(module, state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs)`` before ``load_state_dict``
@@ -785,6 +781,17 @@ def _check_name(kind: str, name: str) -> None:
 def _assign(places: Mapping[str, Tensor], values: Mapping[str, Tensor]) -> None:
     with no_grad():
         _core.assign_all([places[key].detach() for key in values], list(values.values()))
+
+
+class _InPlace:
+    """A hook that changes the dict that it is given."""
+
+    def __init__(self, hook: Callable[..., Any]) -> None:
+        self.hook = hook
+
+    def __call__(self, *arguments: Any) -> None:
+        if self.hook(*arguments) is not None:
+            raise RuntimeError("a hook of register_state_dict_post_hook() changes the dict that it is given, and returns None")
 
 
 class _Without:

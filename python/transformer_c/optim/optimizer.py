@@ -75,13 +75,11 @@ def _with_hooks(step: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(step)
     def run(self: Any, *args: Any, **kwargs: Any) -> Any:
         own = self.__dict__
-        if (
-            not own.get("_listed_hooks")
-            or "_is_stepping" in own
-            or not (before := listed(self, "before")) + (after := listed(self, "after"))
-        ):
+        if not own.get("_listed_hooks") or "_is_stepping" in own:
             return step(self, *args, **kwargs)
-        refuse(f"a hook of {type(self).__name__}.step(), which a graph cannot repeat, was called")
+        before, after = listed(self, "before"), listed(self, "after")
+        if before or after:
+            refuse(f"a hook of {type(self).__name__}.step(), which a graph cannot repeat, was called")
         self._is_stepping = True
         try:
             args = (self, *args)
@@ -447,14 +445,14 @@ class Optimizer(Explaining):
 
     def state_dict(self) -> dict[str, Any]:
         """State and groups in torch.optim's format, with parameters given by number."""
-        for hook in listed(self, "saving"):
+        for hook in listed(self, "saving") if self.__dict__.get("_listed_hooks") else ():
             hook(self)
         numbers = {id(p): i for i, p in enumerate(parameters_of(self))}
         groups = [
             {**{k: v for k, v in g.items() if k != "params"}, "params": [numbers[id(p)] for p in g["params"]]} for g in self.param_groups
         ]
         found = {"state": OrderedDict((numbers[id(p)], dict(s)) for p, s in self.state.items()), "param_groups": groups}
-        for hook in listed(self, "saved"):
+        for hook in listed(self, "saved") if self.__dict__.get("_listed_hooks") else ():
             changed = hook(self, found)
             found = found if changed is None else changed
         return found
@@ -535,7 +533,8 @@ class Optimizer(Explaining):
 
     def __getstate__(self) -> dict[str, Any]:
         """Without hooks, and what is known of the memory of these parameters: buffers of gradients, and looks."""
-        return {**self.__dict__, "_buffers": {}, "_slots": {}, "_rounded": dict.fromkeys(self._rounded), "_listed_hooks": {}}
+        own = {name: value for name, value in self.__dict__.items() if name != "_is_stepping"}  # of a copy that a hook makes
+        return {**own, "_buffers": {}, "_slots": {}, "_rounded": dict.fromkeys(self._rounded), "_listed_hooks": {}}
 
     def __repr__(self) -> str:
         lines = [f"{type(self).__name__} ("]

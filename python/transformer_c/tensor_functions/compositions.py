@@ -269,7 +269,8 @@ def quantile(input: Any, q: Any, dim: int | None = None, keepdim: bool = False, 
     tensor(1.5000)
     """
     one_of("interpolation", interpolation, ("linear", "lower", "higher", "midpoint", "nearest"))
-    parts = np.asarray(_numbers(q) if isinstance(q, Tensor) else q, np.float64)
+    parts = np.asarray(_numbers(q) if isinstance(q, Tensor) else q)
+    parts = parts if parts.dtype == np.float32 else parts.astype(np.float64)
     if parts.ndim > 1 or not ((parts >= 0) & (parts <= 1)).all():
         raise ValueError(f"q must be a number from 0 to 1, or a vector of them, got {q!r}")
     if not is_floating(input) or is_half(input):
@@ -280,16 +281,16 @@ def quantile(input: Any, q: Any, dim: int | None = None, keepdim: bool = False, 
     order = x.sort(dim=-1).values
     if is_floating(x):  # NaN is last; it is the quantile of all that have one
         order = _core.where(_core.ne(order[..., -1:], order[..., -1:]), order[..., -1:], order)
-    at = parts.reshape(-1) * (x.shape[-1] - 1)
+    at = np.asarray(parts.reshape(-1) * parts.dtype.type(x.shape[-1] - 1), np.float64)  # rounded as q is: 0.7 of 10 is the seventh
     rounded: dict[str, Any] = {"lower": np.floor, "higher": np.ceil, "nearest": np.round}
     at = rounded[interpolation](at) if interpolation in rounded else at
     below = np.floor(at).astype(np.int64)
     weight = np.where(at > below, 0.5, 0.0) if interpolation == "midpoint" else at - below
-    low, high = (order.index_select(-1, _back(i, x)) for i in (below, np.minimum(below + 1, x.shape[-1] - 1)))
+    low, high = (order.index_select(-1, _back(i, x)) for i in (below, np.ceil(at).astype(np.int64)))
     weights = _back(weight, x, x._dtype_name)
     if interpolation == "linear" and getattr(q, "requires_grad", False):
         weights = weights + (q - q.detach()).reshape(-1) * (x.shape[-1] - 1)  # adds 0, and the gradient of q
-    found = low.lerp(high, weights).movedim(-1, 0)
+    found = (low if interpolation in rounded else low.lerp(high, weights)).movedim(-1, 0)
     if keepdim and input.ndim:
         found = found.reshape(len(at), *[1] * input.ndim) if dim is None else found.unsqueeze(axis_of("dim", input.ndim, dim) + 1)
     return found if parts.ndim else found[0]

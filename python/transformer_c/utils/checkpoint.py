@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from .. import _core
 from .._arguments import count
+from .._autocast import autocast
 from .._core import Tensor
 from .._names import hooks
 from .._nested import map_nested
@@ -15,6 +16,7 @@ from .._recording import enable_grad
 from .._tensor import zeros
 from ..autograd import Function
 from ..autograd import backward as go_back
+from ..nn.module import Module
 from ..random import as_generator, fork_rng
 
 
@@ -51,14 +53,25 @@ class _Again(Function):
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> Any:
         own = [t.detach().requires_grad_() if t.requires_grad else t for t in ctx.saved_tensors]
-        with fork_rng(enabled=ctx.state is not None), enable_grad():
+        with fork_rng(enabled=ctx.state is not None), enable_grad(), autocast(enabled=False):  # as in the forward
             if ctx.state is not None:
                 as_generator(None).set_state(ctx.state)
             results = _tensors(ctx.call(*_with(ctx.given, own)))
         pairs = [(result, g) for result, g in zip(results, gradients, strict=True) if result.requires_grad and g is not None]
         if pairs:
-            go_back([result for result, _ in pairs], [g for _, g in pairs])
+            try:
+                go_back([result for result, _ in pairs], [g for _, g in pairs])
+            except RuntimeError as error:
+                raise RuntimeError(
+                    f"the backward through a checkpoint() failed: {error}. Tensors with a gradient that its function has by itself, other than "
+                    "parameters, must be arguments of checkpoint()"
+                ) from error
         return (None,) * 5 + tuple(t.grad if t.requires_grad else None for t in own)
+
+
+def _may_learn(function: Any, tensors: Sequence[Tensor]) -> bool:
+    """Whether a result may have a gradient: a module without parameters that learn has one for its arguments alone."""
+    return not isinstance(function, Module) or any(t.requires_grad for t in (*tensors, *function.parameters()))
 
 
 def checkpoint(
@@ -72,8 +85,8 @@ def checkpoint(
 ) -> Any:
     """``function(*args, **kwargs)``, of which the arguments alone are kept: the backward computes it again, with the same random numbers.
 
-    Its parameters get their gradients from ``backward()``, not from ``autograd.grad``. On a GPU, in autocast and where nothing is recorded the
-    function is only called.
+    Its parameters get their gradients in the backward, also in that of ``autograd.grad``, which gives none of them. Other Tensors with a gradient
+    must be arguments. On a GPU, in autocast and where nothing is recorded the function is only called.
 
     Parameters
     ----------
@@ -99,7 +112,7 @@ def checkpoint(
         raise TypeError(f"checkpoint() takes a function and its arguments, got {function!r} ({type(function).__name__})")
     tensors = _tensors((args, kwargs))
     is_plain = not _core.grad_enabled() or _core.is_traced() or _core.autocast_state() or any(t.is_cuda for t in tensors)
-    if is_plain or not tensors:
+    if is_plain or not tensors or not _may_learn(function, tensors):
         return function(*args, **kwargs)
     results: list[Any] = []
     state = as_generator(None).get_state() if preserve_rng_state else None

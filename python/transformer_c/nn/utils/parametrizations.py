@@ -51,14 +51,21 @@ def weight_norm(module: Module, name: str = "weight", dim: int | None = 0) -> Mo
     {'bias': (2,), 'parametrizations.weight.original0': (2, 1), 'parametrizations.weight.original1': (2, 3)}
     """
     register_parametrization(module, name, _WeightNorm(dim), unsafe=True)
+    module._register_load_state_dict_pre_hook(_Renaming(name))
+    return module
 
-    def rename(state: dict[str, Any], prefix: str, *unused: Any) -> None:
-        if f"{prefix}{name}_g" in state and f"{prefix}{name}_v" in state:  # of PyTorch's older nn.utils.weight_norm
+
+class _Renaming:
+    """Takes the keys of PyTorch's older ``nn.utils.weight_norm``, before a state dict is loaded."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __call__(self, state: dict[str, Any], prefix: str, *unused: Any) -> None:
+        name = self.name
+        if f"{prefix}{name}_g" in state and f"{prefix}{name}_v" in state:
             for i, part in enumerate("gv"):
                 state[f"{prefix}parametrizations.{name}.original{i}"] = state.pop(f"{prefix}{name}_{part}")
-
-    module._register_load_state_dict_pre_hook(rename)
-    return module
 
 
 class _SpectralNorm(Module):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
@@ -66,9 +65,15 @@ def _property(name: str) -> property:
     return property(lambda self: self.parametrizations[name](), lambda self, value: self.parametrizations[name].right_inverse(value))
 
 
-@functools.cache
 def _class_of(base: type, names: tuple[str, ...]) -> type:
-    """A subclass whose attributes of these names are computed."""
+    """A subclass whose attributes of these names are computed; `base` has those that were made, which end with it."""
+    if "_parametrized_by" not in vars(base):
+        base._parametrized_by = {}  # type: ignore[attr-defined]
+    made = vars(base)["_parametrized_by"]
+    return made[names] if names in made else made.setdefault(names, _make_class(base, names))
+
+
+def _make_class(base: type, names: tuple[str, ...]) -> type:
 
     def assign(self: Any, name: str, value: Any) -> None:
         if name in names:
