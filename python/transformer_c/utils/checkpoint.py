@@ -16,7 +16,6 @@ from .._recording import enable_grad
 from .._tensor import zeros
 from ..autograd import Function
 from ..autograd import backward as go_back
-from ..nn.module import Module
 from ..random import as_generator, fork_rng
 
 
@@ -71,7 +70,8 @@ class _Again(Function):
 
 def _may_learn(function: Any, tensors: Sequence[Tensor]) -> bool:
     """Whether a result may have a gradient: a module without parameters that learn has one for its arguments alone."""
-    return not isinstance(function, Module) or any(t.requires_grad for t in (*tensors, *function.parameters()))
+    parameters = getattr(function, "parameters", None)
+    return not callable(parameters) or any(t.requires_grad for t in (*tensors, *parameters()))
 
 
 def checkpoint(
