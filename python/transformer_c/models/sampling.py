@@ -77,7 +77,7 @@ class Sampling:
             raise ValueError(f"num_beams must be at most {_BEAMS}, got {self.num_beams!r:.80}")
         for name, least, most in (("temperature", 0.0, _LARGEST), ("top_p", 0.0, 1.0), ("repetition_penalty", 0.0, _LARGEST)):
             value = _number(name, getattr(self, name))
-            if not least < float(value) <= most:
+            if not least < value <= most:
                 advice = "; for the likeliest token each time, do_sample=False" if name == "temperature" else ""
                 raise ValueError(f"{name} must be above 0{' and at most 1' if most == 1 else ', and finite'}, got {value!r:.80}{advice}")
         if not -10 <= _number("length_penalty", self.length_penalty) <= 10:
@@ -207,7 +207,7 @@ class Sampling:
 def _number(name: str, value: Any) -> Any:
     if isinstance(value, bool) or not isinstance(value, (int, float, np.integer, np.floating)):
         raise TypeError(f"{name} must be a number, got {value!r:.80}")
-    return value
+    return value.item() if isinstance(value, np.generic) else value
 
 
 def _check_words(forced: tuple[int, ...], words: int) -> None:
