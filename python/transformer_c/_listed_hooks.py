@@ -43,7 +43,8 @@ class ListedHandle:
 
 def listed(owner: Any, kind: str) -> tuple[Hook, ...]:
     """The hooks of one kind."""
-    return tuple(vars(owner).get("_listed_hooks", {}).get(kind, {}).values())
+    every = owner.__dict__.get("_listed_hooks")  # most owners have none, and are asked often
+    return tuple(every[kind].values()) if every and kind in every else ()
 
 
 def check_hook(owner: Any, hook: Hook) -> None:

@@ -492,14 +492,13 @@ class Module:
             raise TypeError(
                 f"destination is a dict that takes the values, got {destination!r:.80} ({type(destination).__name__}); prefix= is given by name"
             )
-        has_hooks = self.__dict__.get("_listed_hooks")
-        for hook in listed(self, "saving") if has_hooks else ():
+        for hook in listed(self, "saving"):
             hook(self, prefix, keep_vars)
         state = OrderedDict() if destination is None else destination
         self._save_to_state_dict(state, prefix, keep_vars)
         for name, child in self._places():
             child.state_dict(destination=state, prefix=f"{prefix}{name}.", keep_vars=keep_vars)
-        for hook in listed(self, "saved") if has_hooks else ():
+        for hook in listed(self, "saved"):
             found = hook(self, state, prefix, {"version": getattr(self, "_version", 1)})
             state = state if found is None else found
         return state

@@ -445,14 +445,14 @@ class Optimizer(Explaining):
 
     def state_dict(self) -> dict[str, Any]:
         """State and groups in torch.optim's format, with parameters given by number."""
-        for hook in listed(self, "saving") if self.__dict__.get("_listed_hooks") else ():
+        for hook in listed(self, "saving"):
             hook(self)
         numbers = {id(p): i for i, p in enumerate(parameters_of(self))}
         groups = [
             {**{k: v for k, v in g.items() if k != "params"}, "params": [numbers[id(p)] for p in g["params"]]} for g in self.param_groups
         ]
         found = {"state": OrderedDict((numbers[id(p)], dict(s)) for p, s in self.state.items()), "param_groups": groups}
-        for hook in listed(self, "saved") if self.__dict__.get("_listed_hooks") else ():
+        for hook in listed(self, "saved"):
             changed = hook(self, found)
             found = found if changed is None else changed
         return found
