@@ -893,16 +893,22 @@ def sgd(p, g, state, lr=1e-3, momentum=0.0, dampening=0.0, weight_decay=0.0, nes
     return p - lr * g
 
 
-def adam(p, g, state, lr=1e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=0.0, amsgrad=False, maximize=False, decoupled=False):
-    """Kingma and Ba 2015; `decoupled`: AdamW, Loshchilov and Hutter 2019."""
+def _decay_and_average(p, g, state, lr, betas, weight_decay, maximize, decoupled):
+    """(the parameter after a decoupled decay, the number of the step); means of gradients and their squares go to `state`."""
     p, g = f64(p), -f64(g) if maximize else f64(g)
     if decoupled:
         p = p * (1 - lr * weight_decay)
     else:
         g = g + weight_decay * p
-    state["step"] = step = state.get("step", 0) + 1
+    state["step"] = state.get("step", 0) + 1
     state["m"] = betas[0] * state.get("m", 0) + (1 - betas[0]) * g
     state["v"] = betas[1] * state.get("v", 0) + (1 - betas[1]) * g**2
+    return p, state["step"]
+
+
+def adam(p, g, state, lr=1e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=0.0, amsgrad=False, maximize=False, decoupled=False):
+    """Kingma and Ba 2015; `decoupled`: AdamW, Loshchilov and Hutter 2019."""
+    p, step = _decay_and_average(p, g, state, lr, betas, weight_decay, maximize, decoupled)
     v = state["v"]
     if amsgrad:
         v = state["v_max"] = np.maximum(state.get("v_max", 0), v)
@@ -916,14 +922,7 @@ def adamw(p, g, state, lr=1e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=1e-2,
 
 def radam(p, g, state, lr=1e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=0.0, decoupled_weight_decay=False, maximize=False):
     """Liu et al. 2020, algorithm 2. Where the length of the mean is at most 5, the step is not divided by the root of the mean square."""
-    p, g = f64(p), -f64(g) if maximize else f64(g)
-    if decoupled_weight_decay:
-        p = p * (1 - lr * weight_decay)
-    else:
-        g = g + weight_decay * p
-    state["step"] = t = state.get("step", 0) + 1
-    state["m"] = betas[0] * state.get("m", 0) + (1 - betas[0]) * g
-    state["v"] = betas[1] * state.get("v", 0) + (1 - betas[1]) * g**2
+    p, t = _decay_and_average(p, g, state, lr, betas, weight_decay, maximize, decoupled_weight_decay)
     m = state["m"] / (1 - betas[0] ** t)
     longest = 2 / (1 - betas[1]) - 1
     length = longest - 2 * t * betas[1] ** t / (1 - betas[1] ** t)
