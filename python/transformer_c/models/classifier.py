@@ -14,7 +14,7 @@ from .._names import Explaining, explained
 from .._tensor import as_tensor
 from ..random import drawing_from
 from .config import MAX_LABELS
-from .fitting import OTHER_NAMES, Options, generator_of, train
+from .fitting import OTHER_NAMES, Options, generator_of, train, without_halves
 from .loading import save
 from .pretrained import Pretrained
 from .problems import PROBLEMS, REGRESSION, SINGLE, Head, Problem, validated
@@ -194,9 +194,7 @@ class Classifier(Explaining):
                 raise ValueError(f"validation has no {self._what}s; without validation=, the weights of the last epoch are kept")
             unseen, unseen_goals = self._samples_and_goals(others, self._given(others, validation[1], head.problem), head)
         with drawing_from(generator_of(self.random_state)):
-            model = self._pretrained.start(head, self.dtype)
-            if next(model.parameters()).dtype.name in ("float16", "bfloat16"):  # too coarse for small steps
-                model.to(dtype=np.float32)
+            model = without_halves(self._pretrained.start(head, self.dtype))
 
             def loss(rows: np.ndarray) -> Tensor:
                 batch = {name: as_tensor(value) for name, value in self._arguments(model, [samples[i] for i in rows]).items()}
@@ -233,8 +231,7 @@ class Classifier(Explaining):
         elif path is None:
             raise TypeError("a model without a folder needs tokenizer=, a function of a list of texts")
         else:
-            limit = None if self.max_length is None else count("max_length", self.max_length)
-            self.tokenizer_ = Tokenizer(path, longest(path, limit, encoder.longest), self._pairs)
+            self.tokenizer_ = Tokenizer(path, longest(path, self.max_length, encoder.longest), self._pairs)
 
     def _reading(self) -> str:
         return f"max_length={getattr(self.tokenizer_, 'max_length', None)}"

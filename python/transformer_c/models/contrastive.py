@@ -14,7 +14,7 @@ from .._core import Tensor
 from .._joining import cat
 from .._tensor import as_tensor
 from ..random import drawing_from
-from .fitting import Options, generator_of, train
+from .fitting import Options, generator_of, train, without_halves
 from .pooling import recorded
 from .texts import arguments, listed, of_characters
 
@@ -56,9 +56,7 @@ def fit(encoder: Any, columns: Sequence[tuple[list[Any], int]], options: Options
 
     `columns`: of the anchors, the positives and each of the negatives, the tokens of every text and how many of them are not pooled.
     """
-    model, dense = copy.deepcopy(encoder.model), copy.deepcopy(encoder.dense)
-    if next(model.parameters()).dtype.name in ("float16", "bfloat16"):  # too coarse for small steps
-        model.to(dtype=np.float32)
+    model, dense = without_halves(copy.deepcopy(encoder.model)), copy.deepcopy(encoder.dense)
     whole = nn.ModuleList([model, *dense]) if dense else model
     whole.to(device=next(model.parameters()).device, dtype=next(model.parameters()).dtype)
 

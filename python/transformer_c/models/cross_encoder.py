@@ -109,7 +109,6 @@ class CrossEncoder(Explaining):
                 f"{path!r} has the modules {', '.join(kind for kind, _ in modules)}, which make embeddings: SentenceEncoder reads them"
             )
         inner = modules[0][1]
-        limit = None if max_length is None else count("max_length", max_length)
         options = mapping(os.path.join(path, "config_sentence_transformers.json"))
         if options.get("default_prompt_name") is not None:
             raise CheckpointError(
@@ -124,7 +123,7 @@ class CrossEncoder(Explaining):
             raise CheckpointError(f"{inner!r} has no weights for {', '.join(lacking)}: it is no cross-encoder")
         return cls(
             model,
-            Tokenizer(inner, longest(inner, limit, model.encoder.longest), pairs=True),
+            Tokenizer(inner, longest(inner, max_length, model.encoder.longest), pairs=True),
             _activation(path, options, config) if activation is None else activation,
         )
 

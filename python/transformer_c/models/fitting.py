@@ -12,6 +12,7 @@ import numpy as np
 from .. import optim
 from .._arguments import all_of, count, not_negative, real
 from .._core import Generator, Tensor
+from .._promotion import is_half
 from .._recording import enable_grad
 from ..nn.utils import clip_grad_norm_
 from ..random import as_generator, randperm
@@ -65,6 +66,11 @@ def _share(name: str, value: Any) -> float:
 def generator_of(random_state: Any) -> Generator:
     """The generator of a fit; None draws its seed from the default one."""
     return Generator(as_generator(None).seed64() if random_state is None else count("random_state", random_state, 0))
+
+
+def without_halves(model: Any) -> Any:
+    """The model, in float32 where it was in float16 or bfloat16, which are too coarse for small steps."""
+    return model.to(dtype=np.float32) if is_half(next(model.parameters())) else model
 
 
 def groups(parameters: Iterable[Any], weight_decay: float) -> list[dict[str, Any]]:

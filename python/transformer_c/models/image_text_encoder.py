@@ -127,9 +127,8 @@ class ImageTextEncoder(Explaining):
         values = preprocessing(path, "image_processor")
         if not values:
             raise CheckpointError(f"{path!r} has no preprocessor_config.json")
-        limit = None if max_length is None else count("max_length", max_length)
         with naming(path):
-            return cls(model, Tokenizer(path, longest(path, limit, model.text.longest)), values)
+            return cls(model, Tokenizer(path, longest(path, max_length, model.text.longest)), values)
 
     def __repr__(self) -> str:
         return f"ImageTextEncoder({type(self.model).__name__}, {self.preprocessor!r}, max_length={getattr(self.tokenizer, 'max_length', None)})"

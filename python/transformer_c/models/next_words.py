@@ -17,7 +17,7 @@ from .._recording import enable_grad, no_grad
 from .._tensor import as_tensor, zeros_like
 from ..autograd import Function, grad
 from ..random import drawing_from
-from .fitting import Options, generator_of, train
+from .fitting import Options, generator_of, train, without_halves
 from .texts import arguments, parts
 
 _SCORES_AT_ONCE = 1 << 24  # of all words for some tokens: 64 MiB
@@ -47,9 +47,7 @@ def fit(
     model: Any, samples: list[Sample], others: list[Sample] | None, options: Options, random_state: Any, progress: bool
 ) -> tuple[Any, list[dict[str, float]]]:
     """(a trained copy of a model, its losses by epoch, with "val_loss" of `others` if there are any)."""
-    model = copy.deepcopy(model)
-    if next(model.parameters()).dtype.name in ("float16", "bfloat16"):  # too coarse for small steps
-        model.to(dtype=np.float32)
+    model = without_halves(copy.deepcopy(model))
     unseen = others or []
 
     def validate() -> dict[str, float]:

@@ -198,8 +198,7 @@ class SentenceEncoder(Explaining):
         if not isinstance(model, TextEncoder):
             also = "; tc.models.ImageTextEncoder reads it" if hasattr(model, "vision") else ""
             raise CheckpointError(f"{path!r} has a model of {type(model).__name__}, which is no encoder of texts alone{also}")
-        limit = None if max_length is None else count("max_length", max_length)
-        tokenizer, options = Tokenizer(inner, longest(inner, limit, model.longest)), sentence_config(inner)
+        tokenizer, options = Tokenizer(inner, longest(inner, max_length, model.longest)), sentence_config(inner)
         if "Pooling" in places:
             check_sentence_config(inner, _OF_ENCODERS)
         try:

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from .._arguments import count
 from ..checkpoint import CheckpointError
 from ..checkpoint.files import write_atomically
 from .architectures import ARCHITECTURES
@@ -229,7 +230,7 @@ def check_sentence_config(folder: str, supported: Mapping[str, Any]) -> None:
 def longest(folder: str, given: int | None, positions: int) -> int:
     """The number of tokens at which texts are cut off: `given`, or what its files say: those of sentence-transformers first."""
     if given is not None:
-        if given > positions:
+        if count("max_length", given) > positions:
             raise ValueError(f"max_length is {given}; the model has embeddings for {positions} positions")
         return given
     for path, key in (
