@@ -77,6 +77,10 @@ ISAS = {
 # TRANSFORMER_C_CFLAGS may emulate them.
 TILES = {"avx512_bf16": ("avx512", ["-mavx512bf16", "-DTC_DOTS"]), "amx": ("avx512", ["-mamx-tile", "-mamx-bf16"])}
 EMULATE_TILES = "-DTC_EMULATE_TILES"
+NOT_FOR_WINDOWS = (
+    "transformer_c is built for Linux and macOS, not for Windows: its threads and its memory are POSIX's. "
+    "On a Windows machine install it inside the Windows Subsystem for Linux (wsl --install), where it is as on Linux."
+)
 
 
 def sources(folder):
@@ -139,11 +143,15 @@ class BuildCore(build_ext):
 
     def set_up(self):
         """Compiler, flags, and the folder of the objects."""
+        if sys.platform == "win32":
+            raise SystemExit(NOT_FOR_WINDOWS)
         self.compiler_command = self.compiler.compiler_so[:1] if not os.environ.get("CC") else os.environ["CC"].split()
         self.check_compiler()
         if sys.platform == "darwin":
             self.compiler_command += os.environ.get("ARCHFLAGS", "").split()  # "-arch x86_64" on a machine with another processor
         macros = self.macros()
+        if "_WIN32" in macros:
+            raise SystemExit(NOT_FOR_WINDOWS)
         self.macos = "__APPLE__" in macros
         self.sanitize = sanitize = os.environ.get("TRANSFORMER_C_SANITIZE", "")
         strict = os.environ.get("TRANSFORMER_C_WERROR") == "1"

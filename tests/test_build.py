@@ -75,7 +75,7 @@ def test_a_quiet_build_says_nothing(build):
 
 
 COMPILER = """#!/bin/sh
-for word; do [ "$word" = -dM ] && echo "#define __x86_64__ 1"; [ "$last" = -o ] && target=$word; [ "$last" = -MF ] && names=$word; last=$word; done
+for word; do [ "$word" = -dM ] && echo "#define ${DEFINES:-__x86_64__} 1"; [ "$last" = -o ] && target=$word; [ "$last" = -MF ] && names=$word; last=$word; done
 [ -n "$names" ] && sleep SECONDS && echo "x: $0" > "$names"
 [ -n "$target" ] && : > "$target"
 exit 0
@@ -127,15 +127,19 @@ def test_16_threads():
 
 def test_the_target_is_the_compilers(tmp_path):
     """A compiler for another processor gets no option for x86-64, whatever this machine is."""
-    environment = with_a_compiler(tmp_path, 0)
-    compiler = tmp_path / "compiler"
-    compiler.write_text(compiler.read_text().replace("__x86_64__", "__aarch64__"))
+    environment = {**with_a_compiler(tmp_path, 0), "DEFINES": "__aarch64__"}
     command = [sys.executable, "setup.py", "-q", "build_ext", "--build-lib", str(tmp_path), "--build-temp", str(tmp_path)]
     subprocess.run(command, cwd=Path(__file__).parents[1], env=environment, check=True)
     commands = [path.read_text() for path in (tmp_path / "objects").rglob("*.cmd")]
     assert len(commands) > 60 and not [c for c in commands if "-mavx" in c or "TC_HAVE_AVX" in c or "initial-exec" in c]
     assert all("-DTC_HAVE_NEON" in c and ("-DTC_NEON" in c) == ("-DTC_ISA=neon" in c) for c in commands)
     assert sum("-DTC_NEON" in c for c in commands) == sum("-DTC_ISA=baseline" in c for c in commands) > 30
+
+
+def test_a_build_for_windows_is_refused_before_anything_is_compiled(tmp_path):
+    done = built(tmp_path, DEFINES="_WIN32")
+    assert done.returncode == 1 and "not for Windows" in done.stderr and "wsl --install" in done.stderr and "Traceback" not in done.stderr
+    assert not [*tmp_path.rglob("*.cmd")]
 
 
 @pytest.mark.parametrize(
