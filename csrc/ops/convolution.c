@@ -1,22 +1,9 @@
 /* convolution.c: the ops of products over windows, of one to three spatial axes (a cross-correlation, as in PyTorch). See convolution.h.
  *
  * Saved for the backward: x if the weight wants a gradient, and weight. */
-#include <inttypes.h>
-#include <string.h>
-
 #include "convolution.h"
 
 enum { X, WEIGHT, BIAS, INPUTS }; /* of the op; the first two are saved */
-
-static tc_status check_option(const char *name, int count, const int64_t *values, int axes, int64_t least, tc_error *err)
-{
-    if (count != axes)
-        return tc_fail(err, TC_ERROR_VALUE, "%s has %d numbers; expected one for each of the %d axes of the kernel", name, count, axes);
-    for (int i = 0; i < count; i++)
-        if (values[i] < least || values[i] > INT64_MAX / 4)
-            return tc_fail(err, TC_ERROR_VALUE, "%s must be from %" PRId64 " to 2^61, got %" PRId64, name, least, values[i]);
-    return TC_OK;
-}
 
 static tc_status backward(tc_node *node, tc_tensor *const *grad_outputs, tc_tensor **grad_inputs, tc_error *err)
 {
@@ -28,26 +15,6 @@ static tc_status backward(tc_node *node, tc_tensor *const *grad_outputs, tc_tens
 
 static const tc_op convolution_op = {"convolution", backward, .attribute_bytes = sizeof(tc_convolution_attributes)};
 
-static tc_status read_options(tc_convolution_attributes *a, const tc_tensor *weight, int strides, const int64_t *stride, int paddings,
-                              const int64_t *padding, int dilations, const int64_t *dilation, int64_t groups, tc_error *err)
-{
-    char text[TC_SHAPE_TEXT];
-    const int axes = weight->ndim - 2;
-    if (axes < 1 || axes > TC_CONVOLUTION_AXES)
-        return tc_fail(
-            err, TC_ERROR_VALUE,
-            "weight has shape %s; expected (channels of the result, channels of a group, ...) with one to three axes of the kernel",
-            tc_tensor_text(text, weight));
-    TC_TRY(check_option("stride", strides, stride, axes, 1, err));
-    TC_TRY(check_option("padding", paddings, padding, axes, 0, err));
-    TC_TRY(check_option("dilation", dilations, dilation, axes, 1, err));
-    *a = (tc_convolution_attributes){.axes = axes, .groups = groups};
-    memcpy(a->stride, stride, sizeof *stride * (size_t)axes);
-    memcpy(a->padding, padding, sizeof *padding * (size_t)axes);
-    memcpy(a->dilation, dilation, sizeof *dilation * (size_t)axes);
-    return TC_OK;
-}
-
 tc_status tc_convolution(tc_tensor **y, tc_tensor *x, tc_tensor *weight, tc_tensor *bias, int strides, const int64_t *stride, int paddings,
                          const int64_t *padding, int dilations, const int64_t *dilation, int64_t groups, tc_error *err)
 {
@@ -57,8 +24,8 @@ tc_status tc_convolution(tc_tensor **y, tc_tensor *x, tc_tensor *weight, tc_tens
     tc_convolution_attributes a;
     tc_convolution_problem p;
     TC_TRY(tc_begin(&s, in, INPUTS));
-    TC_TRY(read_options(&a, weight, strides, stride, paddings, padding, dilations, dilation, groups, err));
-    TC_TRY(tc_understand_convolution(&p, &s, x, weight, bias, &a));
+    TC_TRY(tc_read_convolution_options(&a, weight, strides, stride, paddings, padding, dilations, dilation, groups, err));
+    TC_TRY(tc_understand_convolution(&p, &s, x->ndim, x->shape, weight, bias, &a));
     TC_TRY(tc_prepare(&s));
     TC_TRY(tc_make(&s, &out, x->ndim, p.result));
     if (out->numel)
@@ -70,12 +37,13 @@ tc_status tc_convolution(tc_tensor **y, tc_tensor *x, tc_tensor *weight, tc_tens
 
 /* ---- backward -------------------------------------------------------------------------------------------------------------- */
 
-static tc_status sum_bias(tc_scope *s, tc_tensor **out, const tc_convolution_problem *p, tc_tensor *dy)
+tc_status tc_sum_channels(tc_scope *s, tc_tensor **out, int axes, tc_tensor *dy)
 {
-    const int64_t axes[1 + TC_CONVOLUTION_AXES] = {0, 2, 3, 4};
+    const int64_t but_channels[1 + TC_CONVOLUTION_AXES] = {0, 2, 3, 4};
     TC_OWNED tc_tensor *detached = NULL;
+    if (!out) return TC_OK;
     TC_TRY(tc_tensor_detach(&detached, dy, s->err));
-    TC_TRY(tc_reduce(out, detached, TC_REDUCE_sum, 1 + p->axes, axes, false, s->err));
+    TC_TRY(tc_reduce(out, detached, TC_REDUCE_sum, 1 + axes, but_channels, false, s->err));
     return tc_own(s, *out);
 }
 
@@ -92,18 +60,18 @@ tc_status tc_convolution_backward(tc_tensor **dx, tc_tensor **dweight, tc_tensor
     tc_convolution_attributes a;
     tc_convolution_problem p;
     TC_TRY(tc_begin_backward(&s, in, 3));
-    TC_TRY(read_options(&a, weight, strides, stride, paddings, padding, dilations, dilation, groups, err));
-    TC_TRY(tc_understand_convolution(&p, &s, x, weight, NULL, &a));
+    TC_TRY(tc_read_convolution_options(&a, weight, strides, stride, paddings, padding, dilations, dilation, groups, err));
+    TC_TRY(tc_understand_convolution(&p, &s, x->ndim, x->shape, weight, NULL, &a));
     TC_TRY(tc_check_shape(&s, dy, "dy", "the result has", x->ndim, p.result));
     TC_TRY(tc_prepare(&s));
     const bool by_windows = s.device.type == TC_CPU, windows_of_dy = by_windows && tc_has_windows_of_dy(&p);
     if (dx && windows_of_dy) TC_TRY(tc_make(&s, &out_x, x->ndim, x->shape));
     if (dweight && by_windows) TC_TRY(tc_make(&s, &out_weight, weight->ndim, weight->shape));
-    if (out_x) TC_TRY(tc_window_gradient_of_x(&s, &p, out_x, in[DY].tensor, in[OF_WEIGHT].tensor));
+    if (out_x) TC_TRY(tc_window_gradient_of_x(&s, &p, out_x, in[DY].tensor, in[OF_WEIGHT].tensor, NULL));
     if (out_weight) TC_TRY(tc_window_gradient_of_weight(&s, &p, out_weight, in[DY].tensor, in[OF_X].tensor));
     if ((dx && !out_x) || (dweight && !out_weight))
         TC_TRY(tc_column_gradients(&s, &p, dx && !out_x ? &out_x : NULL, dweight && !out_weight ? &out_weight : NULL, in[DY].tensor,
                                    in[OF_X].tensor, in[OF_WEIGHT].tensor));
-    if (dbias) TC_TRY(sum_bias(&s, &out_bias, &p, in[DY].tensor));
+    TC_TRY(tc_sum_channels(&s, dbias ? &out_bias : NULL, p.axes, in[DY].tensor));
     return tc_give_rounded(&s, 3, (tc_result[]){{dx, out_x}, {dweight, out_weight}, {dbias, out_bias}});
 }

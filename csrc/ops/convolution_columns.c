@@ -119,12 +119,12 @@ static tc_status compute_part(const tc_scope *op, const problem *p, const part *
     return result->data == to->data ? TC_OK : tc_tensor_copy(to, result, s.err);
 }
 
-static tc_status add_bias(tc_scope *s, const problem *p, tc_tensor *y, tc_tensor *bias)
+tc_status tc_add_channel_bias(tc_scope *s, tc_tensor *y, tc_tensor *bias)
 {
-    int64_t shape[2 + TC_CONVOLUTION_AXES] = {1, p->O, 1, 1, 1}, strides[2 + TC_CONVOLUTION_AXES] = {0, 1, 0, 0, 0};
+    const int64_t shape[TC_MAX_DIMS] = {1, y->shape[1], 1, 1, 1}, strides[TC_MAX_DIMS] = {0, 1, 0, 0, 0};
     tc_tensor *view;
     if (!bias) return TC_OK;
-    TC_TRY(tc_make_view(s, &view, bias, 2 + p->axes, shape, strides, 0));
+    TC_TRY(tc_make_view(s, &view, bias, y->ndim, shape, strides, 0));
     return add(s, y, view);
 }
 
@@ -137,7 +137,7 @@ tc_status tc_convolve_columns(tc_scope *s, const problem *p, tc_tensor *y, tc_te
     TC_TRY(tc_bring_samples(&padded, 0, p->B, &offset, s->err));
     TC_TRY(make_room(s, &columns, &result, p));
     for (part at = {0}; next_part(p, &at);) TC_TRY(compute_part(s, p, &at, y, padded.room, weight, columns, result));
-    return add_bias(s, p, y, bias);
+    return tc_add_channel_bias(s, y, bias);
 }
 
 /* ---- backward -------------------------------------------------------------------------------------------------------------- */
@@ -226,15 +226,15 @@ static tc_status make_gradients(tc_scope *s, gradients *of, const problem *p, bo
 }
 
 /* *out: x's part of the gradient of the padded x. */
-static tc_status remove_padding(tc_scope *s, tc_tensor **out, const problem *p, tc_tensor *dxp, const tc_tensor *x)
+static tc_status remove_padding(tc_scope *s, tc_tensor **out, const problem *p, tc_tensor *dxp)
 {
-    int64_t offset = 0;
+    int64_t shape[2 + TC_CONVOLUTION_AXES] = {p->B, p->C}, offset = 0;
     tc_tensor *inner;
     *out = dxp;
     if (!p->is_padded) return TC_OK;
-    for (int i = 0; i < p->axes; i++) offset += p->padding[i] * dxp->strides[2 + i];
-    TC_TRY(tc_make_view(s, &inner, dxp, x->ndim, x->shape, dxp->strides, offset));
-    TC_TRY(tc_make(s, out, x->ndim, x->shape));
+    for (int i = 0; i < p->axes; i++) shape[2 + i] = p->padded[2 + i] - 2 * p->padding[i], offset += p->padding[i] * dxp->strides[2 + i];
+    TC_TRY(tc_make_view(s, &inner, dxp, dxp->ndim, shape, dxp->strides, offset));
+    TC_TRY(tc_make(s, out, dxp->ndim, shape));
     return tc_tensor_copy(*out, inner, s->err);
 }
 
@@ -256,7 +256,7 @@ tc_status tc_column_gradients(tc_scope *s, const problem *p, tc_tensor **dx, tc_
     }
     if (dy->numel)
         for (part at = {0}; next_part(p, &at);) TC_TRY(backward_of_part(s, p, &at, &of));
-    if (dx) TC_TRY(remove_padding(s, dx, p, of.dxp, x));
+    if (dx) TC_TRY(remove_padding(s, dx, p, of.dxp));
     if (dweight) *dweight = of.dweight;
     return TC_OK;
 }

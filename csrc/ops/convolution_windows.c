@@ -163,35 +163,164 @@ tc_status tc_convolve_windows(tc_scope *op, const problem *p, tc_tensor *y, tc_t
     return convolve(&s, p, y, &w, p->O / p->G, weight, bias);
 }
 
-/* *out (G,C/G,O/G,kernel...): weight with the channels of a group exchanged. */
-static tc_status exchange_channels(tc_scope *s, tc_tensor **out, const problem *p, tc_tensor *weight)
+/* ---- the gradient of x ----------------------------------------------------------------------------------------------------- */
+
+/* Element s q + r of an axis of the padded x, with s the stride and r < s, is read by windows q - j, each at position s j + r of the
+ * kernel. So the elements of one r are a convolution of dy by every s-th position; those of several r are rows of one product where these
+ * are as many, which gives two phases for each axis. With s = 1 there is one, and positions are `dilation` apart. */
+typedef struct phase {
+    int64_t first[TC_CONVOLUTION_AXES], count[TC_CONVOLUTION_AXES]; /* of the r of each axis */
+    int64_t positions[TC_CONVOLUTION_AXES];
+    int64_t counts; /* their product */
+    bool is_whole;  /* all elements of dx, in their order */
+} phase;
+
+/* False: phase `number` has no elements, or no window reads them. */
+static bool find_phase(phase *f, const problem *p, int number)
 {
-    const int64_t C = p->C / p->G, O = p->O / p->G, positions = C ? p->K / C : 0, shape[] = {p->G, C, O, positions};
+    bool is_read = true;
+    f->counts = 1;
+    f->is_whole = true;
+    for (int i = 0; i < p->axes; i++) {
+        const int64_t with_one_more = p->kernel[i] % p->phases[i];
+        const bool rest = number >> i & 1;
+        f->first[i] = rest ? with_one_more : 0;
+        f->count[i] = rest ? p->phases[i] - with_one_more : with_one_more;
+        f->positions[i] = p->kernel[i] / p->phases[i] + !rest;
+        f->counts *= f->count[i];
+        is_read = is_read && f->positions[i] > 0;
+        f->is_whole = f->is_whole && p->phases[i] == 1;
+    }
+    return is_read && f->counts > 0;
+}
+
+/* *out (G,C/G,count...,O/G,positions...): weight's part for a phase, with the channels of a group exchanged. */
+static tc_status take_weight(tc_scope *s, tc_tensor **out, const problem *p, const phase *f, tc_tensor *weight)
+{
+    const int n = p->axes;
+    const int64_t C = p->C / p->G, O = p->O / p->G, *step = weight->strides;
+    int64_t shape[TC_MAX_DIMS] = {p->G, C}, strides[TC_MAX_DIMS] = {O * step[0], step[1]}, offset = 0;
     tc_tensor *view;
-    TC_TRY(tc_make(s, out, 4, shape));
-    TC_TRY(tc_make_view(s, &view, weight, 4, shape, (int64_t[]){O * p->K, positions, p->K, 1}, 0));
+    shape[2 + n] = O, strides[2 + n] = step[0];
+    for (int i = 0; i < n; i++) {
+        shape[2 + i] = f->count[i], strides[2 + i] = step[2 + i];
+        shape[3 + n + i] = f->positions[i], strides[3 + n + i] = p->phases[i] * step[2 + i];
+        offset += f->first[i] * step[2 + i];
+    }
+    TC_TRY(tc_make(s, out, 3 + 2 * n, shape));
+    TC_TRY(tc_make_view(s, &view, weight, 3 + 2 * n, shape, strides, offset));
     return tc_tensor_copy(*out, view, s->err);
 }
 
-tc_status tc_window_gradient_of_x(const tc_scope *op, const problem *p, tc_tensor *dx, tc_tensor *dy, tc_tensor *weight)
+/* *out: each element of bias, if there is one, for so many rows of a product. */
+static tc_status repeat_bias(tc_scope *s, const tc_tensor **out, tc_tensor *bias, int64_t times)
+{
+    tc_tensor *view, *repeated;
+    *out = bias;
+    if (!bias || times == 1) return TC_OK;
+    const int64_t shape[] = {bias->shape[0], times};
+    TC_TRY(tc_make(s, &repeated, 2, shape));
+    TC_TRY(tc_make_view(s, &view, bias, 2, shape, (int64_t[]){1, 0}, 0));
+    *out = repeated;
+    return tc_tensor_copy(repeated, view, s->err);
+}
+
+/* Brings the results of a phase, (samples,C,count...,q...) from q = padding / stride on, to their places in dx. */
+static tc_status spread(const problem *p, const phase *f, tc_tensor *dx, int64_t sample, tc_tensor *results, tc_error *err)
+{
+    const int n = p->axes;
+    for (int64_t number = 0; number < f->counts; number++) {
+        TC_OWNED tc_tensor *to = NULL, *from = NULL;
+        int64_t shape[TC_MAX_DIMS] = {results->shape[0], p->C}, to_strides[TC_MAX_DIMS] = {dx->strides[0], dx->strides[1]};
+        int64_t from_strides[TC_MAX_DIMS] = {results->strides[0], results->strides[1]};
+        int64_t to_offset = sample * dx->strides[0], from_offset = 0, rest = number;
+        bool any = true;
+        for (int i = n - 1; i >= 0; rest /= f->count[i--]) {
+            const int64_t stride = p->phases[i], r = f->first[i] + rest % f->count[i], q = p->padding[i] / stride;
+            const int64_t start =
+                q * stride + r < p->padding[i] ? (q + 1) * stride + r : q * stride + r; /* the first that is not padding */
+            const int64_t at = start - p->padding[i];
+            any = any && at < dx->shape[2 + i];
+            shape[2 + i] = tc_divide_up(dx->shape[2 + i] - at, stride);
+            to_offset += at * dx->strides[2 + i], to_strides[2 + i] = stride * dx->strides[2 + i];
+            from_offset += rest % f->count[i] * results->strides[2 + i] + (start / stride - q) * results->strides[2 + n + i];
+            from_strides[2 + i] = results->strides[2 + n + i];
+        }
+        if (!any) continue;
+        TC_TRY(tc_tensor_alias(&to, dx, 2 + n, shape, to_strides, to_offset, err));
+        TC_TRY(tc_tensor_alias(&from, results, 2 + n, shape, from_strides, from_offset, err));
+        TC_TRY(tc_tensor_copy(to, from, err));
+    }
+    return TC_OK;
+}
+
+static tc_status compute_phase(const tc_scope *op, const problem *p, const phase *f, tc_tensor *dx, tc_tensor *dy, tc_tensor *weight,
+                               tc_tensor *bias)
 {
     TC_SCOPE(s, op->err);
-    int64_t around[TC_CONVOLUTION_AXES], back[TC_CONVOLUTION_AXES];
-    tc_tensor *exchanged;
-    if (dx->numel == 0) return TC_OK;
+    const int n = p->axes;
+    int64_t around[TC_CONVOLUTION_AXES], back[TC_CONVOLUTION_AXES], lead[TC_CONVOLUTION_AXES], columns = 1;
+    int64_t shape[TC_MAX_DIMS] = {0, p->C}, of_dy[TC_MAX_DIMS];
+    problem part = *p;
+    tc_tensor *weights;
+    const tc_tensor *biases;
     tc_share_scope(&s, op);
-    for (int i = 0; i < p->axes; i++) { /* position k reads what is `dilation` k before the last that reads x's element */
-        const int64_t more = p->dilation[i] * (p->kernel[i] - 1) - p->padding[i];
-        around[i] = more > 0 ? more : 0;
-        back[i] = -p->dilation[i];
+    for (int i = 0; i < n; i++) {
+        const int64_t first = p->padding[i] / p->phases[i], last = (p->padding[i] + dx->shape[2 + i] - 1) / p->phases[i];
+        const int64_t step = p->phases[i] == 1 ? p->dilation[i] : 1, before = step * (f->positions[i] - 1) - first;
+        const int64_t after = last - p->apart[i] * p->result[2 + i] + 1, more = before > after ? before : after;
+        part.kernel[i] = f->positions[i];
+        around[i] = more > 0 ? more : 0, back[i] = -step, lead[i] = around[i] + first;
+        shape[2 + i] = f->count[i], shape[2 + n + i] = last - first + 1;
+        columns *= shape[2 + n + i];
     }
-    TC_TRY(exchange_channels(&s, &exchanged, p, weight));
-    windows w = {.channels = p->O / p->G, .together = samples_for(p, dx->numel / p->B / p->C, columns_for(p))};
-    TC_TRY(surround(&s, &w, p, dy, around, p->stride, 1));
-    for (int i = 0; i < p->axes; i++) w.first += (around[i] + p->padding[i]) * w.of.room->strides[2 + i];
-    if (p->C == p->G || !are_elements(&w, p, dx->shape + 2, p->ones)) TC_TRY(find_windows(&s, &w, p, back, dx->shape + 2, p->ones));
-    return convolve(&s, p, dx, &w, p->C / p->G, exchanged, NULL);
+    TC_TRY(take_weight(&s, &weights, p, f, weight));
+    TC_TRY(repeat_bias(&s, &biases, bias, f->counts));
+    windows w = {.channels = p->O / p->G, .together = samples_for(p, columns, columns_for(&part))};
+    const int64_t bytes = p->C * f->counts * columns * (int64_t)tc_dtype_size(s.compute), fit = f->is_whole ? p->B : ROOM / bytes;
+    const int64_t most = fit > w.together ? fit : w.together;
+    for (int64_t sample = 0; sample < p->B; sample += most) {
+        TC_SCOPE(turn, s.err);
+        tc_tensor *some, *results = dx;
+        tc_share_scope(&turn, &s);
+        part.B = of_dy[0] = shape[0] = least_of(most, p->B - sample);
+        w.first = 0;
+        for (int i = 1; i < dy->ndim; i++) of_dy[i] = dy->shape[i];
+        TC_TRY(tc_make_view(&turn, &some, dy, dy->ndim, of_dy, dy->strides, sample * dy->strides[0]));
+        TC_TRY(surround(&turn, &w, &part, some, around, p->apart, 1));
+        for (int i = 0; i < n; i++) w.first += lead[i] * w.of.room->strides[2 + i];
+        if (p->C == p->G || !are_elements(&w, &part, shape + 2 + n, p->ones))
+            TC_TRY(find_windows(&turn, &w, &part, back, shape + 2 + n, p->ones));
+        if (!f->is_whole) TC_TRY(tc_make(&turn, &results, 2 + 2 * n, shape));
+        TC_TRY(convolve(&turn, &part, results, &w, p->C / p->G * f->counts, weights, biases));
+        if (!f->is_whole) TC_TRY(spread(p, f, dx, sample, results, s.err));
+    }
+    return TC_OK;
 }
+
+/* dx = bias, or 0, everywhere: where strides are longer than the kernel, no window reads some elements. */
+static tc_status fill_gaps(tc_scope *s, const problem *p, tc_tensor *dx, tc_tensor *bias)
+{
+    const int64_t strides[TC_MAX_DIMS] = {0, bias ? 1 : 0};
+    TC_OWNED tc_tensor *value = NULL, *spread = NULL;
+    bool gaps = false;
+    for (int i = 0; i < p->axes; i++) gaps = gaps || p->kernel[i] < p->phases[i];
+    if (!gaps) return TC_OK;
+    if (!bias) TC_TRY(tc_tensor_zeros(&value, 0, NULL, dx->dtype, s->device, s->err));
+    TC_TRY(tc_tensor_alias(&spread, bias ? bias : value, dx->ndim, dx->shape, strides, 0, s->err));
+    return tc_tensor_copy(dx, spread, s->err);
+}
+
+tc_status tc_window_gradient_of_x(tc_scope *op, const problem *p, tc_tensor *dx, tc_tensor *dy, tc_tensor *weight, tc_tensor *bias)
+{
+    phase f;
+    if (dx->numel) TC_TRY(fill_gaps(op, p, dx, bias));
+    for (int number = 0; number < 1 << p->axes && dx->numel; number++)
+        if (find_phase(&f, p, number)) TC_TRY(compute_phase(op, p, &f, dx, dy, weight, bias));
+    return TC_OK;
+}
+
+/* ---- the gradient of weight ------------------------------------------------------------------------------------------------ */
 
 /* *stride: between neighbours of x's spatial axes, if they lie as those of one axis do. */
 static bool is_one_axis(const tc_tensor *x, int64_t *stride)
