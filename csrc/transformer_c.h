@@ -700,6 +700,18 @@ TC_CHECKED tc_status tc_convolution_backward(tc_tensor **dx, tc_tensor **dweight
                                              tc_tensor *weight, int strides, const int64_t *stride, int paddings, const int64_t *padding,
                                              int dilations, const int64_t *dilation, int64_t groups, tc_error *err);
 
+/* The gradient of x of a convolution, as an op: each element of x times the kernel, added up.  x (B,C,P...), weight (C,O/groups,K...),
+ * bias (O) or NULL, y (B,O,S...) with S = stride (P - 1) - 2 padding + dilation (K - 1) + output_padding + 1; output_padding < stride. */
+TC_CHECKED tc_status tc_transposed_convolution(tc_tensor **y, tc_tensor *x, tc_tensor *weight, tc_tensor *bias, int strides,
+                                               const int64_t *stride, int paddings, const int64_t *padding, int output_paddings,
+                                               const int64_t *output_padding, int dilations, const int64_t *dilation, int64_t groups,
+                                               tc_error *err);
+/* Gradients of x, weight and bias. NULL: not wanted. */
+TC_CHECKED tc_status tc_transposed_convolution_backward(tc_tensor **dx, tc_tensor **dweight, tc_tensor **dbias, tc_tensor *dy, tc_tensor *x,
+                                                        tc_tensor *weight, int strides, const int64_t *stride, int paddings,
+                                                        const int64_t *padding, int dilations, const int64_t *dilation, int64_t groups,
+                                                        tc_error *err);
+
 /* target[...] = value, broadcast and cast, like tc_index_set. */
 TC_CHECKED tc_status tc_assign(tc_tensor *target, tc_tensor *value, tc_error *err);
 TC_CHECKED tc_status tc_fill(tc_tensor *target, tc_tensor *value, tc_error *err); /* value: one element, any shape */

@@ -22,6 +22,7 @@ TESTED_ELSEWHERE = {"dropout"}
 PUBLIC_NAMES = {
     "attention": "scaled_dot_product_attention",
     "convolution": "conv1d",
+    "transposed_convolution": "conv_transpose1d",
     "triangle": "tril",
     "cast": "float",
     "index": "item",

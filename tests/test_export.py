@@ -167,6 +167,16 @@ MASKED = {
         lambda: nn.Conv2d(4, 6, (3, 2), stride=(2, 1), padding=(0, 1), dilation=(1, 2), groups=2),
         lambda b, t, s: (r(b, 4, t, s + 2),),
     ),
+    "convolution, films": (lambda: nn.Conv3d(4, 6, (1, 3, 2), padding=(0, 1, 1)), lambda b, t, s: (r(b, 4, t, s + 2, 3),)),
+    "transposed convolution": (
+        lambda: nn.ConvTranspose1d(4, 6, 3, stride=2, padding=1, output_padding=2, dilation=3),
+        lambda b, t, s: (r(b, 4, t + 1),),
+    ),
+    "transposed convolution, images": (
+        lambda: nn.ConvTranspose2d(4, 6, (3, 2), stride=(2, 1), padding=(1, 0), output_padding=(1, 0), groups=2, bias=False),
+        lambda b, t, s: (r(b, 4, t + 1, s),),
+    ),
+    "transposed convolution, films": (lambda: nn.ConvTranspose3d(4, 2, 2, stride=2), lambda b, t, s: (r(b, 4, t, s, 3),)),
     "batch norm": (lambda: nn.BatchNorm1d(4).eval(), lambda b, t, s: (r(b, 4, t),)),
     "batch norm, images": (lambda: nn.BatchNorm2d(4).eval(), lambda b, t, s: (r(b, 4, 3, 2),)),
     "group norm": (lambda: nn.GroupNorm(2, 4), lambda b, t, s: (r(b, 4, t),)),

@@ -421,7 +421,6 @@ MISTAKES = {
     "an outer product by its old name": (lambda: tc.ger, AttributeError, r"use tc\.outer$"),
     "complex numbers": (lambda: tc.polar, AttributeError, "two real Tensors.*no complex dtypes"),
     "a sparse tensor": (lambda: tc.ones(2).to_sparse(), AttributeError, "use t itself: there are no sparse tensors"),
-    "a transposed convolution": (lambda: tc.nn.ConvTranspose2d, AttributeError, r"use nn\.Linear\(channels, size \* size \* out\)"),
     "a lazy layer": (lambda: tc.nn.LazyLinear, AttributeError, r"use nn\.Linear\(width"),
     "a progress bar of Lightning's": (lambda: tc.callbacks.TQDMProgressBar, AttributeError, r"use Trainer\(progress=True\)"),
     "a logger of Lightning's": (lambda: tc.loggers.WandbLogger, AttributeError, r"extends tc\.loggers\.Logger"),

@@ -60,6 +60,10 @@ for at_end, dtype in itertools.product((True, False), (np.float32, np.float64, n
         a, w, b = numbers(dtype, at_end, x, weight, weight[:1])
         y = _core.convolution(a, w, b, *options, groups)
         _core.convolution_backward(*numbers(dtype, at_end, y.shape), a, w, *options, groups)
+        back = (y.shape, weight, (weight[1] * groups,))  # its gradient of x, as an op
+        d, w, b = numbers(dtype, at_end, *back)
+        z = _core.transposed_convolution(d, w, b, *options[:2], (0,) * axes, options[2], groups)
+        _core.transposed_convolution_backward(*numbers(dtype, at_end, z.shape), d, w, *options, groups)
     for rows, C, N in itertools.product((1, 2, 17, 64, 200), (1, 63, 130), (1, 33, 200)):
         dy, x, w = numbers(dtype, at_end, (rows, N), (rows, C), (N, C))
         _core.linear(x, w)

@@ -210,6 +210,12 @@ FROZEN = {
     "matmul of batches": (lambda x, w: x @ w, "B,T,C", "B,C,E", 0),
     "matmul with a vector": (lambda x, w: x @ w, "B,T,C", "C", 0),
     "convolution": (lambda x, w: _core.convolution(x, w, None, (1,), (1,), (1,)), "B,C,T", "E,C,3", 0),
+    "transposed convolution": (
+        lambda x, w: _core.transposed_convolution(x, w, None, (1,), (1,), (0,), (1,)),
+        "B,C,T",
+        "C,E,3",
+        0,
+    ),
 }
 
 

@@ -64,6 +64,7 @@ CALLS = {
     "mse_loss": lambda: F.mse_loss(X, X.detach() * 2),
     "distances": lambda: F.smooth_l1_loss(X, X.detach() * 2) + F.nll_loss(X[:, 0], LABELS) + F.normalize(X, dim=2).sum() + F.elu(X).sum(),
     "convolution": lambda: F.conv1d(F.pad(X, (1, 0)), KERNEL, padding=1, groups=2),
+    "transposed convolution": lambda: F.conv_transpose1d(SEQUENCE[:, :2], KERNEL, FEATURES[:2], 2, 1),
     "embedding": lambda: F.embedding(PLACES, TABLE, padding_idx=1),
     "dropout": lambda: F.dropout(X, 0.5, True),
     "matmul": lambda: X.mT @ X,

@@ -36,6 +36,7 @@ BLOCK = {"x": X, "qkv_weight": np.ones((12, 4), np.float32), "qkv_bias": np.ones
 BLOCK |= {f"{name}_weight": np.ones((4, 4), np.float32) for name in ("out", "up", "down")}
 BLOCK |= {name: np.ones(4, np.float32) for name in ("out_bias", "up_bias", "down_bias", "gamma1", "beta1", "gamma2", "beta2")}
 CONVOLUTION = {"x": X, "weight": X[:1, :, :2], "stride": (1,), "padding": (0,), "dilation": (1,), "groups": 1}
+TRANSPOSED = {**CONVOLUTION, "weight": X[0, :, None, :2]}
 DROPPED = {"dropout": 0.5, "seed": 1, "call": 2}
 RANDOM = {"x": X, "dy": X, "p": 0.5, "seed": 1, "call": 2}
 ADAM = dict.fromkeys(("lr", "beta1", "beta2", "eps", "weight_decay"), 0.1)
@@ -54,6 +55,8 @@ CASES = {
     "cross_entropy_backward": {**LOSS, "dloss": np.float32(1), "top": ROW, "log_sum": ROW},
     "nll_loss": LOSS, "nll_loss_backward": {**LOSS, "dloss": np.float32(1)},
     "convolution": {**CONVOLUTION, "bias": None}, "convolution_backward": {**CONVOLUTION, "dy": X[:, :1, :3]},
+    "transposed_convolution": {**TRANSPOSED, "bias": None, "output_padding": (0,)},
+    "transposed_convolution_backward": {**TRANSPOSED, "dy": np.ones((2, 1, 5), np.float32)},
     "pad": {"x": X, "pads": (1, 2, 0, 1)}, "pad_backward": {"dy": X, "pads": (1, 2)},
     "embedding": {"indices": TOKENS, "weight": TABLE, "padding_idx": 1},
     "embedding_backward": {"dy": ROWS, "indices": TOKENS, "num_embeddings": 5, "padding_idx": 1},

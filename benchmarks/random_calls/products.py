@@ -1,5 +1,7 @@
 """Products: of matrices, einsum, convolutions, attention."""
 
+import math
+
 from .draw import FLOATS, Call, Input, functional, of_module
 
 SIZES = (1, 2, 3, 5, 7, 8, 16, 17, 31, 32, 33, 64, 65, 100, 127, 128, 200, 256, 300, 512, 777, 1024, 2048, 4096)
@@ -150,4 +152,27 @@ def attention(draw):
     return Call(name, functional("scaled_dot_product_attention"), (q, k, v, mask.constant()), draw.sometimes())
 
 
-FAMILIES = (matmul, batched, einsum, convolution, attention)
+def transposed_convolution(draw):
+    axes, dtype = draw.choice((1, 2, 2, 3)), draw.choice(FLOATS)
+
+    def fits(sizes, batch, channels, out, kernel, stride, padding, dilation, groups):
+        lengths = [(size - 1) * stride - 2 * padding + dilation * (kernel - 1) + 1 for size in sizes]
+        area, area_out = math.prod(sizes), math.prod(lengths)
+        products = batch * area * out * channels // groups * kernel**axes
+        return (
+            min(lengths) > 0
+            and products < MOST_PRODUCTS
+            and batch * max(channels * area, out * area_out) < min(MOST_ELEMENTS, draw.largest)
+        )
+
+    sizes, batch, channels, out, kernel, *options, groups = _until(lambda: _one_convolution(draw, axes), fits)
+    options = dict(zip(("stride", "padding", "dilation"), options, strict=True), groups=groups)
+    inputs = (
+        draw.input((batch, channels, *sizes), dtype),
+        draw.plain((channels, out // groups, *[kernel] * axes), dtype),
+        draw.plain((out,), dtype),
+    )
+    return Call(f"conv_transpose{axes}d {options}", functional(f"conv_transpose{axes}d", **options), inputs, draw.sometimes())
+
+
+FAMILIES = (matmul, batched, einsum, convolution, attention, transposed_convolution)

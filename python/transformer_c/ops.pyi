@@ -155,6 +155,8 @@ __all__ = [
     "swiglu_forward",
     "tanh_backward",
     "tanh_forward",
+    "transposed_convolution_backward",
+    "transposed_convolution_forward",
     "tril_backward",
     "tril_forward",
     "triu_backward",
@@ -592,6 +594,12 @@ def tanh_backward(dy: ArrayLike | Tensor, y: ArrayLike | Tensor) -> Any:
 
 def tanh_forward(x: ArrayLike | Tensor) -> Any:
     """tanh of x, element by element."""
+
+def transposed_convolution_backward(dy: ArrayLike | Tensor, x: ArrayLike | Tensor, weight: ArrayLike | Tensor, stride: _Shape, padding: _Shape, dilation: _Shape, groups: _int = 1) -> tuple[Any, Any, Any]:
+    """dx, dweight, dbias of transposed_convolution."""
+
+def transposed_convolution_forward(x: ArrayLike | Tensor, weight: ArrayLike | Tensor, bias: ArrayLike | Tensor | None, stride: _Shape, padding: _Shape, output_padding: _Shape, dilation: _Shape, groups: _int = 1) -> Any:
+    """Each element times a kernel, added up where the windows overlap: the gradient of x of a convolution."""
 
 def tril_backward(dy: ArrayLike | Tensor, diagonal: _int = 0) -> Any:
     """dx of tril: the same triangle of dy."""

@@ -620,6 +620,8 @@ def test_the_argument_by_pytorchs_name(layer):
         lambda nn: nn.Linear(3, 2),
         lambda nn: nn.Conv1d(2, 4, 3),
         lambda nn: nn.Conv2d(2, 4, 3, groups=2, bias=False),
+        lambda nn: nn.Conv3d(2, 4, (1, 2, 3)),
+        lambda nn: nn.ConvTranspose2d(2, 4, 3, groups=2),
         lambda nn: nn.Embedding(3, 2, padding_idx=0),
         lambda nn: nn.LayerNorm(3),
         lambda nn: nn.RMSNorm(3),

@@ -11,6 +11,15 @@ from transformer_c import functional as F
 from transformer_c.testing import reference as R
 
 
+def _transposed_case(axes, stride, padding, dilation, groups=1):
+    def case(d):
+        x, w = d.normal(2, 2 * groups, *(3 + d.length() for _ in range(axes))), d.normal(2 * groups, 2, *(2,) * axes)
+        options = [(stride,) * axes, (padding,) * axes, (stride - 1,) * axes, (dilation,) * axes, groups]
+        return lambda x, w, b: _core.transposed_convolution(x, w, b, *options), x, w, d.normal(2 * groups)
+
+    return case
+
+
 def _case(axes, stride, padding, dilation, groups=1):
     def case(d):
         x, w = d.normal(2, 2 * groups, *(5 + d.length() for _ in range(axes))), d.normal(2 * groups, 2, *(2,) * axes)
@@ -22,23 +31,42 @@ def _case(axes, stride, padding, dilation, groups=1):
 
 GRADCHECK = {
     "convolution": [_case(1, 1, 1, 2), _case(2, 2, 0, 1, 2)],
+    "transposed_convolution": [_transposed_case(1, 2, 1, 1), _transposed_case(2, 1, 0, 2, 2)],
     "pad": [lambda d: (lambda x: _core.pad(x, (1, -1, 2, 0)), d.normal(*d.shape(2), 2))],
 }
 BACKWARD_ARGUMENTS = {
     "convolution": lambda rng: [rng.random((2, 5, 4)), rng.random((2, 3, 4)), rng.random((5, 3, 1)), (1,), (0,), (1,)],
+    "transposed_convolution": lambda rng: [rng.random((2, 3, 9)), rng.random((2, 5, 4)), rng.random((5, 3, 3)), (2,), (0,), (1,)],
     "pad": lambda rng: [rng.random((2, 3, 4)), (1, 0)],
 }
 SAVED = {
     "`convolution` of x (B, C, T), weight (E, C, 3)": [(lambda x, w: _core.convolution(x, w, None, (1,), (1,), (1,)), ["B,C,T", "E,C,3"])],
+    "`transposed_convolution` of x (B, C, T), weight (C, E, 3)": [
+        (lambda x, w: _core.transposed_convolution(x, w, None, (1,), (1,), (0,), (1,)), ["B,C,T", "C,E,3"])
+    ],
     "`pad` of x (N, C)": [(lambda x: _core.pad(x, (1, 2)), ["N,C"])],
 }
-LAYERS = {"Conv1d": lambda width: tc.nn.Conv1d(5, width, 3, padding=1), "Conv2d": lambda width: tc.nn.Conv2d(2, width, 3, stride=2)}
+LAYERS = {
+    "Conv1d": lambda width: tc.nn.Conv1d(5, width, 3, padding=1),
+    "Conv2d": lambda width: tc.nn.Conv2d(2, width, 3, stride=2),
+    "Conv3d": lambda width: tc.nn.Conv3d(2, width, (1, 2, 3)),
+    **{
+        f"ConvTranspose{n}d": lambda width, layer=layer: layer(4, width, 3, stride=2)
+        for n, layer in ((1, tc.nn.ConvTranspose1d), (2, tc.nn.ConvTranspose2d), (3, tc.nn.ConvTranspose3d))
+    },
+}
 ON_DEVICES = {
     "convolution": (
         lambda x, w, b: _core.convolution(x, w, b, (2,), (1,), (1,)),
         lambda x, w, b: R.convolution(x, w, b, (2,), (1,), (1,)),
         lambda dy, x, w, b: R.convolution_backward(dy, x, w, b, (2,), (1,), (1,)),
         [((b, c, n), (o, c, k), (o,)) for b, c, n, o, k in [(1, 1, 1, 1, 1), (2, 3, 7, 5, 3), (3, 4, 9, 2, 2)]],
+    ),
+    "transposed_convolution": (
+        lambda x, w, b: _core.transposed_convolution(x, w, b, (2,), (1,), (1,), (1,)),
+        lambda x, w, b: R.transposed_convolution(x, w, b, (2,), (1,), (1,), (1,)),
+        lambda dy, x, w, b: R.transposed_convolution_backward(dy, x, w, b, (2,), (1,), (1,)),
+        [((b, c, n), (c, o, k), (o,)) for b, c, n, o, k in [(1, 1, 1, 1, 2), (2, 3, 5, 5, 3), (3, 4, 4, 2, 4)]],
     ),
     "pad": (
         lambda x: F.pad(x, (1, 2, -1, 0)),
@@ -79,6 +107,12 @@ PROBLEMS = [
     (2, 6, 8, 2, (5, 14), (1, 1), (1, 1), (0, 0), (1, 1)),  # windows of one element: of one axis,
     (3, 4, 6, 2, (7, 12), (1, 1), (1, 2), (1, 0), (1, 1)),  # of two, with zeros
     (2, 400, 5, 1, (2700,), (1,), (1,), (0,), (1,)),  # and far apart
+    (3, 5, 4, 1, (13,), (4,), (2,), (1,), (1,)),  # gradients of x by phases: of as many positions,
+    (5, 4, 6, 2, (11, 12), (3, 5), (2, 3), (1, 2), (1, 1)),  # of more and fewer, in groups,
+    (2, 3, 5, 1, (9, 7, 8), (2, 3, 1), (2, 2, 2), (0, 1, 0), (1, 1, 1)),  # some of none,
+    (3, 4, 4, 4, (10, 9), (5, 3), (3, 1), (6, 1), (1, 2)),  # each channel by itself, dilated along one axis,
+    (2, 3, 3, 1, (16,), (9,), (4,), (8,), (1,)),  # more zeros than the kernel reaches back,
+    (40, 24, 40, 1, (32, 33), (4, 4), (2, 2), (1, 1), (1, 1)),  # some samples at a time, with a rest
 ]
 
 
@@ -107,6 +141,27 @@ def test_against_the_sum_over_positions(isa, problem, dtype, rng):
         assert_close(got, wanted, arrays[0].dtype, gradient=True, scale=8 + np.abs(wanted).max(initial=0))
     assert_close(_core.convolution(arrays[0], arrays[1], None, *options), R.convolution(*arrays[:2], None, *options), arrays[0].dtype,
                  4 * terms, scale=8 + np.abs(expected).max(initial=0))  # fmt: skip
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "bfloat16"])
+@pytest.mark.parametrize("problem", PROBLEMS, ids=str)
+def test_transposed_is_the_gradient_of_x(isa, problem, dtype, rng):
+    """Of the same problem: from the result's shape to the input's, which says how much `output_padding` there is."""
+    B, C, O, groups, shape, kernel, stride, padding, dilation = problem
+    like, weight, _ = operands(rng, (B, C, O, groups, shape, kernel), dtype)
+    options = (stride, padding, dilation)
+    lengths = [(n + 2 * p - d * (k - 1) - 1) // s + 1 for n, k, s, p, d in zip(shape, kernel, *options, strict=True)]
+    more = tuple((n + 2 * p - d * (k - 1) - 1) % s for n, k, s, p, d in zip(shape, kernel, *options, strict=True))
+    x, bias, dy = (rng.standard_normal(s).astype(like.dtype) for s in ((B, O, *lengths), (C,), like.shape))
+    leaves = [tc.tensor(a, requires_grad=True) for a in (x, weight, bias)]
+    y = _core.transposed_convolution(*leaves, stride, padding, more, dilation, groups)
+    y.backward(tc.tensor(dy))
+    expected, terms = R.transposed_convolution(x, weight, bias, stride, padding, more, dilation, groups), O * int(np.prod(kernel))
+    assert_close(y.detach().numpy(), expected, x.dtype, 4 * terms, scale=8 + np.abs(expected).max(initial=0))
+    for leaf, wanted in zip(leaves, R.transposed_convolution_backward(dy, x, weight, bias, *options, groups), strict=True):
+        assert_close(leaf.grad.numpy(), wanted, x.dtype, gradient=True, scale=8 + np.abs(wanted).max(initial=0))
+    without = _core.transposed_convolution(x, weight, None, stride, padding, more, dilation, groups)
+    np.testing.assert_array_equal(np.asarray(without), np.asarray(_core.convolution_backward(x, like, weight, *options, groups)[0]))
 
 
 def test_the_last_of_many_rows_by_any_number_of_threads(isa, threads, rng):
@@ -226,6 +281,19 @@ def test_bits_for_any_threads(shapes, options, threads):
     assert all(map(np.array_equal, *results))
 
 
+def test_transposed_bits_for_any_threads_and_samples(isa, threads, rng):
+    x, w, b = (rng.standard_normal(s).astype(np.float32) for s in ((5, 24, 20, 21), (24, 9, 3, 4), (9,)))
+    options, results = ((2, 2), (1, 1), (1, 0), (1, 1)), []
+    dy = rng.standard_normal(_core.transposed_convolution(x, w, b, *options).shape).astype(np.float32)
+    for count in (_core.get_num_threads(), 1):
+        _core.set_num_threads(count)
+        y = np.asarray(_core.transposed_convolution(x, w, b, *options))
+        results.append([y, *map(np.asarray, _core.transposed_convolution_backward(dy, x, w, *options[:2], options[3]))])
+        np.testing.assert_array_equal(y[3:4], _core.transposed_convolution(x[3:4], w, b, *options))
+        np.testing.assert_array_equal(y[:, :, :11], np.asarray(_core.transposed_convolution(x[:, :, :7], w, b, *options))[:, :, :11])
+    assert all(map(np.array_equal, *results))
+
+
 def test_columns_are_few(rng):
     """A kernel of 5 x 5 on 1.4 MB of images has 35 MB of columns, of which 1 MiB is made at a time."""
     images, weight = rng.standard_normal((8, 1, 210, 210)).astype(np.float32), rng.standard_normal((4, 1, 5, 5)).astype(np.float32)
@@ -237,6 +305,14 @@ def test_columns_are_few(rng):
 
 
 # ---- arguments ---------------------------------------------------------------------------------------------------------------------
+
+
+def test_films(rng):
+    x, w = rng.standard_normal((2, 3, 4, 6, 5)), rng.standard_normal((4, 3, 2, 3, 2))
+    options = (2, 1, 1), (0, 1, 2), (1, 2, 1)
+    assert_close(F.conv3d(x, w, None, *options), R.convolution(x, w, None, *options), "float64")
+    pictures = F.conv3d(x, w[:, :, :1], padding="same")  # each picture by itself
+    assert_close(pictures[:, :, 1], F.conv2d(x[:, :, 1], w[:, :, 0], padding="same"), "float64")
 
 
 def test_one_sample_and_same(rng):
@@ -273,6 +349,37 @@ ERRORS = [
     (lambda: F.conv1d(np.ones((1, 4, 5)), np.ones((2, 4, 1)), padding="full"), "padding must be 'same' or 'valid', got 'full'"),
     (lambda: F.conv1d(np.ones((1, 4, 5)), np.ones((2, 4, 3)), padding="same", stride=2), "padding='same' needs stride 1"),
     (lambda: tc.nn.Conv2d(3, 4, 2, groups=2), "in_channels 3 must be a multiple of groups 2"),
+    (lambda: F.conv_transpose1d(np.ones((1, 5)), np.ones((4, 2))), r"conv_transpose1d takes input of 3 axes .*weight \(4, 2\)"),
+    (
+        lambda: F.conv_transpose2d(np.ones((1, 3, 5, 5)), np.ones((4, 2, 1, 1))),
+        r"input has 3 channels but weight takes 4; they must be equal \(input \(1, 3, 5, 5\)",
+    ),
+    (lambda: F.conv_transpose1d(np.ones((1, 4, 5)), np.ones((4, 2, 1)), groups=3), "groups is 3; it must divide the 4 channels of input"),
+    (
+        lambda: F.conv_transpose1d(np.ones((1, 4, 5)), np.ones((4, 2, 1)), np.ones(3), groups=2),
+        r"bias has shape \(3,\) but weight \(4, 2, 1\) in 2 groups gives 4 channels; expected \(4,\)",
+    ),
+    (
+        lambda: F.conv_transpose1d(np.ones((1, 4, 5)), np.ones((4, 2, 1)), stride=2, output_padding=2),
+        r"output_padding must be less than stride or dilation, got output_padding \(2,\), stride \(2,\) and dilation \(1,\)",
+    ),
+    (
+        lambda: _core.transposed_convolution(np.ones((1, 4, 5)), np.ones((4, 2, 1)), None, (2,), (0,), (2,), (3,)),
+        "output_padding must be less than stride, got 2 with stride 2",
+    ),
+    (lambda: F.conv_transpose1d(np.ones((1, 4, 2)), np.ones((4, 2, 2)), padding=2), "padding of 2 on both sides leaves nothing of the 3"),
+    (lambda: F.conv_transpose1d(np.ones((1, 4, 0)), np.ones((4, 2, 2))), "axis 2 of input and weight must have elements"),
+    (lambda: F.conv_transpose1d(np.ones((1, 4, 5)), np.ones((4, 2, 2)), stride=2**60), r"would have more than 2\^60 elements"),
+    (
+        lambda: _core.transposed_convolution_backward(np.ones((1, 2, 9)), np.ones((1, 4, 5)), np.ones((4, 2, 3)), (1,), (0,), (1,)),
+        r"input has shape \(1, 4, 5\) but what dy, weight and the options lead to has \(1, 4, 7\)",
+    ),
+    (
+        lambda: tc.nn.ConvTranspose1d(4, 2, 3, stride=2)(np.ones((1, 4, 5), np.float32), output_size=(13,)),
+        r"output_size is \(13,\); with input \(1, 4, 5\) it must be from \(11,\) to \(12,\)",
+    ),
+    (lambda: tc.nn.ConvTranspose2d(4, 3, 2, groups=2), "out_channels 3 must be a multiple of groups 2"),
+    (lambda: tc.nn.ConvTranspose2d(4, 4, 2, padding_mode="reflect"), "padding_mode must be 'zeros'"),
     (lambda: F.pad(np.ones((2, 0)), (0, 1), "replicate"), "mode 'replicate' needs an element, got length 0"),
     (lambda: F.pad(np.ones((2, 0)), (0, -1), "circular"), "by 0 and -1 removes more than there is of an axis of length 0"),
     (lambda: F.pad(np.ones(3), (4, 0), "reflect"), "needs an axis longer than that, got length 3"),
@@ -287,6 +394,30 @@ ERRORS = [
 def test_errors(call, message):
     with pytest.raises(ValueError, match=message):
         call()
+
+
+@pytest.mark.parametrize("axes", [1, 2, 3])
+@pytest.mark.parametrize(
+    "options", [{}, {"stride": 2, "padding": 1, "groups": 2}, {"stride": 2, "output_padding": 2, "dilation": 3, "bias": False}]
+)
+def test_transposed_layers_are_pytorchs(axes, options, rng):
+    torch = pytest.importorskip("torch")
+    layers = []
+    for library in (tc, torch):
+        library.manual_seed(3)
+        layers.append(getattr(library.nn, f"ConvTranspose{axes}d")(4, 6, 3, dtype=library.float64, **options))
+    assert repr(layers[0]) == repr(layers[1])
+    assert [p.tolist() for p in layers[0].parameters()] == [p.tolist() for p in layers[1].parameters()]
+    x = rng.standard_normal((2, 4, *(5, 4, 3)[:axes]))
+    more = {1: 0, 2: 1}[layers[0].stride[0]] - layers[0].output_padding[0]
+    size = tuple(n + more for n in layers[0](x).shape[2:])
+    for call in (lambda f, x: f(x), lambda f, x: f(x[0]), lambda f, x: f(x, output_size=size)):
+        leaves = tc.tensor(x, requires_grad=True), torch.tensor(x, requires_grad=True)
+        found, expected = (call(layer, leaf) for layer, leaf in zip(layers, leaves, strict=True))
+        np.testing.assert_allclose(found.tolist(), expected.tolist(), rtol=1e-12, atol=1e-12)
+        found.square().sum().backward()
+        expected.square().sum().backward()
+        np.testing.assert_allclose(leaves[0].grad.tolist(), leaves[1].grad.tolist(), rtol=1e-12, atol=1e-12)
 
 
 def test_padding(rng):

@@ -29,7 +29,6 @@ if not TYPE_CHECKING:
         "instance_norm": "tc.functional.group_norm, with a group for each channel",
         **dict.fromkeys(("upsample", "upsample_bilinear", "upsample_nearest"), "tc.functional.interpolate"),
         **dict.fromkeys(("dropout1d", "dropout2d", "dropout3d"), "x * functional.dropout(ones, p, training), of ones (N, C, 1, ...)"),
-        **dict.fromkeys(("conv_transpose1d", "conv_transpose2d"), "functional.linear and a reshape, where windows do not overlap"),
         "embedding_bag": "tc.functional.embedding and a mean over the sequence",
         "fold": "reshape and permute, where windows do not overlap",
         "pixel_shuffle": "t.unflatten(1, (-1, r, r)), permute and reshape",

@@ -1,4 +1,4 @@
-"""Convolution, and padding."""
+"""Convolutions, transposed ones, and padding."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .._promotion import as_given, needed, promote, unchanged
 from .._recording import is_grad_enabled
 from ..tensor_functions._calls import takes_arrays
 
-__all__ = ["conv1d", "conv2d", "pad"]
+__all__ = ["conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d", "pad"]
 
 
 def per_axis(name: str, value, axes: int, least: int) -> tuple[int, ...]:
@@ -28,7 +28,7 @@ def per_axis(name: str, value, axes: int, least: int) -> tuple[int, ...]:
 
 def shape_of(axes: int) -> str:
     """That of samples with channels, in words."""
-    return "(samples, channels, length)" if axes == 1 else "(samples, channels, height, width)"
+    return f"(samples, channels, {('length', 'height, width', 'depth, height, width')[axes - 1]})"
 
 
 def same_padding(kernel, stride, dilation) -> list[tuple[int, int]]:
@@ -39,8 +39,15 @@ def same_padding(kernel, stride, dilation) -> list[tuple[int, int]]:
     return [(r // 2, r - r // 2) for r in reach]
 
 
+def check_ranks(name: str, axes: int, input, weight) -> None:
+    if weight.ndim != axes + 2 or input.ndim not in (axes + 1, axes + 2):
+        raise ValueError(
+            f"{name} takes input of {axes + 2} axes {shape_of(axes)}, or without samples, and weight of {axes + 2} axes; got input {tuple(input.shape)} and weight {tuple(weight.shape)}"
+        )
+
+
 def convolve(axes: int, input, weight, bias, stride, padding, dilation, groups):
-    """conv1d and conv2d."""
+    """conv1d, conv2d and conv3d."""
     needed(input=input, weight=weight)
     input, weight, bias = promote(input, weight, bias)
     words = isinstance(padding, str)
@@ -50,10 +57,7 @@ def convolve(axes: int, input, weight, bias, stride, padding, dilation, groups):
         (count, "groups", groups),
         (one_of, "padding", padding, ("same", "valid")) if words else (per_axis, "padding", padding, axes, 0),
     )
-    if weight.ndim != axes + 2 or input.ndim not in (axes + 1, axes + 2):
-        raise ValueError(
-            f"conv{axes}d takes input of {axes + 2} axes {shape_of(axes)}, or without samples, and weight of {axes + 2} axes; got input {tuple(input.shape)} and weight {tuple(weight.shape)}"
-        )
+    check_ranks(f"conv{axes}d", axes, input, weight)
     if words:
         both = same_padding(weight.shape[2:], stride, dilation) if padding == "same" else [(0, 0)] * axes
         if any(before != after for before, after in both):
@@ -62,6 +66,33 @@ def convolve(axes: int, input, weight, bias, stride, padding, dilation, groups):
     single = input.ndim == axes + 1
     x = input.reshape(1, *input.shape) if single else input
     y = _core.convolution(x, weight, bias, stride, padding, dilation, groups)
+    return y[0] if single else y
+
+
+def convolve_transposed(axes: int, input, weight, bias, stride, padding, output_padding, groups, dilation):
+    """conv_transpose1d, conv_transpose2d and conv_transpose3d."""
+    needed(input=input, weight=weight)
+    input, weight, bias = promote(input, weight, bias)
+    stride, padding, output_padding, groups, dilation = all_of(
+        (per_axis, "stride", stride, axes, 1),
+        (per_axis, "padding", padding, axes, 0),
+        (per_axis, "output_padding", output_padding, axes, 0),
+        (count, "groups", groups),
+        (per_axis, "dilation", dilation, axes, 1),
+    )
+    check_ranks(f"conv_transpose{axes}d", axes, input, weight)
+    for more, s, d in zip(output_padding, stride, dilation, strict=True):
+        if more >= max(s, d):
+            raise ValueError(
+                f"output_padding must be less than stride or dilation, got output_padding {output_padding}, stride {stride} and dilation {dilation}"
+            )
+    whole = [more // s for more, s in zip(output_padding, stride, strict=True)]  # elements of zero behind the input
+    if any(whole):
+        input = _core.pad(input, [n for count in reversed(whole) for n in (0, count)])
+        output_padding = tuple(more % s for more, s in zip(output_padding, stride, strict=True))
+    single = input.ndim == axes + 1
+    x = input.reshape(1, *input.shape) if single else input
+    y = _core.transposed_convolution(x, weight, bias, stride, padding, output_padding, dilation, groups)
     return y[0] if single else y
 
 
@@ -123,6 +154,121 @@ def conv2d(input, weight, bias=None, stride=1, padding=0, dilation=1, groups: in
              [42., 50.]]]])
     """
     return convolve(2, input, weight, bias, stride, padding, dilation, groups)
+
+
+def conv3d(input, weight, bias=None, stride=1, padding=0, dilation=1, groups: int = 1):
+    """Products of a kernel with all windows of volumes, or of films.
+
+    Parameters
+    ----------
+    input : array_like, shape (B, C, D, H, W) or (C, D, H, W)
+    weight : array_like, shape (out_channels, C / groups, kernel depth, kernel height, kernel width)
+    bias : array_like, shape (out_channels,), optional
+    stride, dilation : int or three of int, default 1
+    padding : int, three of int or {"valid", "same"}, default 0
+    groups : int, default 1
+        As in ``conv1d``.
+
+    Returns
+    -------
+    Tensor or ndarray, shape (B, out_channels, ...)
+
+    Examples
+    --------
+    >>> import numpy as np, transformer_c as tc
+    >>> film = np.ones((1, 3, 8, 32, 32), np.float32)  # 8 pictures of three colours
+    >>> tc.functional.conv3d(film, np.ones((16, 3, 2, 8, 8), np.float32), stride=(2, 8, 8)).shape
+    (1, 16, 4, 4, 4)
+    """
+    return convolve(3, input, weight, bias, stride, padding, dilation, groups)
+
+
+def conv_transpose1d(input, weight, bias=None, stride=1, padding=0, output_padding=0, groups: int = 1, dilation=1):
+    """Each element of sequences times a kernel, added up where these overlap: the gradient of ``conv1d`` with respect to its input.
+
+    Parameters
+    ----------
+    input : array_like, shape (B, C, L) or (C, L)
+    weight : array_like, shape (C, out_channels / groups, kernel)
+    bias : array_like, shape (out_channels,), optional
+    stride : int, default 1
+        Distance of the kernels of neighbouring elements.
+    padding : int, default 0
+        How many elements of the result are left out on both sides: the padding of the ``conv1d``.
+    output_padding : int, default 0
+        How many elements are added at the end, less than `stride` or `dilation`: inputs of several lengths have the same number of windows.
+    groups : int, default 1
+        The channels of input and result are divided into this many groups, each with a kernel of its own.
+    dilation : int, default 1
+        Distance of neighbouring elements of a kernel.
+
+    Returns
+    -------
+    Tensor or ndarray, shape (B, out_channels, stride (L - 1) - 2 padding + dilation (kernel - 1) + output_padding + 1)
+
+    Raises
+    ------
+    ValueError
+        Shapes do not go together, nothing is left of the result, or an axis of the input is empty.
+
+    Examples
+    --------
+    >>> import numpy as np, transformer_c as tc
+    >>> tc.functional.conv_transpose1d(np.array([[[1.0, 10.0, 100.0]]]), np.array([[[1.0, 2.0, 3.0]]]), stride=2)
+    array([[[  1.,   2.,  13.,  20., 130., 200., 300.]]])
+    """
+    return convolve_transposed(1, input, weight, bias, stride, padding, output_padding, groups, dilation)
+
+
+def conv_transpose2d(input, weight, bias=None, stride=1, padding=0, output_padding=0, groups: int = 1, dilation=1):
+    """Each element of images times a kernel, added up where these overlap: the gradient of ``conv2d`` with respect to its input.
+
+    Parameters
+    ----------
+    input : array_like, shape (B, C, H, W) or (C, H, W)
+    weight : array_like, shape (C, out_channels / groups, kernel height, kernel width)
+    bias : array_like, shape (out_channels,), optional
+    stride, padding, output_padding, dilation : int or pair of int
+    groups : int, default 1
+        As in ``conv_transpose1d``.
+
+    Returns
+    -------
+    Tensor or ndarray, shape (B, out_channels, ...)
+
+    Examples
+    --------
+    >>> import numpy as np, transformer_c as tc
+    >>> tc.functional.conv_transpose2d(np.array([[[[1.0, 2.0]]]]), np.ones((1, 1, 2, 2)), stride=2)  # each element becomes a square
+    array([[[[1., 1., 2., 2.],
+             [1., 1., 2., 2.]]]])
+    """
+    return convolve_transposed(2, input, weight, bias, stride, padding, output_padding, groups, dilation)
+
+
+def conv_transpose3d(input, weight, bias=None, stride=1, padding=0, output_padding=0, groups: int = 1, dilation=1):
+    """Each element of volumes times a kernel, added up where these overlap: the gradient of ``conv3d`` with respect to its input.
+
+    Parameters
+    ----------
+    input : array_like, shape (B, C, D, H, W) or (C, D, H, W)
+    weight : array_like, shape (C, out_channels / groups, kernel depth, kernel height, kernel width)
+    bias : array_like, shape (out_channels,), optional
+    stride, padding, output_padding, dilation : int or three of int
+    groups : int, default 1
+        As in ``conv_transpose1d``.
+
+    Returns
+    -------
+    Tensor or ndarray, shape (B, out_channels, ...)
+
+    Examples
+    --------
+    >>> import numpy as np, transformer_c as tc
+    >>> tc.functional.conv_transpose3d(np.ones((1, 4, 2, 3, 3)), np.ones((4, 2, 2, 2, 2)), stride=2).shape
+    (1, 2, 4, 6, 6)
+    """
+    return convolve_transposed(3, input, weight, bias, stride, padding, output_padding, groups, dilation)
 
 
 @takes_arrays("x", method=False)

@@ -24,7 +24,7 @@ from .attention import MultiheadAttention
 from .batch_norm import BatchNorm1d, BatchNorm2d
 from .cache import KeyValueCache
 from .containers import ModuleDict, ModuleList, ParameterDict, ParameterList, Sequential
-from .convolution import Conv1d, Conv2d
+from .convolution import Conv1d, Conv2d, Conv3d, ConvTranspose1d, ConvTranspose2d, ConvTranspose3d
 from .layers import *  # noqa: F403
 from .loss import (
     BCELoss,
@@ -54,6 +54,10 @@ __all__ = [
     "BatchNorm2d",
     "Conv1d",
     "Conv2d",
+    "Conv3d",
+    "ConvTranspose1d",
+    "ConvTranspose2d",
+    "ConvTranspose3d",
     "CosineEmbeddingLoss",
     "CrossEntropyLoss",
     "GaussianNLLLoss",
@@ -103,7 +107,6 @@ else:
         **dict.fromkeys(("RNN", "LSTM", "GRU", "RNNCell", "LSTMCell", "GRUCell"), recurrent),
         **dict.fromkeys(("InstanceNorm1d", "InstanceNorm2d"), norm),
         "BatchNorm3d": "nn.BatchNorm2d of t.flatten(3)",
-        "Conv3d": "nn.Linear of t.unfold(dim, size, step) for each axis, flattened",
         "SyncBatchNorm": "nn.BatchNorm1d or nn.BatchNorm2d: each process normalises by its own batch",
         "AdaptiveMaxPool1d": "t.amax(-1, keepdim=True), for one number of each channel",
         "AdaptiveMaxPool2d": "t.amax((-2, -1), keepdim=True), for one number of each channel",
@@ -118,9 +121,6 @@ else:
         **dict.fromkeys(("ZeroPad1d", "ZeroPad2d", "ConstantPad1d", "ConstantPad2d"), "functional.pad"),
         **dict.fromkeys(("ReflectionPad1d", "ReflectionPad2d"), "functional.pad(t, padding, mode='reflect')"),
         **dict.fromkeys(("ReplicationPad1d", "ReplicationPad2d"), "functional.pad(t, padding, mode='replicate')"),
-        **dict.fromkeys(
-            ("ConvTranspose1d", "ConvTranspose2d"), "nn.Linear(channels, size * size * out) and a reshape, where windows do not overlap"
-        ),
         "LazyLinear": "nn.Linear(width of the input, width of the output)",
         "EmbeddingBag": "nn.Embedding and a mean over the sequence; tc.zeros(bags, width).index_add(0, bag_of_each, rows), of ids in one row",
         "PixelShuffle": "t.unflatten(1, (-1, r, r)), permute and reshape",

@@ -731,6 +731,25 @@ def convolution_backward(dy, x, weight, bias, stride, padding, dilation, groups=
     return pad_backward(dx, sides), dweight.reshape(weight.shape), None if bias is None else dy.sum(axes)
 
 
+def transposed_convolution(x, weight, bias, stride, padding, output_padding, dilation, groups=1):
+    """x (B, C, ...), weight (C, O / groups, ...): the gradient of a convolution's input, with x as that of its result."""
+    kernel = np.shape(weight)[2:]
+    lengths = [
+        (n - 1) * s - 2 * p + d * (k - 1) + more + 1
+        for n, s, p, d, k, more in zip(np.shape(x)[2:], stride, padding, dilation, kernel, output_padding, strict=True)
+    ]
+    like = np.zeros((np.shape(x)[0], np.shape(weight)[1] * groups, *lengths))
+    y = convolution_backward(x, like, weight, None, stride, padding, dilation, groups)[0]
+    return y if bias is None else y + f64(bias).reshape(-1, *[1] * len(lengths))
+
+
+def transposed_convolution_backward(dy, x, weight, bias, stride, padding, dilation, groups=1):
+    """dx, dweight, dbias: that convolution of dy, and its gradient of weight."""
+    dx = convolution(dy, weight, None, stride, padding, dilation, groups)
+    dweight = convolution_backward(x, dy, weight, None, stride, padding, dilation, groups)[1]
+    return dx, dweight, None if bias is None else f64(dy).sum((0, *range(2, np.ndim(dy))))
+
+
 # ---- indexing and pooling ------------------------------------------------------------------------------------------
 
 

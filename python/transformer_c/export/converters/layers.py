@@ -154,6 +154,13 @@ def _convolution(g: Builder, a: dict, out: list) -> str:
     return y if x.rank == weight.rank else g.op("Squeeze", y, g.ints([0]))
 
 
+@converter("transposed_convolution")
+def _transposed_convolution(g: Builder, a: dict, out: list) -> str:
+    stride, padding, more, dilation = (_list(a[name]) for name in ("stride", "padding", "output_padding", "dilation"))
+    operands = [g.cast(a[name], out[0].dtype) for name in ("x", "weight", "bias") if a[name] is not None]
+    return g.op("ConvTranspose", *operands, strides=stride, pads=padding * 2, output_padding=more, dilations=dilation, group=a["groups"])
+
+
 @converter("rotary")
 def _rotary(g: Builder, a: dict, out: list) -> str:
     x, dtype = a["x"], out[0].dtype
