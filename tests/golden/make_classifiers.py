@@ -9,7 +9,6 @@ scores. ``pairs``: CrossEncoder's ``scores`` and ``probabilities`` of ``texts``.
 ``contrast``: multiple negatives ranking loss of ``a``, ``b`` and ``c``, and its gradients.
 """
 
-import json
 import pathlib
 import sys
 import tempfile
@@ -18,13 +17,13 @@ from types import SimpleNamespace
 import numpy as np
 import torch
 import transformers as T
+import writing
 from sentence_transformers import CrossEncoder
 from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
 from transformers.pipelines import TextClassificationPipeline
 
-FOLDER = pathlib.Path(__file__).parent
-sys.path.insert(0, str(FOLDER.parent / "models"))
-import words  # noqa: E402
+sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "models"))
+import words
 
 SMALL = {"vocab_size": 64, "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 24}
 STEPS, WARM, RATE, DECAY = 8, 2, 1e-2, 0.1
@@ -102,7 +101,6 @@ def contrast():
 
 
 def main(folder):
-    """Runs the cases with one thread and writes them in the form that ``golden.load`` reads."""
     torch.set_num_threads(1)
     tags = np.full(words.padded(words.TEXTS)[0].shape, -100)
     for row, text in zip(tags, words.TAGS, strict=True):
@@ -128,9 +126,8 @@ def main(folder):
     for case in ("labels", "numbers", "columns"):  # begin with the weights of "text", where shapes are equal
         cases[case] = {name: value for name, value in cases[case].items() if name not in first or not np.array_equal(value, first[name])}
     cases["one"] = {name: value for name, value in cases["one"].items() if name not in cases["numbers"] or not name.startswith("state.")}
-    arrays = {f"{case}/{name}": value for case, found in cases.items() for name, value in found.items()}
-    np.savez_compressed(folder / "classifiers.npz", options=np.array(json.dumps(options)), **arrays)
+    writing.write(folder / "classifiers.npz", {case: (options[case], found) for case, found in cases.items()})
 
 
 if __name__ == "__main__":
-    main(pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else FOLDER))
+    main(writing.folder())

@@ -6,13 +6,9 @@ For each case ``config`` (in the options), ``state.NAME`` the arrays, ``ids``, `
 ``vectors.text`` and ``vectors.image``, and ``scores``, its ``logits_per_image``.
 """
 
-import json
-import pathlib
-import sys
-
-import numpy as np
 import torch
 import transformers as T
+import writing
 
 SIDE = {"num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 20, "layer_norm_eps": 1e-4}
 TEXT = {**SIDE, "hidden_size": 12, "vocab_size": 40, "max_position_embeddings": 14, "bos_token_id": 3, "pad_token_id": 1}
@@ -55,15 +51,10 @@ def run(name):
 
 
 def main(folder):
-    """Runs the cases with one thread and writes them in the form that ``golden.load`` reads."""
     torch.set_num_threads(1)
-    options, arrays = {}, {}
     with torch.no_grad():
-        for name in CASES:
-            options[name], found = run(name)
-            arrays.update({f"{name}/{key}": value for key, value in found.items()})
-    np.savez_compressed(folder / "clip.npz", options=np.array(json.dumps(options)), **arrays)
+        writing.write(folder / "clip.npz", {name: run(name) for name in CASES})
 
 
 if __name__ == "__main__":
-    main(pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else __file__.rpartition("/")[0]))
+    main(writing.folder())

@@ -7,13 +7,10 @@ One case for each architecture, and one of Flan-T5: ``config`` (in the options),
 each of ``searches`` in the options, settings of ``generate``, ``written.I``, the tokens of each text alone, one text after the other, with ``ends.I`` their ends.
 """
 
-import json
-import pathlib
-import sys
-
 import numpy as np
 import torch
 import transformers as T
+import writing
 from transformers.models.t5 import modeling_t5
 
 BART = {
@@ -110,16 +107,11 @@ def run(name):
 
 
 def main(folder):
-    """Runs the cases with one thread and writes them in the form that ``golden.load`` reads."""
     torch.set_num_threads(1)
     modeling_t5.T5LayerNorm.forward = exact
-    options, arrays = {}, {}
     with torch.no_grad():
-        for name in CASES:
-            options[name], found = run(name)
-            arrays.update({f"{name}/{key}": value for key, value in found.items()})
-    np.savez_compressed(folder / "encoder_decoders.npz", options=np.array(json.dumps(options)), **arrays)
+        writing.write(folder / "encoder_decoders.npz", {name: run(name) for name in CASES})
 
 
 if __name__ == "__main__":
-    main(pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else __file__.rpartition("/")[0]))
+    main(writing.folder())

@@ -5,12 +5,9 @@ python tests/golden/make_images.py [FOLDER]
 ``processors``: ``image.I`` some images, and for each of ``calls`` in the options, (image, processor, values), ``pixels.J``.
 """
 
-import json
-import pathlib
-import sys
-
 import numpy as np
 import transformers as T
+import writing
 
 CALLS = [  # (image, processor, what preprocessor_config.json says)
     (0, "ViTImageProcessor", {"size": 8}),
@@ -41,15 +38,13 @@ def images():
 
 
 def main(folder):
-    """Writes the file in the form that ``golden.load`` reads."""
     made = list(images())
-    arrays = {f"processors/image.{i}": image for i, image in enumerate(made)}
+    arrays = {f"image.{i}": image for i, image in enumerate(made)}
     for i, (number, kind, values) in enumerate(CALLS):
-        arrays[f"processors/pixels.{i}"] = getattr(T, f"{kind}Pil")(**values)(made[number], return_tensors="np")["pixel_values"][0].astype(
-            "f4"
-        )
-    np.savez_compressed(folder / "images.npz", options=np.array(json.dumps({"processors": {"calls": CALLS}})), **arrays)
+        processor = getattr(T, f"{kind}Pil")(**values)
+        arrays[f"pixels.{i}"] = processor(made[number], return_tensors="np")["pixel_values"][0].astype("f4")
+    writing.write(folder / "images.npz", {"processors": ({"calls": CALLS}, arrays)})
 
 
 if __name__ == "__main__":
-    main(pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else __file__.rpartition("/")[0]))
+    main(writing.folder())

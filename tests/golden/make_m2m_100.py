@@ -5,14 +5,11 @@ python tests/golden/make_m2m_100.py [FOLDER]
 The positions are rounded as here, from float64: transformers' own, of float32, differ by up to 2e-5 with the processor.
 """
 
-import json
-import pathlib
-import sys
-
 import make_encoder_decoders as others
 import numpy as np
 import torch
 import transformers as T
+import writing
 from transformers.models.m2m_100 import modeling_m2m_100 as module
 
 
@@ -30,10 +27,8 @@ def main(folder):
     module.M2M100SinusoidalPositionalEmbedding.get_embedding = staticmethod(rounded)
     others.CASES["m2m_100"] = (T.M2M100Config(**others.BART, activation_function="relu"), T.M2M100ForConditionalGeneration)
     with torch.no_grad():
-        options, found = others.run("m2m_100")
-    arrays = {f"m2m_100/{key}": value for key, value in found.items()}
-    np.savez_compressed(folder / "m2m_100.npz", options=np.array(json.dumps({"m2m_100": options})), **arrays)
+        writing.write(folder / "m2m_100.npz", {"m2m_100": others.run("m2m_100")})
 
 
 if __name__ == "__main__":
-    main(pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else __file__.rpartition("/")[0]))
+    main(writing.folder())

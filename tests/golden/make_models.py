@@ -11,7 +11,6 @@ exist, ``known.LABEL`` the frequencies of the pairs, and then the factor of cosi
 """
 
 import json
-import pathlib
 import sys
 import types
 
@@ -19,6 +18,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 import transformers as T
+import writing
 from transformers import modeling_rope_utils
 from transformers.models.dinov2 import modeling_dinov2
 from transformers.models.dinov2_with_registers import modeling_dinov2_with_registers
@@ -373,7 +373,6 @@ def rotations(name, config, arrays):
 
 
 def main(folder, files=FILES):
-    """Runs the cases with one thread and writes them in the form that ``golden.load`` reads."""
     torch.set_num_threads(1)
     torch.float, torch.Tensor.float = torch.float64, torch.Tensor.double  # of rotary positions, which have float32 whatever the model has
     F.softmax = lambda x, dim, dtype=None: torch.softmax(x, dim)  # of attention in Gemma 2, likewise
@@ -381,16 +380,14 @@ def main(folder, files=FILES):
         module.torch = types.SimpleNamespace(**{**vars(torch), "float32": torch.float64})
     modeling_rope_utils.torch = types.SimpleNamespace(**{**vars(torch), "float": torch.float64, "float32": torch.float64})
     for file in files:
-        options, arrays = {}, {}
+        cases = {}
         with torch.no_grad():
             for name, config in FILES[file].items():
-                options[name], found = run(name, config)
+                options, found = run(name, config)
                 more, others = rotations(name, config, found)
-                options[name].update(more)
-                found.update(others)
-                arrays.update({f"{name}/{key}": value for key, value in found.items()})
-        np.savez_compressed(folder / f"{file}.npz", options=np.array(json.dumps(options)), **arrays)
+                cases[name] = options | more, found | others
+        writing.write(folder / f"{file}.npz", cases)
 
 
 if __name__ == "__main__":
-    main(pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else __file__.rpartition("/")[0]), sys.argv[2:] or FILES)
+    main(writing.folder(), sys.argv[2:] or FILES)

@@ -9,13 +9,15 @@ features by NumPy; and of each call of both, the number of an audio and settings
 the times of the parts with so many tokens (``counts.I``).
 """
 
-import json
 import pathlib
 import sys
 
 import numpy as np
 import torch
 import transformers as T
+
+sys.path.insert(0, str(pathlib.Path(__file__).parent))
+import writing
 
 CONFIG = {
     **{"vocab_size": 131, "num_mel_bins": 6, "d_model": 16, "max_source_positions": 50, "max_target_positions": 24},
@@ -120,15 +122,10 @@ def run(name):
 
 
 def main(folder):
-    """Runs the cases with one thread and writes them in the form that ``golden.load`` reads."""
     torch.set_num_threads(1)
-    options, arrays = {}, {}
     with torch.no_grad():
-        for name in CASES:
-            options[name], found = run(name)
-            arrays.update({f"{name}/{key}": value for key, value in found.items()})
-    np.savez_compressed(folder / "whisper.npz", options=np.array(json.dumps(options)), **arrays)
+        writing.write(folder / "whisper.npz", {name: run(name) for name in CASES})
 
 
 if __name__ == "__main__":
-    main(pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else __file__.rpartition("/")[0]))
+    main(writing.folder())
