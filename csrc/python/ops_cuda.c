@@ -15,6 +15,12 @@ static int read_gpu(PyObject *object, int *index)
     return 0;
 }
 
+static PyObject *done(tc_status status, const tc_error *err)
+{
+    if (status != TC_OK) return tcpy_raise(err);
+    Py_RETURN_NONE;
+}
+
 static PyObject *run_device_count(tcpy_call *call)
 {
     tc_error err;
@@ -47,27 +53,19 @@ static PyObject *run_code_for(tcpy_call *call)
     return list;
 }
 
-static PyObject *run_synchronize(tcpy_call *call)
+/* Calls a function that may wait for the GPU which a call names. */
+static PyObject *wait_for_gpu(tcpy_call *call, tc_status (*function)(int index, tc_error *err))
 {
     tc_error err;
     int index;
     tc_status status;
     if (read_gpu(call->v[0].o, &index) < 0) return NULL;
-    Py_BEGIN_ALLOW_THREADS status = tc_cuda_synchronize(index, &err);
-    Py_END_ALLOW_THREADS if (status != TC_OK) return tcpy_raise(&err);
-    Py_RETURN_NONE;
+    Py_BEGIN_ALLOW_THREADS status = function(index, &err);
+    Py_END_ALLOW_THREADS return done(status, &err);
 }
 
-static PyObject *run_empty_cache(tcpy_call *call)
-{
-    tc_error err;
-    int index;
-    tc_status status;
-    if (read_gpu(call->v[0].o, &index) < 0) return NULL;
-    Py_BEGIN_ALLOW_THREADS status = tc_cuda_empty_cache(index, &err);
-    Py_END_ALLOW_THREADS if (status != TC_OK) return tcpy_raise(&err);
-    Py_RETURN_NONE;
-}
+static PyObject *run_synchronize(tcpy_call *call) { return wait_for_gpu(call, tc_cuda_synchronize); }
+static PyObject *run_empty_cache(tcpy_call *call) { return wait_for_gpu(call, tc_cuda_empty_cache); }
 
 static PyObject *run_memory_stats(tcpy_call *call)
 {
@@ -159,14 +157,7 @@ static PyObject *run_graph_end(tcpy_call *call)
     tc_cuda_graph *graph = graph_of(call);
     if (!graph) return NULL;
     drawn_from = NULL;
-    if (tc_cuda_graph_end(graph, &err) != TC_OK) return tcpy_raise(&err);
-    Py_RETURN_NONE;
-}
-
-static PyObject *done(tc_status status, const tc_error *err)
-{
-    if (status != TC_OK) return tcpy_raise(err);
-    Py_RETURN_NONE;
+    return done(tc_cuda_graph_end(graph, &err), &err);
 }
 
 static PyObject *with_graph(tcpy_call *call, tc_status (*function)(tc_cuda_graph *, tc_error *))
