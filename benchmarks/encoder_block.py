@@ -86,6 +86,17 @@ def _torch_attention(shape, with_map=False):
     return variants if with_map else {**variants, "flash": build(flash)}
 
 
+def _training(block, x, dy):
+    """A step of either library."""
+
+    def step():
+        x.grad = None
+        block.zero_grad()
+        block(x).backward(dy)
+
+    return step
+
+
 def _ours_block(shape, hidden, train):
     batch, length, size, heads = shape
 
@@ -98,14 +109,7 @@ def _ours_block(shape, hidden, train):
         if not train:
             enter(tc.no_grad())
             return lambda: block(x)
-        dy = tc.tensor(normal(1, batch, length, size))
-
-        def step():
-            x.grad = None
-            block.zero_grad()
-            block(x).backward(dy)
-
-        return step
+        return _training(block, x, tc.tensor(normal(1, batch, length, size)))
 
     return build
 
@@ -123,14 +127,7 @@ def _torch_block(shape, hidden, train):
             if not train:
                 enter(torch.inference_mode())
                 return lambda: block(x)
-            dy = torch.tensor(normal(1, batch, length, size))
-
-            def step():
-                x.grad = None
-                block.zero_grad()
-                block(x).backward(dy)
-
-            return step
+            return _training(block, x, torch.tensor(normal(1, batch, length, size)))
 
         return built
 
