@@ -9,7 +9,7 @@
  * CACHE_SLACK above the peak of the memory in use. So a loop of equal steps takes nothing from the system after its
  * first step, and a loop whose sizes keep changing frees the blocks whose class has been unused for longest.
  *
- * Blocks of 2 MiB and more lie in huge pages where the system has them. */
+ * Blocks of 2 MiB and more are in huge pages where the system has them. */
 #include "allocator.h"
 
 #include <pthread.h>

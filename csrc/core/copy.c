@@ -87,8 +87,9 @@ static bool is_of_the_host_language(const tc_tensor *tensor) { return (tensor->o
 /* Whether its bytes can be moved as they are, as values of this dtype. */
 static bool is_packed(const tc_tensor *tensor, tc_dtype dtype) { return tensor->contiguous && tensor->dtype == dtype && dtype != TC_BOOL; }
 
-/* Between the host and a GPU: made contiguous and cast on the source, moved, then given the strides of the target, where it is not so
- * already. What goes to the host lands apart, as the error of an earlier call comes with it, which leaves the target as it was. */
+/* Between the host and a GPU: made contiguous and cast on the source, moved, then given the strides of the target, unless the copy has
+ * them already. A copy to the host is moved into memory of its own first: the error of an earlier call may come with it, and leaves the
+ * target as it was. */
 static tc_status copy_across(tc_tensor *to, const tc_tensor *from, tc_error *err)
 {
     TC_OWNED tc_tensor *packed = NULL, *landed = NULL;

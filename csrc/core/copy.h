@@ -14,7 +14,7 @@ TC_CHECKED tc_status tc_tensor_as(tc_tensor **out, tc_tensor *tensor, tc_dtype d
 TC_CHECKED tc_status tc_tensor_contiguous(tc_tensor **out, tc_tensor *tensor, tc_error *err);
 TC_CHECKED tc_status tc_tensor_on(tc_tensor **out, tc_tensor *tensor, tc_device device, tc_error *err);
 
-/* *out: detached, in memory of its own. Axes that repeat their elements still do: the copy is as small as what there is to copy. */
+/* *out: detached, in memory of its own. Axes that repeat their elements still do, so that the copy is no larger than the original. */
 TC_CHECKED tc_status tc_tensor_copy_of(tc_tensor **out, tc_tensor *tensor, tc_error *err);
 
 /* *tensor (owned) becomes contiguous memory of its own where it is not, or is a view of `source`. */

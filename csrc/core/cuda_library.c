@@ -86,7 +86,7 @@ static bool is_cut_short(const char *path)
 #endif
 }
 
-/* The emulation names no digest of the kernels' code: it compiles what there is. */
+/* The emulation names no digest of the kernels' code, as it compiles the sources that it finds. */
 static bool is_of_these_sources(const tc_cuda_api *api)
 {
     return strncmp(api->rows, tc_kernel_rows, api->emulated ? strlen(api->rows) : sizeof tc_kernel_rows) == 0;

@@ -59,8 +59,8 @@ static void describe(tc_elementwise_args *args, const tc_tensor *out, int inputs
     args->ndim = tc_layout_merge(out->ndim, args->shape, inputs + 1, strides, true);
 }
 
-/* With shorter runs than so many elements, what is permuted alike is computed in the order of its memory, and the result is copied: for
- * operands that the kernel reads in place, and for those that it casts, and bytes, whose copy takes little. */
+/* Operands with runs shorter than this, in elements, that are permuted alike are computed in the order of their memory, and the result is
+ * copied: SHORT for operands that the kernel reads in place, the other for those that it casts, and for bytes, which are copied fast. */
 #define SHORT 48
 #define SHORT_OF_OTHERS 512
 static int64_t short_run(const tc_tensor *out, const tc_tensor *x)

@@ -21,7 +21,7 @@ TC_DEFINE_LOCK(entries_lock, TC_RANK_PACKED)
 
 static unsigned version_of(const tc_tensor *weight) { return atomic_load_explicit(&weight->storage->version, memory_order_acquire); }
 
-/* Does nobody have it, beside its entry and graphs? */
+/* Do only its entry and graphs have it? */
 static bool is_unused(const tc_tensor *copy)
 {
     const int graphs = atomic_load(&copy->storage->graphs);

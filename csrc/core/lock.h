@@ -1,8 +1,8 @@
 /* lock.h: the library's locks, and what a fork does with them.
  *
  * A fork copies memory as it is, and of all threads only the one that called it. So every lock is taken before a fork, in the order of
- * tc_lock_rank, and released after it in the parent and in the child: what the locks guard is complete in both. No file has a lock or a
- * fork handler of another kind, except threads.c for its condition variables; tests/concurrency/test_forks.py checks that. */
+ * tc_lock_rank, and released after it in the parent and in the child: the data that they guard are complete in both. No file has a lock or
+ * a fork handler of another kind, except threads.c for its condition variables; tests/concurrency/test_forks.py checks that. */
 #ifndef TC_CORE_LOCK_H
 #define TC_CORE_LOCK_H
 

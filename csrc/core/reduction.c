@@ -236,7 +236,7 @@ tc_status tc_run_reduction(tc_tensor *out, const tc_tensor *x, const tc_axis_set
                                        : reduce_integers(out, x, set, step, false, err);
 }
 
-/* The kernel has a loop for rows that lie in memory as it reads them. */
+/* Are rows contiguous, and of the compute dtype? The kernel has a loop for those. */
 static bool has_plain_rows(const tc_reduce_args *args, tc_dtype compute)
 {
     return args->x_dtype == (int)compute && args->kept_ndim == 1 && args->reduced_ndim == 1 && args->reduced_strides[0] == 1;

@@ -5,9 +5,9 @@
 
 #include "sort_words.h"
 
-#define FEW_FIRST 16 /* so many of the first are looked for one by one */
-#define MANY_FIRST 8 /* of rows that are not so many times as long, all elements are sorted */
-#define FEW 8        /* and so many that are all are put in order so */
+#define FEW_FIRST 16 /* up to this number, the first elements are found one by one */
+#define MANY_FIRST 8 /* rows less than this number of times as long as the part that is wanted are sorted completely */
+#define FEW 8        /* rows of up to this length are sorted by insertion */
 #define RANK_BITS (8 * (int)sizeof(element))
 #define LARGEST_RANK (~(uint64_t)0 >> (64 - RANK_BITS))
 

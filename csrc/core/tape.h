@@ -85,7 +85,7 @@ void tc_node_release(tc_node *node);
  * makes the write the history of target. On failure nothing has changed; so do everything else that can fail before. */
 TC_CHECKED tc_status tc_tape_begin_write(tc_tensor *target, const tc_record *record, tc_error *err);
 
-/* Before `target` is overwritten by the new `result` of an op that read it: what the op has saved of this memory becomes a copy. */
+/* Before `target` is overwritten by the new `result` of an op that read it: copies the values in this memory that the op has saved. */
 TC_CHECKED tc_status tc_tape_keep_saved(tc_tensor *result, const tc_tensor *target, tc_error *err);
 
 /* Has a write through another tensor put the tensor out of date? One with a history is, after any write made while gradients were recorded;

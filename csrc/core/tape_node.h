@@ -24,7 +24,7 @@ static inline uint32_t tc_shape_digest(const tc_tensor *tensor)
 
 /* A new node of a recorded op, with one reference; on failure the attributes stay the caller's. */
 TC_CHECKED tc_status tc_node_make(tc_node **out, const tc_record *record, tc_error *err);
-/* One that becomes the history of `target`, its only output: what retains its gradient goes along. */
+/* One that becomes the history of `target`, its only output, and retains its gradient if `target` does. */
 TC_CHECKED tc_status tc_node_make_for(tc_node **out, const tc_tensor *target, const tc_record *record, tc_error *err);
 void tc_node_free_saved(tc_node *node); /* frees the values it saved; a second backward through it is an error from then on */
 void tc_node_end(tc_node *node);        /* and what its attributes own */
@@ -32,7 +32,7 @@ void tc_node_end(tc_node *node);        /* and what its attributes own */
 /* The values of `tensor` are this output of `node`. The node it had before is not released. */
 void tc_set_history(tc_tensor *tensor, tc_node *node, int output);
 
-/* Before `node` becomes the history of `target`: what retains its gradient goes along. */
+/* Before `node` becomes the history of `target`: retains the gradient of this output if `target` does. */
 TC_CHECKED tc_status tc_node_retain_gradient(tc_node *node, int output, const tc_tensor *target, tc_error *err);
 
 /* Does the history of `input` match its values? A result is out of date when its memory was written through another tensor; a view is

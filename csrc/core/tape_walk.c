@@ -336,7 +336,7 @@ static tc_status seed_gradient(tc_tensor **out, tc_tensor *root, tc_tensor *grad
     if (!tc_tensor_same_shape(root, gradient))
         return tc_fail(err, TC_ERROR_VALUE, "gradient has shape %s but the tensor has %s; they must be equal", tc_tensor_text(a, gradient),
                        tc_tensor_text(b, root));
-    TC_OWNED tc_tensor *brought = NULL; /* without axes: as numbers go to a GPU beside Tensors there */
+    TC_OWNED tc_tensor *brought = NULL; /* without axes: as a number, it is copied to the GPU of the root */
     if (!gradient->ndim) TC_TRY(tc_tensor_on(&brought, gradient, root->storage->device, err));
     if (brought) gradient = brought;
     TC_TRY(tc_check_same_device(gradient, "gradient", root, "the tensor", err));

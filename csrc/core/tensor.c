@@ -235,7 +235,7 @@ void tc_tensor_release(tc_tensor *tensor)
     }
 }
 
-/* A view of the storage; its first element is so many bytes from `from`. */
+/* A view of the storage; its first element is `bytes` bytes after `from`. */
 static tc_status over_storage(tc_tensor **out, tc_storage *storage, tc_dtype dtype, int ndim, const int64_t *shape, const int64_t *strides,
                               char *from, int64_t bytes, tc_error *err)
 {

@@ -45,8 +45,8 @@ typedef struct tc_storage {
     bool writable;       /* false: over read-only memory, in-place writes are refused */
     atomic_bool shared;  /* code outside the library may write here unnoticed: keep nothing derived from the contents */
     bool is_cast;        /* of a parameter, for the time of a call under autocast: not writable, and the error says why */
-    bool is_argument;    /* an array that was passed to a call, whose owner may change it afterwards: what a backward reads is copied */
-    atomic_int graphs;   /* captured ones that write here at each start: so many of the references are theirs (graph_halves.h) */
+    bool is_argument;    /* an array that was passed to a call, whose owner may change it afterwards: a backward reads a copy */
+    atomic_int graphs;   /* captured ones that write here at each start; each has one of the references (graph_halves.h) */
     void (*release)(void *context);
     void *context;
     tc_attachment *_Atomic attachments;

@@ -215,8 +215,8 @@ static tc_status check_exponents(const tc_argument *b, tc_error *err)
                    smallest);
 }
 
-/* A number, or a tensor of one, beside a tensor of integers has to be one of its dtype: it would wrap around. Comparisons are of int64 and
- * take any. */
+/* A number, or a tensor of one, must fit the dtype of the tensor of integers that it is combined with: it would wrap around. Comparisons
+ * are computed in int64 and take any. */
 static tc_status check_numbers(const tc_argument *a, const tc_argument *b, tc_binary_function function, tc_dtype dtype, tc_error *err)
 {
     if (tc_dtype_is_float(dtype) || gives_bool(function)) return TC_OK;

@@ -1,4 +1,4 @@
-/* compute_into.c: functions of elements that are computed into a tensor that is there, or in one pass instead of several. */
+/* compute_into.c: functions of elements that are computed into an existing tensor, or in one pass instead of several. */
 #include <string.h>
 
 #include "../core/broadcast.h"

@@ -14,7 +14,7 @@ typedef tc_convolution_problem problem;
 #define LEAST_COLUMNS 64
 #define LEAST_COLUMNS_OF_ELEMENTS 32
 #define LEAST_TERMS 512
-/* Sums of some samples at a time, each of which is as large as weight: at most so many, and so many elements. */
+/* Sums of some samples at a time, each of which is as large as weight: the least and the largest number of them, and the most elements. */
 #define LEAST_PARTIALS 4
 #define MOST_PARTIALS 32
 #define PARTIAL_ELEMENTS (4 * 1048576)
@@ -53,8 +53,8 @@ static tc_status list_offsets(tc_scope *s, int64_t **out, int64_t *count, int nd
     return TC_OK;
 }
 
-/* Are windows single elements of each channel, of samples of their own, whose steps are those of one axis? Then that is all there is to
- * find. */
+/* Are windows single elements of each channel, of samples of their own, whose steps are those of one axis? Then nothing else needs to be
+ * found. */
 static bool are_elements(windows *w, const problem *p, const int64_t *result, const int64_t *stride)
 {
     int64_t count = 1, col = 1;

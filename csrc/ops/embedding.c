@@ -69,7 +69,7 @@ static tc_status check_table(tc_scope *s, const tc_tensor *weight, const int64_t
     return TC_OK;
 }
 
-#define FEW_ROWS 8 /* on CPUs, indices of less than one row in so many are sorted; of more, they are counted for each row */
+#define FEW_ROWS 8 /* on CPUs, indices of less than one row in FEW_ROWS are sorted; those of more rows are counted for each row */
 
 /* args.rows, .order, .start and .count of the rows that `places` has. */
 static tc_status list_rows(tc_scope *s, tc_embedding_backward_args *args, const tc_tensor *places, int64_t V)

@@ -15,8 +15,8 @@
  * for later calls, otherwise NULL. */
 TC_CHECKED tc_status tc_product(tc_scope *s, tc_gemm_args *product, tc_storage *keep);
 
-/* *own: what is given, checked, with lengths of int64 that the scope owns; NULL: nothing is known. Nothing is taken on GPUs, where no
- * product goes by it; nor are the values of lengths looked at there. */
+/* *own: what is given, checked, with lengths of int64 that the scope owns; NULL: nothing is known. On GPUs nothing is taken, as no
+ * product depends on it there; nor are the values of lengths looked at. */
 TC_CHECKED tc_status tc_take_sequences(tc_scope *s, tc_sequences *own, const tc_sequences *given, const tc_tensor *x);
 
 /* The same for rows of sequences. Where the backend computes long sequences in another way than short ones, each run of either among packed

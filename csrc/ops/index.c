@@ -7,7 +7,7 @@
 
 #include "view.h"
 
-#define FEW_POINTS 8 /* where less than one element in so many was gathered, only those are added up in another dtype and cast */
+#define FEW_POINTS 8 /* where less than one element in FEW_POINTS was gathered, only those are added up in another dtype and cast */
 
 static bool has_few_points(const tc_index_place *place)
 {
@@ -80,7 +80,8 @@ static bool is_selected(tc_tensor *x, int count, const tc_index *indices)
     return x->contiguous && tc_tensor_on_cpu(x) && tc_tensor_on_cpu(mask) && !tc_tape_wants(1, &x);
 }
 
-/* Each element is written where the next one that is set goes, without a branch; of eight that are not, none. */
+/* Without a branch: each element is written to the next place of the result, which counts only if the mask has it. Eight elements that
+ * it does not have are skipped at once. */
 #define SELECT(TYPE)                                                                                                                       \
     for (int64_t i = 0; found < n; i++) {                                                                                                  \
         uint64_t eight = 1;                                                                                                                \

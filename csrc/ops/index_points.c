@@ -109,7 +109,7 @@ tc_status tc_index_last_points(tc_scope *s, tc_tensor **out, tc_tensor *offsets,
     TC_TRY(tc_tensor_on(&read, offsets, host, s->err));
     TC_TRY(tc_own(s, read));
     const int64_t n = read->numel, *offset = (const int64_t *)(void *)read->data;
-    const size_t bytes = (size_t)numel / 8 + 1; /* a bit for each element: whether a later point is there */
+    const size_t bytes = (size_t)numel / 8 + 1; /* a bit for each element: does a later point have this place? */
     TC_TRY(tc_make_memory(s, &memory, bytes));
     memset(memory, 0, bytes);
     uint8_t *taken = memory;

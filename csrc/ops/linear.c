@@ -182,7 +182,7 @@ static tc_status check_backward(tc_scope *s, const tc_tensor *dy, const tc_tenso
     return tc_check_shape(s, pre, "pre", "dy has", dy->ndim, dy->shape);
 }
 
-/* *p: dy f'(pre), both contiguous, as dy is stored; in the place of dy if that may be overwritten. */
+/* *p: dy f'(pre), both contiguous, as dy is stored; in the memory of dy if that may be overwritten. */
 static tc_status through_activation(tc_scope *s, tc_tensor **p, tc_tensor *dy, bool overwrites, const tc_tensor *pre,
                                     tc_activation activation)
 {

@@ -122,7 +122,7 @@ static tc_status run_lines(const tc_kernel *kernel, tc_tensor *whole, const tc_t
     return outside ? check_places(places, whole, axis, err) : TC_OK;
 }
 
-/* Can the kernel of a scatter copy x to y, each line before it is written to? Every line has places then, and lies in one piece. */
+/* Can the kernel of a scatter copy x to y, each line before it writes to it? Then every line has places, and is one piece of memory. */
 static bool is_made_by_lines(const tc_tensor *y, const tc_tensor *x, const tc_tensor *places, int axis)
 {
     if (y->storage->device.type != TC_CPU || x->dtype != y->dtype || !x->contiguous || axis != x->ndim - 1 || places->numel == 0)
@@ -185,7 +185,7 @@ tc_status tc_gather(tc_tensor **out, tc_tensor *x, int64_t given, tc_tensor *ind
 }
 
 enum { WHOLE, SRC, INPUTS };
-#define FEW_PLACES 64 /* where less than one element in so many is written to, only those are cast to another dtype and back */
+#define FEW_PLACES 64 /* where less than one element in FEW_PLACES is written to, only those are cast to another dtype and back */
 
 /* dsrc: what dy has at the places. */
 static tc_status taken_gradient(tc_tensor **out, tc_tensor *dy, tc_tensor *places, const lines_attributes *at, tc_error *err)

@@ -123,8 +123,8 @@ TC_CHECKED tc_status tc_begin_backward(tc_scope *s, tc_input *in, int count);
 TC_CHECKED tc_status tc_begin_moving(tc_scope *s, tc_input *in, int count);
 /* Of any dtypes, integers as well: computed in what they promote to, which is the result's. */
 TC_CHECKED tc_status tc_begin_promoting(tc_scope *s, tc_input *in, int count);
-/* Before tc_begin_elements: a tensor without axes on the CPU is copied to the GPU of the one beside it, as a number is. It is recorded
- * (copy.c). */
+/* Before tc_begin_elements: a tensor without axes on the CPU is copied to the GPU of the other operand, as a number is. The copy is
+ * recorded (copy.c). */
 TC_CHECKED tc_status tc_bring_number(tc_scope *s, tc_tensor **number, const tc_tensor *beside);
 /* Before elements of halves are compared with a number, and get a gradient where they are equal: it is rounded as they are. */
 TC_CHECKED tc_status tc_round_number(tc_argument *number, tc_dtype dtype, tc_error *err);
@@ -158,8 +158,8 @@ tc_dtype tc_weight_gradient_dtype(const tc_scope *s, const tc_tensor *weight);
 #define TC_SAVED(...)                                                                                                                      \
     .saved = (tc_tensor *const[]){__VA_ARGS__}, .saved_count = (int)(sizeof((tc_tensor *const[]){__VA_ARGS__}) / sizeof(tc_tensor *))
 
-/* *kept, to be saved in the place of x: x where a gradient of `other` is wanted, which reads x; otherwise a tensor of its shape, which is
- * all that is read, that repeats one element. */
+/* *kept, to be saved instead of x: x where a gradient of `other` is wanted, which reads x; otherwise, as only the shape is read, a tensor
+ * of this shape that repeats one element. */
 TC_CHECKED tc_status tc_keep_for(tc_scope *s, tc_tensor **kept, tc_tensor *x, tc_tensor *other);
 
 /* The end of an op with one result: rounds it to s->result, records the op if an input requires a gradient, and gives it away. The record
@@ -175,10 +175,10 @@ TC_CHECKED tc_status tc_finish_alone(tc_tensor **out, tc_tensor *result, tc_tens
 /* The same for an op that writes to in[0]. Refuses the write or puts it on the tape; nothing but the write itself follows, so all else that
  * can fail comes before. */
 TC_CHECKED tc_status tc_finish_write(tc_scope *s, const tc_record *record);
-/* The same where the values are there already, written through a view: tc_tape_take_writes. */
+/* The same where the values have already been written, through a view: tc_tape_take_writes. */
 TC_CHECKED tc_status tc_finish_written(tc_scope *s, const tc_record *record);
 
-/* In a backward of the tape: where the gradient of an input goes, or NULL when nobody asks for it. */
+/* In a backward of the tape: where to put the gradient of an input, or NULL when nobody asks for it. */
 static inline tc_tensor **tc_wanted(const tc_node *node, tc_tensor **grad_inputs, int input)
 {
     return tc_node_needs(node, input) ? &grad_inputs[input] : NULL;

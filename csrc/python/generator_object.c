@@ -233,7 +233,7 @@ typedef struct drawn {
     PyObject *object;
 } drawn;
 
-/* A Tensor in the place of a shape: contiguous floats on the CPU, written to unrecorded. Nothing is drawn where the write is refused. */
+/* A Tensor instead of a shape: contiguous floats on the CPU, written to unrecorded. Nothing is drawn where the write is refused. */
 static int open_sample(drawn *s, PyObject *object)
 {
     tc_tensor *const tensor = ((tcpy_tensor *)object)->tensor;

@@ -84,7 +84,7 @@ static PyObject *run_as_tensor(tcpy_call *call)
     return tcpy_wrap(tc_tensor_retain(call->v[0].t));
 }
 
-/* The same for an argument that is passed on: what a backward reads of it is copied, as of any array that is passed to a call. */
+/* The same for an argument that is passed on: a backward reads a copy of it, as of any array that is passed to a call. */
 static PyObject *run_as_argument(tcpy_call *call)
 {
     if (tcpy_bring_array(call, &call->v[0].t, call->v[1].t) < 0) return NULL;

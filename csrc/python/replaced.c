@@ -100,7 +100,7 @@ static replaced *entered_over(const replaced *self, PyObject *dict, PyObject *ke
     return found;
 }
 
-/* One entry. Threads leave in any order: what was there before an earlier one is put back by the later one. */
+/* One entry. Threads leave in any order: a later one that has the same entry puts the old value back instead. */
 static void put_back_one(const replaced *self, PyObject *place, PyObject *old, PyObject *error[3])
 {
     PyObject *dict = PyTuple_GET_ITEM(place, 0), *key = PyTuple_GET_ITEM(place, 1);

@@ -17,7 +17,7 @@ static const char *const binary_names[] = {
 #undef TC_BINARY_BITS
 };
 
-/* In place: the result is `a_object` itself, or what is to replace its values. */
+/* In place: the result is `a_object` itself, or the Tensor that replaces its values. */
 static PyObject *binary(PyObject *a_object, PyObject *b_object, tc_binary_function function, bool in_place)
 {
     tcpy_call call; /* read by tcpy_result and TCPY_COMPUTE */

@@ -2,7 +2,7 @@
 #include "binding.h"
 
 static unsigned long traced_thread;
-static bool is_tracing; /* the tracer is running: what it calls itself is not seen */
+static bool is_tracing; /* the tracer is running: its own calls are not reported */
 
 PyObject *tcpy_show_call(const char *name, PyObject *result, PyObject *const *args, Py_ssize_t count, PyObject *kwnames)
 {

@@ -125,14 +125,14 @@ def uncalled(value: Any) -> str:
 
 
 def listed(name: str, value: Any, of: str) -> list:
-    """`value`, which must be iterable and no str, as a list; `of` says of what."""
+    """`value`, which must be iterable and no str, as a list; `of` names its items in the error."""
     if isinstance(value, (str, bytes)) or not isinstance(value, Iterable):
         raise TypeError(f"{name} must be a list of {of}, not {type(value).__name__}")
     return list(value)
 
 
 def named(given: tuple, name: str, value: Any) -> tuple:
-    """What is given by position, or by its name."""
+    """The arguments `given` by position, or the one given as `name`."""
     if value is not None and given:
         raise TypeError(f"{name} is given twice: {given} and {name}={value!r}")
     return given if value is None else (value,)
@@ -173,7 +173,7 @@ def one_input(given: Any, x: Any) -> Any:
 
 
 def divisible(name: str, value: Any, by: str, divisor: Any, message: str = "{name} {value} must be a multiple of {by} {divisor}") -> None:
-    """Raises unless `value` is a multiple of `divisor`; what is no positive int is left to the checks of each."""
+    """Raises unless `value` is a multiple of `divisor`; anything but positive ints is left to the checks of each."""
     if all(isinstance(n, (int, np.integer)) and n > 0 for n in (value, divisor)) and value % divisor:
         raise ValueError(message.format(name=name, value=value, by=by, divisor=divisor))
 

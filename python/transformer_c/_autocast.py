@@ -20,12 +20,12 @@ F = TypeVar("F", bound=Callable[..., Any])
 _HALVES = ("bfloat16", "float16")  # their numbers in the core are 1 and 2
 _IN_A_CALL, _OFF_IN_A_CALL, _UNCAST = 3, 4, 5
 
-# By thread, in a call under autocast: what its parameters are for it, by their ids. Other threads call the same modules as they are.
+# By thread, in a call under autocast: its casts of parameters, by the ids of these. Other threads call the same modules as they are.
 casts: dict[int, dict[int, Tensor]] = by_thread()
 
 
 def _check_device(device_type: Any) -> None:
-    """Refuses what names no device, such as a dtype that has come in its place."""
+    """Refuses anything that names no device, such as a dtype that was passed instead."""
     if not isinstance(device_type, str):
         hint = "; the dtype comes by name, dtype=" if getattr(device_type, "name", None) in _HALVES else ""
         raise TypeError(f'device_type must be "cpu" or "cuda", got {device_type!r} ({type(device_type).__name__}){hint}')
@@ -39,7 +39,7 @@ class autocast(_core.autocasting):
 
     Each call of a module, together with all modules that it calls, gets its floating parameters and arguments rounded to `dtype`, which is
     recorded: gradients arrive in the parameters in float32. Results are cast back, so that a loss is computed in float32. Buffers are left
-    alone; what is computed with a float32 buffer is float32, and layers cast it. Functions that are called outside of modules are not changed.
+    alone; results computed with a float32 buffer are float32, and layers cast them. Functions that are called outside of modules are not changed.
     Writing to a parameter in a `forward` is an error: it would be lost with the cast.
 
     Parameters

@@ -165,7 +165,7 @@ class Graph:
     # ---- capture -----------------------------------------------------------------------------------------------------------------
 
     def note(self, call: Callable[[], Any], again: Callable[[], Any], keep: Callable[[], Callable[[], None]]) -> Any:
-        """Calls the one now, and the other at each start, after keep(). What it calls in turn is not noted."""
+        """Calls `call` now, and `again` at each start, after keep(). Calls that `call` makes in turn are not noted."""
         self._calls.append((again, keep))
         self._kept.append(keep())
         with _core.replaced([(_noting, get_ident(), None)]):
@@ -204,7 +204,7 @@ class Graph:
             raise
 
     def _do_work(self, graph: Any, changed: list[Callable[[], None]]) -> None:
-        """Does the work of a graph. If it cannot be done, the host goes back to what it was before: what has changed, and masks."""
+        """Does the work of a graph. If it cannot be done, everything on the host that has changed, masks included, becomes what it was before."""
         try:
             _core.cuda_graph_start(graph)
         except (RuntimeError, MemoryError):
@@ -265,7 +265,7 @@ def _without_history(value: Any) -> Any:
 
 
 def _on_a_gpu(device: str | int) -> str:
-    """The name of a GPU that is there; raises ValueError for what is none."""
+    """The name of an existing GPU; raises ValueError for anything else."""
     is_number = isinstance(device, int) and not isinstance(device, bool)
     if not is_number and not (isinstance(device, str) and device.startswith("cuda")):
         raise ValueError(f'tc.cuda.graph is for a GPU, "cuda" or "cuda:0"; got device={device!r}')

@@ -97,7 +97,7 @@ def hooks(
 
 
 class _Finder:
-    """The last one that Python asks for a module: says of one that this package does not have what to use, as for an attribute.
+    """The last finder that Python asks for a module. Of one that this package does not have, the error says what to use, as for an attribute.
 
     ``from package import name`` asks for a module where there is no attribute.
     """
@@ -137,7 +137,7 @@ class Explaining:
 
 
 class _Arguments:
-    """The names of a function's arguments, and of others that it does not take; see ``explained``."""
+    """The names of a function's arguments, and others that people try; see ``explained``."""
 
     def __init__(
         self,
@@ -199,13 +199,13 @@ def explained(
     Parameters
     ----------
     hints : mapping of str to str
-        Advice for names that it does not take.
+        Advice for names that it does not have.
     same : mapping of str to str, optional
         Other names.
     others : collection of str
         Names that it takes as ``**options``.
     harmless : mapping of str to tuple, optional
-        Values, of names that it does not take, which ask for what it does anyway.
+        Names that it does not have, with the values that ask for what it does anyway.
     """
 
     def decorate(function: _Function) -> _Function:

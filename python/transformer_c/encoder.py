@@ -365,7 +365,7 @@ class EncoderBlock(nn.Module):
 
 
 def _hidden(parts: Sequence[nn.Module], x: Tensor, own: int | None) -> Tensor:
-    """What the last part of a linear_net is given by the others. Where dropout does nothing, the first product applies the activation."""
+    """The input of the last part of a linear_net, computed by the others. Where dropout does nothing, the first product applies the activation."""
     if len(parts) == 3:
         first, dropout, activation = parts
         if is_plain(dropout, nn.Dropout) and not (dropout.training and dropout.p > 0):
@@ -376,7 +376,7 @@ def _hidden(parts: Sequence[nn.Module], x: Tensor, own: int | None) -> Tensor:
 
 
 class _MakesItsLayers(nn.Module):
-    """Apart from the class whose signature is that of ``__init__``, which ``__new__`` beside it would hide."""
+    """A class of its own, as a ``__new__`` next to ``__init__`` would hide the signature of that."""
 
     def __new__(cls, *arguments: Any, **options: Any) -> Any:
         if cls.__init__ is TransformerEncoder.__init__ and arguments and isinstance(arguments[0], nn.Module):

@@ -79,7 +79,7 @@ class Function:
     ``forward(ctx, *arguments)`` returns a Tensor or a tuple; nothing is recorded in it. ``backward(ctx, *gradients)`` gets the gradient of each result
     and returns that of each argument: None for those that are no Tensors, or need none (``ctx.needs_input_grad``). `ctx` has what the forward
     leaves for the backward: ``ctx.save_for_backward(x)`` and ``ctx.saved_tensors``, or any attributes. A forward without `ctx` has a third
-    static method beside it, ``setup_context(ctx, arguments, results)``.
+    static method next to it, ``setup_context(ctx, arguments, results)``.
 
     Notes
     -----

@@ -73,7 +73,7 @@ def encode(value: Any, arrays: dict[str, Any] | None, where: tuple[str, ...] = (
 
 
 def _instead(value: Any, takes_arrays: bool) -> str:
-    """What can be stored in the place of an object."""
+    """What an error adds: what can be stored instead of an object."""
     if isinstance(value, (bytes, bytearray)) and takes_arrays:
         return ": store np.frombuffer(value, np.uint8)"
     if isinstance(value, type) or (callable(value) and not hasattr(value, "state_dict")):

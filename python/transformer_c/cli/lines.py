@@ -48,7 +48,7 @@ def add_options(parser: argparse.ArgumentParser, output: str) -> None:
 
 
 def opened(make: Callable[[], Any], done: int = 0) -> Any:
-    """What `make` makes; wrong options, and texts that nothing can be made of after `done` others, become errors for users of the command line."""
+    """The result of make(). Errors for wrong options, and for texts after the first `done`, become errors for users of the command line."""
     try:
         return make()
     except CheckpointError:

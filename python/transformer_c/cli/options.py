@@ -158,7 +158,7 @@ for _type, _name in (
 
 
 def check_output(output: str | None, read: Iterable[str]) -> None:
-    """Raises if a file that is to be written is one of those that are read."""
+    """Raises if the file to write is one of those that are read."""
     for path in read if output is not None and os.path.exists(output) else ():
         if os.path.exists(path) and os.path.samefile(path, output or ""):
             raise CommandError(f"{path} is read and cannot be the output as well")

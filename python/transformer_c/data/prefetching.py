@@ -13,7 +13,7 @@ from typing import Any
 from .._recording import enable_grad, is_grad_enabled, no_grad
 from ..random import Generator, drawing_from
 
-_LAST = object()  # in the place of an error: there is no further result
+_LAST = object()  # instead of an error: there is no further result
 
 
 def _raised(error: Exception) -> None:

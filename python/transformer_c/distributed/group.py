@@ -16,8 +16,8 @@ from . import sums
 
 _SHORTEST_PAUSE, _LONGEST_PAUSE = 2e-5, 5e-4  # seconds
 
-# Up to so many ranks send their parts of sums as a message to each other rank: what a rank has for itself is not copied, as it is by
-# MPI_Alltoallv. With more, which nobody has measured, MPI_Alltoallv and MPI_Allgatherv limit how many messages are under way.
+# Up to this number, ranks send their parts of sums as a message to each other rank: unlike MPI_Alltoallv, that does not copy a rank's part
+# for itself. With more, which nobody has measured, MPI_Alltoallv and MPI_Allgatherv limit how many messages are under way.
 MOST_PAIRS = 16
 ROUND_BYTES = 2**21  # of each rank's part
 

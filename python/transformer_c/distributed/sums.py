@@ -21,7 +21,7 @@ def bounds(length: int, ranks: int) -> np.ndarray:
 
 
 def rounds(bounds: np.ndarray, numbers: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Where the pieces of all parts begin and end, round by round, of which each has at most so many numbers of each part.
+    """Where the pieces of all parts begin and end, round by round. A round has at most `numbers` elements of each part.
 
     The pieces of a round are as long as the parts (``bounds``) of an array of their lengths together.
     """

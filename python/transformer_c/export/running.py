@@ -65,7 +65,7 @@ class Runner:
         self.names = {id(t): n for n, t in itertools.chain(module.named_buffers(), module.named_parameters())}
 
     def run(self, lengths: Mapping[Axis, int] | None = None, change: str | None = None) -> Trace:
-        """`change` "all" draws new floats, "order" shuffles what there is; integers and bools are shuffled."""
+        """`change` "all" draws new floats, "order" shuffles those of the example; integers and bools are shuffled."""
         dtype, device = self.module._dtype_and_device()
         tracer, given = Tracer(self.names), {}
         for name, array in self.arrays.items():

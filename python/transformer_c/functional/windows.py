@@ -21,7 +21,7 @@ _FEW = 8  # elements of a window that are added one after the other
 
 
 class _Windows:
-    """The windows along one axis of a length, where they begin and what lies beside the axis for them."""
+    """The windows along one axis of a length: where they begin, and how far they reach beyond its ends."""
 
     def __init__(self, length: int, kernel: int, stride: int, padding: int, dilation: int, ceil: bool) -> None:
         self.kernel, self.stride, self.padding, self.dilation, self.length = kernel, stride, padding, dilation, length

@@ -29,7 +29,7 @@ def gpu_of(values: Any) -> Any:
 
 
 def unknown_arguments(module: Module, given: Iterable[str]) -> str:
-    """What is said of names among `given` that forward() does not take; "" if there are none."""
+    """What an error says about names in `given` that forward() does not have; "" if there are none."""
     import inspect  # only where an error is made
 
     parameters = inspect.signature(module.forward).parameters

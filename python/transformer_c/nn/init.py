@@ -196,7 +196,7 @@ def kaiming_normal_(tensor: Tensor, a: float = 0.0, mode: str = "fan_in", nonlin
 
 
 def eye_(tensor: Tensor) -> Tensor:
-    """Fills a matrix with 1 on the diagonal and 0 beside it.
+    """Fills a matrix with 1 on the diagonal and 0 elsewhere.
 
     Examples
     --------

@@ -236,8 +236,8 @@ class Module:
         self.add_module(name, module)
 
     def set_submodule(self, target: str, module: Module, strict: bool = False) -> None:
-        """Puts a module at a path of names, such as "layers.0.linear1", in the place of the one that is there; without `strict` also where there is
-        none. AttributeError where a name before the last is not a module.
+        """Replaces the module at a path of names, such as "layers.0.linear1"; without `strict` adds it where there is none. AttributeError where
+        a name before the last is not a module.
 
         Examples
         --------
@@ -806,8 +806,8 @@ class _Without:
 def _offer(
     module: Module, state: dict[str, Any], prefix: str, metadata: Mapping[str, Any], followed: list[Module], *reports: list[str]
 ) -> None:
-    """Lets a module and those below it take what they have in `state`; each is given the keys that begin with its prefix. Those whose hooks are to
-    be called afterwards go to `followed`."""
+    """Lets a module and those below it take their values from `state`; each is given the keys that begin with its prefix. Those whose hooks must
+    be called afterwards are added to `followed`."""
     module._load_from_state_dict(state, prefix, metadata.get(prefix[:-1], {}), True, *reports)
     below: dict[str, dict[str, Any]] = {}
     for key, value in state.items():

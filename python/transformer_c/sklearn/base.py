@@ -69,7 +69,7 @@ class Transformer(BaseEstimator):
         return X
 
     def _prepared(self, X: Any) -> tuple[np.ndarray, np.ndarray | None]:
-        """What the model takes: numbers, standardised; or words, and how many there are with the first token."""
+        """The input of the model: numbers, standardised; or words, and how many there are with the first token."""
         check_is_fitted(self)
         kind = kind_of(X)
         if kind != self.kind_:

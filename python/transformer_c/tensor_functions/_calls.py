@@ -39,7 +39,7 @@ def to_arrays(value: Any) -> Any:
 
 
 def first_tensor(values: Iterable[Any]) -> Tensor | None:
-    """The Tensor beside which arrays are converted, on its device."""
+    """The first Tensor, to whose device arrays are converted."""
     return next((value for value in values if isinstance(value, Tensor)), None)
 
 

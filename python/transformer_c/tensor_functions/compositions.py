@@ -19,7 +19,7 @@ from .reductions import ValuesAndIndices, norm, std, var
 
 
 def _back(array: Any, like: Tensor, dtype: Any = None) -> Tensor:
-    """An array of NumPy's as a Tensor beside `like`."""
+    """An ndarray as a Tensor on the device of `like`."""
     found = as_tensor(np.array(array, order="C")).to(like.device)
     return found if dtype is None else found.to(dtype)
 
@@ -350,7 +350,7 @@ def scatter_reduce(input: Any, dim: int, index: Any, src: Any, reduce: str, *, i
     index, src = tensor_of("index", index, input), tensor_of("src", src, input)
     axis_of("dim", input.ndim, dim)
     if index.ndim and src.ndim == index.ndim:
-        src = src[tuple(slice(length) for length in index.shape)]  # the rest goes nowhere
+        src = src[tuple(slice(length) for length in index.shape)]  # the rest is not used
     ones = _core.full(index.shape, 1, np.int64, input.device)
     number = _core.full(input.shape, int(switch("include_self", include_self)), np.int64, input.device).scatter_add(dim, index, ones)
     base = input

@@ -186,7 +186,7 @@ def _order(terms: list[str], result: str, sizes: dict[str, int]) -> list[tuple[i
 
 
 class _Group(NamedTuple):
-    """How an operand becomes a matrix, or a row of them: sums over `axes`, then views; None where nothing is to be done."""
+    """How an operand becomes a matrix, or a row of them: sums over `axes`, then views; None where there is nothing to do."""
 
     axes: list[int] | None
     order: list[int] | None

@@ -53,7 +53,7 @@ class Rows(Dataset):
 
 def are_arrays(given: Any) -> bool:
     """Whether `given` is an array, nested lists of numbers, or a frame, or a tuple of them. The first of a tuple is no list of anything else,
-    except of arrays, one per row, if a number per row is beside it."""
+    except of arrays, one per row, if it is followed by a number per row."""
     if not isinstance(given, tuple):
         return _is_array(given)
     if not given or not all(_is_array(part) or isinstance(part, list) for part in given):
@@ -79,7 +79,7 @@ def as_loader(name: str, given: Any, dtype: np.dtype, batch_size: int, shuffle: 
 
 
 def _is_row(item: Any) -> bool:
-    """Is this most likely an input and its target, no batch: a number beside it, or a vector beside one of a single element?"""
+    """Is this most likely an input and its target, no batch: something and a number, or a vector and one of a single element?"""
     if not isinstance(item, (tuple, list)) or len(item) != 2:
         return False
     if isinstance(item[1], (int, float, np.number)):

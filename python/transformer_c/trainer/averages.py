@@ -75,7 +75,7 @@ class Reduced(Metric):
 
 
 def restored(metric: dict[str, Any], value: float = math.nan) -> Saved | Reduced:
-    """What goes on from the state of a metric, of a checkpoint or of another rank."""
+    """A metric that continues from its state, of a checkpoint or of another rank."""
     if "reduction" not in metric:
         return Saved(metric, value)
     reduced = Reduced(metric["reduction"])

@@ -178,7 +178,7 @@ class BatchIndex:
 
 # ---- batches --------------------------------------------------------------------------------------------------------------------------
 
-_TENSOR = object()  # in the place of each
+_TENSOR = object()  # instead of each
 _CONSTANTS = (bool, int, float, complex, str, bytes, np.generic)
 
 

@@ -92,7 +92,7 @@ def optimization(model: TrainingModule, accumulate_grad_batches: int, gradient_c
 
 
 def can_capture(graph: bool, device: str | None, strategy: str | None) -> None:
-    """Raises for options beside which no step can be captured."""
+    """Raises for options with which no step can be captured."""
     if graph and device is not None and not device.startswith("cuda"):
         raise ValueError(f'graph=True captures steps on a GPU, and device is {device!r}: pass device="cuda", or leave out graph=True')
     if graph and strategy is not None:

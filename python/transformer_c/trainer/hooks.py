@@ -50,7 +50,7 @@ class Hooks:
 
 
 def _call_each(functions: Sequence[Callable[..., Any]], error: BaseException) -> None:
-    """Calls all of them; what they raise is told, and does not take the place of the error that they are called for."""
+    """Calls all of them. Their own errors are reported, and do not replace the error that they are called for."""
     for function in functions:
         try:
             function(error)

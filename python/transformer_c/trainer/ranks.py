@@ -27,7 +27,7 @@ from .shares import Dealt, Read, SharedLoader, is_shared_already, makes_batches_
 
 @dataclass
 class Contribution:
-    """What a rank has of the steps since the last exchange, beside its gradients."""
+    """What a rank has of the steps since the last exchange, except its gradients."""
 
     losses: list[tuple[float, float]] = field(default_factory=list)  # with the lengths of the batches
     logged: list[tuple[str, float, float, bool, int]] = field(default_factory=list)  # name, value, weight, on_step, step
@@ -133,7 +133,7 @@ class Ranks:
         return _core.switched(lambda given: _core.exchange_batch_share(*given), lambda: rows)
 
     def exchange(self, place: str, own: Any) -> list[Any]:
-        """What every rank has; raises RuntimeError on all of them where they are not at the same place of the program."""
+        """The values of all ranks; raises RuntimeError on all of them where they are not at the same place of the program."""
         return self.group.exchange(place, own)
 
     def sum_gradients(self, optimizer: Any, used: Sequence[bool]) -> None:

@@ -33,7 +33,7 @@ from ..distributed.arrays import as_numbers
 from .arrays import Rows
 
 _READ = 2**23  # bytes of all arrays together
-_PLACES, _RUN = 1024, 512  # of an array of which not all is read: so many runs of so many elements, at even distances
+_PLACES, _RUN = 1024, 512  # runs and elements of each, at even distances, of an array that is not read completely
 _NUMBERS, _ITEMS = 2**16, 2**12  # of a list of numbers and texts, of a list of anything else
 _PARTS = 1000  # of a loader
 _DEPTH = 6  # of lists in lists

@@ -34,7 +34,7 @@ def prepare_folder(folder: str | None, model: Any, held: HeldFolders) -> None:
 def set_aside(folder: str | None) -> None:
     """Moves the files of an earlier run into a folder of their own, so that no run has files of two.
 
-    A folder ``checkpoints`` is the earlier run's only beside its other files: what else has this name is the user's.
+    A folder ``checkpoints`` belongs to an earlier run only if that run's other files are next to it; otherwise it is the user's.
     """
     if folder is None:
         return
@@ -61,7 +61,7 @@ def path_to_resume(resume: str | os.PathLike | None, folder: str | None) -> str 
 
 
 def is_of_run_in(folder: str | None, path: str) -> bool:
-    """Whether a checkpoint belongs to the run whose files are in `folder`: it is there, or below its ``checkpoints``."""
+    """Whether a checkpoint belongs to the run whose files are in `folder`: it is in this folder, or below its ``checkpoints``."""
     if folder is None:
         return False
     home, of_file = os.path.realpath(folder), os.path.dirname(os.path.realpath(path))
@@ -291,7 +291,7 @@ class RunFiles:
             )
 
     def find_files(self, resumed: str) -> None:
-        """Finds the files of earlier parts of the run. The best weights are copied from beside `resumed` if this folder has none.
+        """Finds the files of earlier parts of the run. The best weights are copied from the folder of `resumed` if this one has none.
 
         Files of another run must have been set aside before.
         """

@@ -360,7 +360,7 @@ class Trainer(RunView):
                 raise
             hooks.on_train_end()
             hooks.on_fit_end()
-            self.ranks.barrier()  # the files are there for all
+            self.ranks.barrier()  # from now on every rank finds the files
 
     def _begin(
         self,
@@ -432,7 +432,7 @@ class Trainer(RunView):
         weights_only : bool, default False
             Write weights and hyper-parameters alone, as in ``best.safetensors``.
 
-        With several ranks all of them call it, rank 0 writes, and the file is there for all afterwards.
+        With several ranks all of them call it, rank 0 writes, and every rank finds the file afterwards.
 
         Raises
         ------

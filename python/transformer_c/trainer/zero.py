@@ -2,7 +2,7 @@
 
 A step: the ranks add up their gradients, each its own part (reduce-scatter), take the step of this part, and send its new values to all
 (all-gather). That is as many bytes as data parallel training sends, and 1 / n of the state on each rank; the part of the sums, 1 / n of the
-gradients, is there from the backward to the step. The updates are element by element, so that they have the bits of an optimizer with the whole
+gradients, is kept from the backward to the step. The updates are element by element, so that they have the bits of an optimizer with the whole
 state.
 """
 

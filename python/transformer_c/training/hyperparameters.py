@@ -66,7 +66,7 @@ class HasHyperparameters:
         Raises
         ------
         TypeError
-            For the arguments themselves, such as a dict, in the place of their names.
+            For the arguments themselves, such as a dict, instead of their names.
         ValueError
             For a name that is no argument's.
         """
