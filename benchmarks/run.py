@@ -235,12 +235,30 @@ def short_of_share(rows, wanted):
 def unmet(requirements, rows):
     """One line for each requirement that the rows do not meet."""
     for name, threads, wanted in requirements:
-        for row in rows:
-            if row.workload == name and threads in (None, row.threads):
-                if row.ratio is None:
-                    yield f"{name}: a ratio of {wanted} is required, but PyTorch is not installed"
-                elif not row.ratio >= wanted:
-                    yield f"{name} with {row.threads} threads: {row.ratio:.2f} times PyTorch's speed, {wanted} is required"
+        for row in (row for row in rows if row.workload == name and threads in (None, row.threads)):
+            if row.ratio is None:
+                yield f"{name}: a ratio of {wanted} is required, but PyTorch is not installed"
+            elif not row.ratio >= wanted:
+                yield f"{name} with {row.threads} threads: {row.ratio:.2f} times PyTorch's speed, {wanted} is required"
+
+
+def has_pytorch():
+    return importlib.util.find_spec("torch") is not None
+
+
+def run_workloads(arguments, isa, threads, rows, peaks):
+    """Measures the selected workloads with one instruction set and number of threads; prints them and adds them to `rows` and `peaks`."""
+    contenders = ("torch", "ours") if has_pytorch() else ("ours",)
+    effort = harness.QUICK if arguments.quick else harness.Effort()
+    with harness.peak_meter(threads, isa) as measure_peaks:
+        peaks[isa, threads] = measure_peaks(harness.MANY_TRIALS)
+        print(f"\n{format_peaks(isa, threads, peaks[isa, threads])}\n{HEADER}", flush=True)
+        beside = functools.partial(measure_peaks, harness.FEW_TRIALS)
+        for module, workload in arguments.selected:
+            rows.append(harness.measure(module, workload, threads, beside, effort, contenders, isa))
+            print(format_row(rows[-1]), flush=True)
+    if found := ratios(rows, threads, isa):
+        print(f"geometric mean of the ratios: {harness.geometric_mean(found):.2f}")
 
 
 def main(argv=None):
@@ -248,26 +266,16 @@ def main(argv=None):
     if arguments.list:
         print("\n".join(workload.name for _, workload in arguments.selected))
         return 0
-    contenders = ("torch", "ours") if importlib.util.find_spec("torch") else ("ours",)
-    effort = harness.QUICK if arguments.quick else harness.Effort()
     rows, peaks = [], {}
     print(f"{cpu_model()}, {len(harness.available_cores())} cores")
-    if len(contenders) == 1:
+    if not has_pytorch():
         print("PyTorch is not installed: ours alone is timed, without ratios")
     try:
         for isa in arguments.isa or [harness.usable_instruction_sets()[1]]:
             forced = harness.forced(isa) if arguments.isa else {}
             with harness.variables({**forced, CPU_CLOCK: str(int(arguments.cpu_clock))}):
                 for threads in arguments.threads:
-                    with harness.peak_meter(threads, isa) as measure_peaks:
-                        peaks[isa, threads] = measure_peaks(harness.MANY_TRIALS)
-                        print(f"\n{format_peaks(isa, threads, peaks[isa, threads])}\n{HEADER}", flush=True)
-                        beside = functools.partial(measure_peaks, harness.FEW_TRIALS)
-                        for module, workload in arguments.selected:
-                            rows.append(harness.measure(module, workload, threads, beside, effort, contenders, isa))
-                            print(format_row(rows[-1]), flush=True)
-                    if found := ratios(rows, threads, isa):
-                        print(f"geometric mean of the ratios: {harness.geometric_mean(found):.2f}")
+                    run_workloads(arguments, isa, threads, rows, peaks)
     except harness.BenchmarkError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1

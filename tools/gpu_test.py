@@ -190,43 +190,39 @@ def part_racecheck(gpu: dict[str, str], keep: Keep) -> None:
 def part_benchmark(gpu: dict[str, str], keep: Keep) -> None:
     """Fails at its end where ours did; what PyTorch cannot do is a text in its column."""
     wrong = []
-    for workload, shapes in WORKLOADS:
-        for shape in shapes:
-            for dtype in ("float32", "bfloat16"):
-                row: dict[str, Any] = {"workload": f"{workload.__name__} {'x'.join(map(str, shape))} {dtype}"}
-                for column, library in libraries("cuda", dtype).items():
-                    try:
-                        row[column] = library if isinstance(library, str) else median_ms(library, workload(library, *shape))
-                    except Exception as error:
-                        row[column] = f"{type(error).__name__}: {error}"
-                        wrong += [f"{row['workload']}: {row[column]}"] if column == "ms" else []
-                keep(row)
+    for workload, shape, dtype in ((workload, s, d) for workload, shapes in WORKLOADS for s in shapes for d in ("float32", "bfloat16")):
+        row: dict[str, Any] = {"workload": f"{workload.__name__} {'x'.join(map(str, shape))} {dtype}"}
+        for column, library in libraries("cuda", dtype).items():
+            try:
+                row[column] = library if isinstance(library, str) else median_ms(library, workload(library, *shape))
+            except Exception as error:
+                row[column] = f"{type(error).__name__}: {error}"
+                wrong += [f"{row['workload']}: {row[column]}"] if column == "ms" else []
+        keep(row)
     if wrong:
         raise RuntimeError(f"{len(wrong)} workloads failed:\n" + "\n".join(wrong)[-4000:])
 
 
+def precisions_of(kernel: Callable[..., Any], unit: str, dtype: str) -> tuple[str, ...]:
+    """Those of float32 that a kernel is timed with: several for products."""
+    is_product = unit == "flop" and kernel.__name__.startswith(("linear", "matmul"))
+    return ("highest", "high", "medium") if is_product and dtype == "float32" else ("highest",)
+
+
 def part_kernels(gpu: dict[str, str], keep: Keep) -> None:
-    """Each kernel by itself, in graphs, beside PyTorch's fastest; with "medium" and "high" products of float32 on tensor cores."""
+    """Each kernel by itself, in graphs, next to PyTorch's fastest; with "medium" and "high" products of float32 on tensor cores."""
     wrong = []
     for kernel, dtypes, shapes, work, unit in KERNELS:
-        for shape in shapes:
-            for dtype in dtypes:
-                for precision in ("highest", "high", "medium") if unit == "flop" and dtype == "float32" else ("highest",):
-                    if precision != "highest" and not kernel.__name__.startswith(("linear", "matmul")):
-                        continue
-                    name = f"{kernel.__name__} {'x'.join(map(str, shape))} {dtype}{'' if precision == 'highest' else ', ' + precision}"
-                    row = time_kernel(kernel, shape, dtype, precision)
-                    if isinstance(row["us"], str):
-                        wrong.append(f"{name}: {row['us']}")
-                    else:
-                        amount = work(*shape)
-                        rate = (
-                            ("tflops", amount / row["us"] / 1e6)
-                            if unit == "flop"
-                            else ("gb_per_s", amount * (2 if dtype != "float32" else 4) / row["us"] / 1e3)
-                        )
-                        row[rate[0]] = rate[1]
-                    keep({"kernel": name, **row})
+        for shape, dtype, precision in ((s, d, p) for s in shapes for d in dtypes for p in precisions_of(kernel, unit, d)):
+            name = f"{kernel.__name__} {'x'.join(map(str, shape))} {dtype}{'' if precision == 'highest' else ', ' + precision}"
+            measured = time_kernel(kernel, shape, dtype, precision)
+            if isinstance(measured["us"], str):
+                wrong.append(f"{name}: {measured['us']}")
+            elif unit == "flop":
+                measured["tflops"] = work(*shape) / measured["us"] / 1e6
+            else:
+                measured["gb_per_s"] = work(*shape) * (4 if dtype == "float32" else 2) / measured["us"] / 1e3
+            keep({"kernel": name, **measured})
     if wrong:
         raise RuntimeError(f"{len(wrong)} kernels failed:\n" + "\n".join(wrong)[-4000:])
 

@@ -87,6 +87,11 @@ def run(
     is_array = (options.output or "").endswith(".npy")
     if is_array and columns is None:
         raise CommandError("results of words make no array: name a .jsonl file")
+
+    def described(block: list[tuple[dict[str, Any], Any]], results: Any) -> list[dict[str, Any]]:
+        pairs = zip(block, results, strict=True)
+        return [{**(given or {name: text}), **describe(each)} for (given, text), each in pairs]
+
     total = _checked(options)
     sink: Any = _Array(options.output, columns or 0) if is_array else _Lines(options.output)
     interrupts, done = _Interrupts(), 0
@@ -95,11 +100,7 @@ def run(
             for block in _blocks(options, read):
                 with interrupts.held():
                     found = opened(functools.partial(compute, [text for _, text in block]), done)
-                    if is_array:
-                        sink.write(found)
-                    else:
-                        pairs = zip(block, found, strict=True)
-                        sink.write([{**(given or {name: text}), **describe(each)} for (given, text), each in pairs])
+                    sink.write(found if is_array else described(block, found))
                     done += len(block)
                     bar.update(len(block))
                 if interrupts.pending:

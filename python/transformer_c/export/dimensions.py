@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from .running import Axis, Runner
@@ -92,14 +92,18 @@ def _joined(
     length = runner.arrays[one[0]].shape[one[1]]
     sets = [s for s in found if any(a == one[1] and runner.arrays[n].shape[a] == length for n, a in s)][:_MOST_TOGETHER]
     free = [a for a in others if a[1] == one[1]][:_MOST_TOGETHER]
+    for some, rest in _selections(sets, free):
+        axes = [one, *rest, *(a for s in some for a in s)]
+        if _works(runner, first, axes) and _works(runner, first, axes, _FAR):
+            return list(some), rest
+    return None
+
+
+def _selections(sets: list[list[Axis]], free: list[Axis]) -> Iterator[tuple[tuple[list[Axis], ...], tuple[Axis, ...]]]:
+    """Some of the sets, at least one, and some of the free axes: the fewest together first, and of as many those with most sets."""
     for count in range(1, len(sets) + len(free) + 1):
         for r in range(min(count, len(sets)), 0, -1):
-            for some in itertools.combinations(sets, r):
-                for rest in itertools.combinations(free, count - r):
-                    axes = [one, *rest, *(a for s in some for a in s)]
-                    if _works(runner, first, axes) and _works(runner, first, axes, _FAR):
-                        return list(some), rest
-    return None
+            yield from itertools.product(itertools.combinations(sets, r), itertools.combinations(free, count - r))
 
 
 __all__ = ["Dimension", "difference", "find_dimensions"]
