@@ -12,7 +12,7 @@
 #include "layout.h"
 #include "own.h"
 
-/* Of a result that lies along memory, the axis that what is read lies along comes before the last. */
+/* Where the last axis is contiguous in the result, but another one in the source: moves that one next to the last. */
 static void bring_columns(tc_copy_args *args)
 {
     const int last = args->ndim - 1;
@@ -81,7 +81,7 @@ static tc_status write_number(tc_tensor *to, const void *number, tc_error *err)
     return run_copy(to, &args, err);
 }
 
-/* Code outside may write to it, so that in a capture its number is no constant as that of an argument is. */
+/* Has it a Tensor of Python, to which other code may write? Then a capture must not take its number for a constant. */
 static bool is_of_the_host_language(const tc_tensor *tensor) { return (tensor->of ? tensor->of : tensor)->wrapper; }
 
 /* Whether its bytes can be moved as they are, as values of this dtype. */
@@ -262,8 +262,8 @@ tc_status tc_tensor_range(tc_tensor **out, int64_t first, int64_t step, int64_t 
 
 static bool is_negative_zero(double x) { return x == 0.0 && signbit(x); }
 
-/* Are all numbers whole multiples of a power of two, below 2^53 of it? Then no operation in float64 rounds, and a GPU needs none. Numbers
- * that an int32 cannot hold are other ones as they are cast from float64 than from int64. */
+/* Are all numbers multiples of a power of two, less than 2^53 times as large? Then no operation in float64 would round, and a GPU needs
+ * none. For int32 they must fit: beyond, a cast from float64 and one from int64 give different numbers. */
 static void find_whole(tc_range *range, int64_t length, tc_dtype dtype)
 {
     const bool is_wide = tc_dtype_is_float(dtype) || dtype == TC_INT64;

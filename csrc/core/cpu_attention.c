@@ -9,7 +9,7 @@
 /* Blocks of queries that one key/value head serves. */
 static int64_t blocks_per_key_head(const tc_attention_problem *p) { return p->H / (p->Hk ? p->Hk : 1) * tc_attention_query_blocks(p); }
 
-/* The share of the scores (B,H,Tq,Tk) that there are: those of packed sequences are shorter than the longest. */
+/* The share of the scores (B,H,Tq,Tk) that exist: packed sequences may be shorter than the longest one. */
 static double filled(const tc_attention_problem *p)
 {
     if (!p->sequences || p->B * p->Tq == 0) return 1;

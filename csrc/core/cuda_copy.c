@@ -70,8 +70,8 @@ static tc_status finish_piece(piece *self, const host_copy *copy, tc_error *err)
     return code ? tc_cuda_failed(copy->api, copy->index, "a copy", code, err) : TC_OK;
 }
 
-/* All that is left, when other threads hold every buffer or there is no page-locked memory. The wait for what comes before is without the
- * lock. */
+/* Copies the rest by the driver alone, when other threads hold every buffer or there is no page-locked memory. The wait for earlier work
+ * is without the lock. */
 static tc_status copy_the_rest(host_copy *copy, tc_error *err)
 {
     const tc_cuda_api *api = copy->api;
@@ -94,7 +94,8 @@ static tc_status copy_the_rest(host_copy *copy, tc_error *err)
 }
 
 /* When this returns, a copy to the host is complete; a copy from the host has read the host's memory, which may then be changed or freed,
- * and the GPU may not have started on it yet. Of two pieces to the host one is on its way while the other is handed over. */
+ * and the GPU may not have started on it yet. To the host, a piece is copied from its buffer while the next
+ * one is on its way. */
 static tc_status copy_with_host(host_copy *copy, tc_error *err)
 {
     tc_error ignored;

@@ -68,8 +68,8 @@ static int64_t short_run(const tc_tensor *out, const tc_tensor *x)
     return x->dtype == out->dtype && tc_dtype_size(x->dtype) >= 4 ? SHORT : SHORT_OF_OTHERS;
 }
 
-/* Where the result is written along its memory: is an operand read across its own, a line of the cache for each element, or are halves
- * read in short runs, which are cast sooner from end to end of a copy? */
+/* Where the result is written in the order of its memory: is an operand read across its own, with a line of the cache for each element, or
+ * are halves read in short runs, for which it is faster to cast a copy from end to end? */
 static bool wants_copy(const tc_elementwise_args *args, const tc_operand *operand)
 {
     const int last = args->ndim - 1;
@@ -160,7 +160,7 @@ static tc_status run(tc_tensor *out, bool in_place, int inputs, const tc_argumen
 
 #define BAND (1 << 18) /* bytes of the result for each thread that are in its cache still after they are copied */
 
-/* The first input that is a tensor, where that is all that is read and its elements could stand where the result is; or -1. */
+/* The first input that is a tensor, if no other tensor is read and its elements fit into the memory of the result; otherwise -1. */
 static int only_tensor(const tc_tensor *out, int inputs, const tc_argument *in)
 {
     int of = -1;

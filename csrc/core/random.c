@@ -76,7 +76,7 @@ TC_INLINE uint64_t mt_next64(mt_stream *s)
     return (high << 32) | mt_next32(s);
 }
 
-/* Goes on by as many words. One asks for a new block while `left` is 1, so that the first word of a new one is number `left` from here. */
+/* Skips `words` words. A new block is made while `left` is 1, so that its first word is number `left` from here. */
 static void mt_skip(mt_stream *s, uint64_t words)
 {
     while (words >= (uint64_t)s->left) {

@@ -74,7 +74,7 @@ static void describe(tc_reduce_args *args, const tc_tensor *x, const tc_axis_set
 /* With fewer results (or tiles of them), the segments of a long reduction are items; on GPUs those of rows always are. */
 #define FEW_RESULTS 64
 
-/* Elements of a segment: on a GPU what a block of threads reads in a few steps. */
+/* Elements of a segment. On a GPU a block of threads reads these in a few steps. */
 static int64_t row_segment(tc_device device) { return device.type == TC_CUDA ? 4096 : 16384; }
 
 static int64_t magnitude(int64_t stride) { return stride < 0 ? -stride : stride; }
@@ -100,7 +100,7 @@ static bool walk_columns(tc_reduce_args *args, const tc_tensor *x, const tc_axis
     return true;
 }
 
-/* Do an element and the same once more give the element, in whatever order? */
+/* Does it change nothing when elements are taken several times, and in any order? */
 static bool is_idempotent(int step) { return step == TC_STEP_max || step == TC_STEP_min || step == TC_STEP_any || step == TC_STEP_all; }
 
 /* Rows shorter than a vector of the processor are reduced side by side, where the order does not matter: extremes and truth values. */

@@ -27,7 +27,7 @@ static tc_status window_of(tc_tensor **out, tc_tensor *base, const tc_index_plac
     return tc_tensor_alias(out, base, place->ndim, place->shape, place->strides, place->offset, err);
 }
 
-/* NumPy takes a value with more axes than the selection when the first ones have length 1: how many do not count. */
+/* NumPy takes a value with more axes than the selection when the first ones have length 1. Returns the number of those. */
 static int surplus_axes(int ndim, const int64_t *shape, int selection_ndim)
 {
     int surplus = 0;

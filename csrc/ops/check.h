@@ -8,7 +8,7 @@
 TC_CHECKED tc_status tc_check_float(const tc_tensor *tensor, const char *name, tc_error *err);
 TC_CHECKED tc_status tc_check_same_dtype(const tc_tensor *a, const char *a_name, const tc_tensor *b, const char *b_name, tc_error *err);
 
-/* An argument that this op gives no gradient to requires none, while gradients are recorded. */
+/* While gradients are recorded, an argument to which this op gives no gradient must not require one. */
 TC_CHECKED tc_status tc_check_constant(const tc_tensor *tensor, const char *name, tc_error *err);
 
 /* The gradient of a result has its shape, and the dtype and device of `like`. */

@@ -33,7 +33,7 @@ static const function *find(const char *name, int inputs)
     return NULL;
 }
 
-/* Has it the bits of the ops that it stands for? Bounds that are crossed, or NaN, are applied in turn, and numbers in float64. */
+/* Has it the bits of the ops that it replaces? Bounds that are crossed, or NaN, are applied in turn, and numbers in float64. */
 static bool is_exact(const function *f, const tc_argument *in)
 {
     if (f->kernel != &tc_kernel_where_forward) return true;

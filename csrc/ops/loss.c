@@ -90,7 +90,7 @@ static tc_status check_shapes(tc_scope *s, const tc_tensor *x, const tc_tensor *
     return check_weight(s, x, positive_weight, "pos_weight");
 }
 
-/* For which argument: its name, and what else it may have been meant for. */
+/* The name of the argument, and a hint on which other one may have been meant. */
 static tc_status not_a_probability(int64_t bits, const char *name, const char *hint, tc_error *err)
 {
     double value;

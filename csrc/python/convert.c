@@ -227,7 +227,7 @@ static void explain_failure(PyObject *object, const char *name)
     Py_XDECREF(trace);
 }
 
-/* Has NumPy made Python's objects, or of Python's integers those that only 64 bits without a sign can be? */
+/* Has NumPy made an array of objects, or of uint64 because Python's integers fit no int64? */
 static bool has_large_items(PyArrayObject *array, PyObject *object)
 {
     const int type = PyArray_TYPE(array);
@@ -288,7 +288,7 @@ PyObject *tcpy_array_from_tensor(tc_tensor *tensor, bool writable)
         PyErr_SetString(PyExc_TypeError, "this tensor is on a GPU; copy it to host memory first with .cpu()");
         return NULL;
     }
-    tc_tensor *alias; /* keeps the memory, even when the tensor takes on other memory: what follows may run Python code */
+    tc_tensor *alias; /* keeps the memory, even when the tensor takes on other memory: Python code may run below */
     tc_error err;
     if (tc_tensor_detach(&alias, tensor, &err) != TC_OK) return tcpy_raise(&err);
     tensor = alias;

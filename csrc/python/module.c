@@ -293,7 +293,7 @@ static PyModuleDef_Slot slots[] = {
     {Py_mod_multiple_interpreters, Py_MOD_MULTIPLE_INTERPRETERS_NOT_SUPPORTED},
 #endif
 #ifdef Py_mod_gil
-    {Py_mod_gil, Py_MOD_GIL_USED}, /* short calls rely on it: a free-threaded Python switches it on at the import */
+    {Py_mod_gil, Py_MOD_GIL_USED}, /* short calls rely on the GIL: a free-threaded Python switches it on at the import */
 #endif
     {0, NULL},
 };

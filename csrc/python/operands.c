@@ -32,7 +32,7 @@ int tcpy_scalar_from_object(tc_scalar *out, PyObject *object)
     return 0;
 }
 
-/* 1, 0, or -1 with an exception set, which only a missing attribute is not. */
+/* 1, 0, or -1 with an exception set; a missing attribute is 0. */
 static int is_array_like(PyObject *object)
 {
     if (PyArray_Check(object) || PyList_Check(object) || PyTuple_Check(object) || PyArray_IsScalar(object, Generic) ||

@@ -79,9 +79,10 @@ typedef struct switch_object {
     PyObject_HEAD long given;
     long (*enter)(long), (*leave)(long); /* the former returns what the latter is called with */
     int count, capacity;
-    bool by_hand, is_ahead; /* switched when it was made, from `before`, by a thread's so-manyth: the first entering does no more */
-    long before, number;
-    unsigned long thread;
+    bool by_hand;
+    bool is_ahead;        /* switched when it was made: the first entering does not switch again */
+    long before, number;  /* if so: the state until then, and which switching of `thread` it was */
+    unsigned long thread; /* on which it was made */
     entry *entries, few[FEW];
 } switch_object;
 

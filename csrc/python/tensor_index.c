@@ -111,7 +111,7 @@ static int hold_expression(tcpy_call *call, expression *e)
     return 0;
 }
 
-/* Is what the expression selects of x little? Places are along one axis at least, of which each selects one element. */
+/* Does the expression select few elements of x? Each place along an axis, of which there is one at least, selects one. */
 static bool is_little(const tc_tensor *x, const expression *e)
 {
     tc_tensor *places[2 * TC_MAX_DIMS + 1];

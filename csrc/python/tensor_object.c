@@ -7,8 +7,8 @@
 
 /* ---- making ------------------------------------------------------------------------------------------------------------ */
 
-/* Is what NumPy reads as float64 of that dtype, or of Python's floats? A list is of float64 if one of its items is. Other objects
- * are arrays of other libraries: frames, PyTorch's tensors. */
+/* Of data that NumPy reads as float64: are they of that dtype, and not Python's floats? A list is if one of its items is. Other objects are
+ * arrays of other libraries: frames, PyTorch's tensors. */
 static int is_float64(PyObject *data)
 {
     if (PyArray_Check(data)) return PyArray_ISFLOAT((PyArrayObject *)data) && PyArray_ITEMSIZE((PyArrayObject *)data) >= 8;
@@ -170,7 +170,7 @@ static PyObject *get_grad(PyObject *self, void *unused)
     return tcpy_wrap(grad);
 }
 
-/* A Tensor is the gradient from now on; an array is copied to where the Tensor is, because it is its owner's. */
+/* A Tensor is the gradient from now on; an array is copied to the device of the Tensor, as its owner may change it. */
 static int set_grad(PyObject *self, PyObject *value, void *unused)
 {
     tc_error err;

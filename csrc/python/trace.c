@@ -1,4 +1,4 @@
-/* trace.c: the tracer, a Python function that sees the calls of ops on one thread. Without one a call costs a comparison more. */
+/* trace.c: the tracer, a Python function that sees the calls of ops on one thread. Without one it costs a comparison per call. */
 #include "binding.h"
 
 static unsigned long traced_thread;
