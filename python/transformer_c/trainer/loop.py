@@ -183,13 +183,10 @@ class FitLoop:
         name_epoch(self.train, run.epoch)
         with closing(loaders.batches(self.train, run.batches)) as iterator, self.captured or nullcontext():
             remaining = self._remaining(skip, iterator)
-            for batch, share, is_first, is_last in () if skip and (run.is_cut or run.step >= self.last_step) else remaining:
-                train = self._train_batch if run.manual is None else self._train_batch_by_hand
-                if share or self.ranks.size == 1:
-                    train(batch, share, is_first, is_last)
-                else:
-                    with run.muted(True), unchanged_metrics(self.model):
-                        train(batch, share, is_first, is_last)
+            if skip and (run.is_cut or run.step >= self.last_step):
+                remaining = iter(())  # the checkpoint was made after the last step
+            for batch, share, is_first, is_last in remaining:
+                self._train(batch, share, is_first, is_last)
                 bar.advance()
                 if not is_last:  # a step is never interrupted
                     continue
@@ -274,6 +271,15 @@ class FitLoop:
 
     # ---- a batch -------------------------------------------------------------------------------------------------------------
 
+    def _train(self, batch: Any, share: float, is_first: bool, is_last: bool) -> None:
+        """One batch of an optimizer step. On a rank that has no rows of the step, it counts in no logged value and no metric."""
+        train = self._train_batch if self.run.manual is None else self._train_batch_by_hand
+        if share or self.ranks.size == 1:
+            train(batch, share, is_first, is_last)
+        else:
+            with self.run.muted(True), unchanged_metrics(self.model):
+                train(batch, share, is_first, is_last)
+
     def _train_batch(self, batch: Any, share: float, is_first: bool, is_last: bool) -> None:
         """One batch of an optimizer step, of which it is `share`; the last one takes the step."""
         run, model, hooks, (optimizer,), index = self.run, self.model, self.hooks, self.run.optimizers, self.run.batch
@@ -349,7 +355,7 @@ class FitLoop:
         return outputs, loss
 
     def clip(self, has_loss: bool, is_last: bool) -> None:
-        """What is between the backward and the checks."""
+        """Calls the hooks between the backward and the checks, and clips the gradients of a step."""
         model, hooks, (optimizer,), options = self.model, self.hooks, self.run.optimizers, self.options
         if has_loss:
             hooks.on_after_backward()

@@ -266,7 +266,7 @@ class Trainer(RunView):
         self._write_checkpoint: Callable[[str, bool], None] | None = None
 
     def _run_few_batches(self, count: int) -> None:
-        """What `fast_dev_run` makes of the other options."""
+        """Sets the other options as `fast_dev_run` asks."""
         self.max_epochs, self.max_steps, self.checkpoint_dir, self.patience = 1, -1, None, None
         self.limit_train_batches = self.limit_val_batches = self.limit_test_batches = self.limit_predict_batches = count
 
