@@ -196,7 +196,7 @@ class Graph:
         return self._result
 
     def _start_first(self, graph: Any) -> None:
-        """Does the work of the capture. If it cannot be done, as there is no graph of it, leaves get their gradients of before as well."""
+        """Does the work of the capture. If it fails, that work is never done, and leaves get their earlier gradients back as well."""
         try:
             self._do_work(graph, self._kept)
         except (RuntimeError, MemoryError):
@@ -240,7 +240,7 @@ class Graph:
         return self._result
 
     def _collect(self, changed: list[Callable[[], None]]) -> None:
-        """Calls what was noted, for the numbers of a start; `changed` gets what takes that back."""
+        """Calls the functions that were noted, for the numbers of a start; adds to `changed` functions that take it back."""
         graph = self._graph
 
         def leave(unused: Any) -> None:

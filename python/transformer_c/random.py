@@ -221,12 +221,12 @@ def _uniform(shape, low: float, high: float, dtype=None, rng=None) -> Tensor:
 
 @functools.lru_cache(256)
 def _rounded(value: str, dtype: Any) -> float:
-    """The number that `dtype` has for one in hexadecimal digits, of which 0.0 and -0.0 have others."""
+    """A number rounded to `dtype`, given in hexadecimal digits: the cache would take -0.0 for 0.0."""
     return _core.as_argument([float.fromhex(value)]).to(dtype).tolist()[0]
 
 
 _BLOCK = 16  # from this many numbers on, PyTorch draws normal numbers in blocks
-_PIECE = 1 << 20  # numbers of other dtypes than they are drawn in, and those that fill a tensor, are drawn so many at a time: whole blocks
+_PIECE = 1 << 20  # whole blocks; numbers that are cast, or written to a tensor, are drawn in pieces of this length
 
 
 def _normal(shape, mean: float, std: float, dtype=None, rng=None) -> Tensor:
@@ -252,14 +252,14 @@ def _filling(tensor: Tensor, draw: Callable[[Sequence[int]], Tensor]) -> Tensor:
 
 
 def _check_written(tensor: Tensor) -> None:
-    """Refuses, where a write is refused, before numbers are drawn."""
+    """Raises the error of a write that would be refused, before numbers are drawn."""
     if not tensor.is_cuda or not tensor.is_contiguous() or (tensor.requires_grad and is_grad_enabled()):
         (tensor if tensor.ndim else tensor.view(1))[:0] = 0.0
 
 
 def _fill(tensor: Tensor, generator: Generator, draw: Callable[[Sequence[int], Generator], Tensor], words: int = 0) -> Tensor:
-    """Writes draw(shape, generator) into `tensor`; into much memory in pieces, which are the same numbers and need no memory as large again.
-    `words`: those that are drawn, unless one for each element, or two of float64."""
+    """Writes draw(shape, generator) into `tensor`; large ones in pieces, which are the same numbers and need no memory as large again.
+    `words`: how many are drawn, if not one for each element, or two of float64."""
     n, contiguous = tensor.numel(), tensor.is_contiguous()
     _check_written(tensor)
     if n < 2 * _PIECE and contiguous:
@@ -275,7 +275,7 @@ def _fill(tensor: Tensor, generator: Generator, draw: Callable[[Sequence[int], G
 
 
 def _is_drawn_into(tensor: Tensor) -> bool:
-    """Whether a generator writes to the memory of `tensor` by itself; what is written to much memory can be interrupted."""
+    """Whether a generator writes to the memory of `tensor` by itself. It does not for large ones, so that Ctrl-C can interrupt."""
     if tensor._dtype_name not in ("float32", "float64") or tensor.is_cuda or not tensor.is_contiguous() or tensor.numel() >= 2 * _PIECE:
         return False
     return not (tensor.requires_grad and is_grad_enabled()) and not _core.is_traced()
@@ -301,7 +301,7 @@ def _fill_normal(tensor: Tensor, mean: float, std: float, rng: Any) -> Tensor:
 
 
 def _check_device(device) -> None:
-    """Refuses, what is refused, before numbers are drawn, which leaves the generator as it was."""
+    """Raises the error for a wrong device before numbers are drawn, which leaves the generator as it was."""
     if device is not None:
         empty(0, device=device)
 

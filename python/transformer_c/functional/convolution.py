@@ -273,7 +273,7 @@ def conv_transpose3d(input, weight, bias=None, stride=1, padding=0, output_paddi
 
 @takes_arrays("x", method=False)
 def _pad_axis(x: Any, axis: int, mode: str, before: int, after: int) -> Any:
-    """An axis and parts of itself. Negative numbers remove elements."""
+    """x padded along an axis with parts of itself. Negative numbers remove elements."""
     is_recorded = (x.requires_grad and is_grad_enabled()) or _core.is_traced()
     parts = math.prod(x.shape[:axis]) * (x.shape[axis] + before + after)
     many = x.numel() > _FEW if axis == x.ndim - 1 else parts > _FEW_PARTS
@@ -289,7 +289,7 @@ _FEW, _FEW_PARTS = 4096, 1024
 
 @functools.lru_cache(64)
 def _padded_places(length: int, mode: str, before: int, after: int) -> Any:
-    """The places of a padded axis on the axis as it was."""
+    """For each element of a padded axis, the place on the axis from which it comes."""
     return _joined(_core.as_argument(np.arange(length)), 0, mode, before, after)
 
 

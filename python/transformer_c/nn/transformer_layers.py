@@ -101,7 +101,7 @@ class _Layer(Module):
         return getattr(self, f"dropout{len(self._attentions) + 1}")(self._feed_forward(x))
 
     def _own(self, name: str, *options: Any) -> Callable[..., Tensor] | None:
-        """The part of PyTorch's name that a subclass or the user has defined, its dropout included; None where it is this file's."""
+        """A method with PyTorch's name that a subclass or the user defined, and which applies dropout; None for the one of this file."""
         block = getattr(self, name)
         if getattr(block, "__module__", None) == __name__:
             return None

@@ -20,7 +20,7 @@ class _Options(Module):
     _shown: tuple[str, ...]
 
     def _check(self, **given: Any) -> None:
-        """Refuses what the function would refuse."""
+        """Raises the errors of the function for its options already when the layer is made."""
         for name, value in given.items():
             if value is not None:
                 per_axis(name, value, self._axes, 0 if name == "padding" else 1)

@@ -93,7 +93,7 @@ class CapturedSteps:
     # ---- graphs --------------------------------------------------------------------------------------------------------------
 
     def _step_for(self, part: Part) -> Callable[..., Done]:
-        """The graph for this kind of parts; for kinds beyond MAX_GRAPHS the function that one would capture."""
+        """The graph for this kind of parts; for kinds beyond MAX_GRAPHS the function itself."""
         if self._structure.is_replaced() and self._begin_again():
             return self._function(part)
         kind = (_kind(part.batch), part.share, part.is_first, part.is_last, self._state())
@@ -117,7 +117,7 @@ class CapturedSteps:
         return groups, options.gradient_clip_val, options.gradient_clip_algorithm, self._structure.switches()
 
     def _begin_again(self) -> bool:
-        """Frees the graphs of what the model no longer has. Whether the next one would probably be in vain, too."""
+        """Frees all graphs, as parts of the model were replaced. Returns whether the next one would probably be in vain, too."""
         self._in_vain = 0 if self._has_repeated else self._in_vain + 1
         self._begin()
         if self._in_vain < MAX_IN_VAIN:

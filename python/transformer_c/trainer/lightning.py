@@ -120,7 +120,7 @@ def _gpu_of(given: Mapping[str, Any], strategy: Any) -> str | None:
 
 
 def _check_several(option: str, many: int, strategy: Any, are_processes: bool) -> None:
-    """Raises unless so many devices are the processes of the CPU that a launcher started."""
+    """Raises unless the `many` devices are processes on the CPU, and a launcher started as many."""
     start, ranks = f"mpiexec -n {many} python script.py", started_processes()
     if not are_processes:
         raise ValueError(f'{option} asks for {many} devices; a run uses one: device="cuda:1" names one')

@@ -154,12 +154,12 @@ def _checksum_of_items(items: Sequence[Any] | np.ndarray, budget: int, depth: in
 
 
 def _spread(items: Sequence[Any] | np.ndarray, most: int) -> list[Any]:
-    """So many items at most, at even distances from the first to the last."""
+    """At most `most` items, at even distances from the first to the last."""
     return list(items) if len(items) <= most else [items[int(i)] for i in np.linspace(0, len(items) - 1, most)]
 
 
 def _sample(array: np.ndarray, budget: int) -> np.ndarray:
-    """Elements of an array, or all."""
+    """Some elements of an array, at most `budget` bytes or one run; all of a small one."""
     if array.nbytes <= budget:
         return array
     run = min(_RUN, array.size)

@@ -145,7 +145,7 @@ def _leaves(value: Any) -> list[Any]:
 
 
 def contents(value: Any, depth: int = 0) -> Any:
-    """What `value` is equal to for as long as Python code does not change it."""
+    """A description of `value`, which stays equal until Python code changes it."""
     if isinstance(value, SimpleNamespace):
         value = vars(value)
     if isinstance(value, dict):

@@ -270,7 +270,7 @@ def _make_contiguous(p: Tensor) -> None:
 
 
 def _checksum(buffer: Tensor) -> tuple[int, bytes]:
-    """What differs, but for chance, where the bits of a gradient buffer differ."""
+    """A checksum of the bits of a gradient buffer."""
     found = as_bytes(as_numbers(buffer))
     rest = found.size % 8
     return int(found[: found.size - rest].view(np.uint64).sum()), found[found.size - rest :].tobytes()

@@ -15,7 +15,7 @@ from ..parameter import Parameter
 
 
 class ParametrizationList(ModuleList):
-    """The modules through which a parameter is computed, one after the other, and what they compute it from: ``original``, or ``original0``,
+    """The modules that compute a parameter, one after the other, and the Tensors that they compute it from: ``original``, or ``original0``,
     ``original1``... where the first takes several Tensors.
 
     Calling it gives the parameter.
@@ -38,7 +38,7 @@ class ParametrizationList(ModuleList):
         return ["original"] if self.is_tensor else [f"original{i}" for i in range(self.ntensors)]
 
     def _before(self, value: Any) -> Any:
-        """What gives `value`, as far as the modules know."""
+        """The input from which the modules compute `value`, as far as they can say."""
         with no_grad():
             for module in reversed(list(self)):
                 if hasattr(module, "right_inverse"):
