@@ -54,44 +54,25 @@ def test_a_property_of_a_subclass_comes_first():
 
 
 @pytest.mark.parametrize("below", [False, True])
-def test_getattr_of_a_subclass_is_asked(below):
+@pytest.mark.parametrize("mixed_in", [False, True])
+def test_getattr_of_a_subclass_is_asked(mixed_in, below):
     asked = []
 
-    class Watched(tc.nn.Linear):
-        def __getattr__(self, name):
-            asked.append(name)
-            return super().__getattr__(name)
+    def watched(*bases):
+        class Watched(*bases):
+            def __getattr__(self, name):
+                asked.append(name)
+                return super().__getattr__(name)
 
-    class Below(Watched):
-        pass
+        return Watched
 
-    layer = (Below if below else Watched)(2, 3)
+    kind = type("Mixed", (watched(), tc.nn.Linear), {}) if mixed_in else watched(tc.nn.Linear)
+    layer = (type("Below", (kind,), {}) if below else kind)(2, 3)
     asked.clear()
     layer(np.ones((1, 2), np.float32))
     assert {"weight", "bias"} <= set(asked)
     with pytest.raises(AttributeError, match="has no attribute 'wieght'; did you mean 'weight'"):
         layer.wieght  # noqa: B018
-
-
-@pytest.mark.parametrize("below", [False, True])
-def test_getattr_of_a_mixin_is_asked(below):
-    asked = []
-
-    class Watching:
-        def __getattr__(self, name):
-            asked.append(name)
-            return super().__getattr__(name)
-
-    class Watched(Watching, tc.nn.Linear):
-        pass
-
-    class Below(Watched):
-        pass
-
-    layer = (Below if below else Watched)(2, 3)
-    asked.clear()
-    layer(np.ones((1, 2), np.float32))
-    assert {"weight", "bias"} <= set(asked)
 
 
 def test_what_another_base_class_has_under_the_name():

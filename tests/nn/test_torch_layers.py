@@ -6,7 +6,7 @@ import pickle
 import numpy as np
 import pytest
 import transformer_c as tc
-from golden import load
+from golden import load, rewritten
 from tolerance import ROUNDING, assert_close
 from transformer_c.testing import reference as R
 
@@ -68,16 +68,7 @@ def test_golden_outputs_and_gradients(case, dtype, training):
 
 
 def test_golden_values_are_what_pytorch_gives(tmp_path):
-    torch = pytest.importorskip("torch")
-    if not torch.__version__.startswith("2.13"):
-        pytest.skip(f"the golden values are of PyTorch 2.13, this is {torch.__version__}")
-    threads = torch.get_num_threads()
-    from golden import make_layers
-
-    try:
-        make_layers.main(tmp_path)
-    finally:
-        torch.set_num_threads(threads)
+    rewritten("make_layers", tmp_path)
     fresh = load("layers", tmp_path)
     assert {case: options for case, (options, _) in fresh.items()} == {case: options for case, (options, _) in CASES.items()}
     for case, (_, arrays) in fresh.items():
