@@ -85,7 +85,7 @@ def unify(runner: Runner, first: Trace, dimensions: list[Dimension]) -> Graph:
             if (where := difference(first, traces[-1])) is not None:
                 raise LengthError(f"forward calls other ops for inputs of {_shapes(runner, given)}: {where}")
         try:
-            graph = _unified(runner, traces, Formulas(points), dimensions)
+            graph = _unified(traces, Formulas(points), dimensions)
         except ExportError as reason:
             error = reason
             continue
@@ -105,7 +105,7 @@ def _shapes(runner: Runner, lengths: Mapping[Axis, int]) -> str:
     return "shape " + ", ".join(f"{tuple(shape)} ({name})" for name, shape in shapes.items())
 
 
-def _unified(runner: Runner, traces: list[Trace], formulas: Formulas, dimensions: list[Dimension]) -> Graph:
+def _unified(traces: list[Trace], formulas: Formulas, dimensions: list[Dimension]) -> Graph:
     first = traces[0]
     shapes: list[list[int | Size]] = []
     for i, value in enumerate(first.values):
