@@ -169,7 +169,7 @@ def qkv_projection(packing):
     return case
 
 
-def heads(d, least=1):
+def heads(d):
     b, h, tq, tk, size, sv = d.shape(6)
     return [d.normal(b, h, tq, size), d.normal(b, h, tk, size), d.normal(b, h, tk, sv)]
 

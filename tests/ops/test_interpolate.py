@@ -17,7 +17,7 @@ def cubic(t, a):
     return (a + 2) * t**3 - (a + 3) * t**2 + 1 if t < 1 else a * (t**3 - 5 * t**2 + 8 * t - 4) if t < 2 else 0.0
 
 
-def row(mode, antialias, corners, place, scale, length):
+def row(mode, antialias, place, scale, length):
     """The weights of one new element, whose centre is at `place`; the length of the elements that it covers is `scale`."""
     weights = np.zeros(length)
     kernel = (lambda t: cubic(t, -0.5 if antialias else -0.75)) if mode == "bicubic" else lambda t: max(0.0, 1 - abs(t))
@@ -40,7 +40,7 @@ def matrix(mode, antialias, corners, factor, length, out):
         places = [math.floor((i + (0 if mode == "nearest" else 0.5)) * scale + 1e-9) for i in range(out)]
         return np.eye(length)[np.minimum(places, length - 1)]
     centres = [i * scale if corners and not antialias else (i + 0.5) * scale - 0.5 for i in range(out)]
-    return np.stack([row(mode, antialias, corners, place, scale, length) for place in centres])
+    return np.stack([row(mode, antialias, place, scale, length) for place in centres])
 
 
 def matrices(shape, size=None, scale_factor=None, mode="nearest", align_corners=None, recompute_scale_factor=None, antialias=False):
