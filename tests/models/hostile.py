@@ -15,6 +15,7 @@ import numpy as np
 import torch_files
 import transformer_c as tc
 from folders import CONFIG, decoder_folder, language_folder, marian_files, sentence_folder, sizes
+from test_siglip import pieces_in
 from test_vocabularies import write as write_vocabulary
 from words import letters, write_tokenizer
 
@@ -253,6 +254,16 @@ def of_images_and_texts(folder):
     (folder / "preprocessor_config.json").write_text(json.dumps(values))
 
 
+def described(folder):
+    side = {name: CONFIG[name] for name in ("hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size")}
+    text = {**side, "vocab_size": 64, "max_position_embeddings": 40, "projection_size": 16, "pad_token_id": 1}
+    vision = {**side, "image_size": 8, "patch_size": 4, "vision_use_head": True}
+    tc.models.save(create("siglip", text_config=text, vision_config=vision), folder)
+    pieces_in(folder, pad_token="</s>", padding_side="right", model_input_names=["input_ids", "attention_mask"], do_lower_case=True)
+    values = {"size": {"height": 8, "width": 8}, "image_processor_type": "SiglipImageProcessor"}
+    (folder / "preprocessor_config.json").write_text(json.dumps(values))
+
+
 def chats(folder):
     template = "{% for m in messages %}{{ m.role }}: {{ m.content | trim }}{% if loop.last %}{{ eos_token }}{% endif %}{% endfor %}"
     decoder_folder(folder, tokenizer_config={"eos_token": {"content": "<|endoftext|>"}, "chat_template": "{{ messages[0].content }}"})
@@ -292,6 +303,7 @@ TARGETS = {
         photos, M.ImageClassifier, lambda classifier: None if classifier.model_ is None else classifier.predict(PHOTOS)
     ),
     "clip": Target(of_images_and_texts, M.ImageTextEncoder.from_pretrained, lambda encoder: encoder.predict(PHOTOS, ["abc", "z"])),
+    "siglip": Target(described, M.ImageTextEncoder.from_pretrained, lambda encoder: encoder.predict(PHOTOS, ["a dog", "z"])),
     "t5": Target(paired("t5"), M.Text2TextGenerator.from_pretrained, write_texts),
     "bart": Target(paired("bart"), M.Text2TextGenerator.from_pretrained, write_texts),
     "marian": Target(marian, M.Text2TextGenerator.from_pretrained, write_texts),
@@ -310,6 +322,7 @@ PACKAGES = {
     "clip": "tokenizers PIL",
     **dict.fromkeys(("fill-mask", "images", "shards", "pytorch_model.bin")),
     "marian": "sentencepiece",
+    "siglip": "sentencepiece PIL",
     "ImageClassifier": "PIL",
     "chats": "tokenizers jinja2",
 }

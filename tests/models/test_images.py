@@ -229,8 +229,13 @@ SIDE = {name: SMALL[name] for name in ("hidden_size", "num_hidden_layers", "num_
             "text_config": {**SIDE, "vocab_size": 40, "eos_token_id": 7},
             "vision_config": {**SIDE, "image_size": 8, "patch_size": 4},
         },
+        {
+            "model_type": "siglip",
+            "text_config": {**SIDE, "vocab_size": 40},
+            "vision_config": {**SIDE, "image_size": 8, "patch_size": 4},
+        },
     ],
-    ids=["vit", "registers", "other size", "clip"],
+    ids=["vit", "registers", "other size", "clip", "siglip"],
 )
 @pytest.mark.filterwarnings("ignore:axis")
 def test_exported(config, tmp_path):
@@ -239,7 +244,7 @@ def test_exported(config, tmp_path):
     tc.manual_seed(1)
     model = tc.models.create({**SMALL, "image_size": 8, "patch_size": 4, **config})
     pixels = np.random.default_rng(0).standard_normal((2, 3, 8, 8)).astype(np.float32)
-    given = (np.array([[3, 5, 9, 7], [3, 7, 1, 1]]), pixels) if config["model_type"] == "clip" else (pixels,)
+    given = (np.array([[3, 5, 9, 7], [3, 7, 1, 1]]), pixels) if "text_config" in config else (pixels,)
     tc.export_onnx(model, given, tmp_path / "model.onnx")
     session = runtime.InferenceSession(str(tmp_path / "model.onnx"))
     found = session.run(None, {each.name: value for each, value in zip(session.get_inputs(), given, strict=True)})[0]

@@ -194,7 +194,7 @@ def test_a_text_that_begins_with_padding_has_no_first_token_to_be_judged_by(kind
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_dropout_is_called_with_its_rate(kind, monkeypatch):
-    """Of the embeddings, twice in each layer, of DistilBERT once, and within attention; of Llama and CLIP there alone, of Phi-3 not of the embeddings, of
+    """Of the embeddings, twice in each layer, of DistilBERT once, and within attention; of Llama, CLIP and SigLIP there alone, of Phi-3 not of the embeddings, of
     ALBERT's and XLM-RoBERTa-XL's networks not; none where nothing is trained. DeBERTa also drops from its distances and its convolution, and calls attention for each text."""
     rates, model = [], create(kind, dropout=0.25)
     attend = tc.functional.scaled_dot_product_attention
@@ -208,7 +208,7 @@ def test_every_dropout_is_called_with_its_rate(kind, monkeypatch):
     model.train()(ids, mask)
     attended = 0.0 if kind == "distilbert" else 0.25
     expected = [("dropout", 0.25), *[("attention", 0.25), ("dropout", attended), ("dropout", 0.25)] * 2]
-    if issubclass(ARCHITECTURES[kind], Llama) or kind == "clip_text_model":
+    if issubclass(ARCHITECTURES[kind], Llama) or kind in ("clip_text_model", "siglip_text_model"):
         expected = expected[1:] if kind == "phi3" else [("attention", 0.25), ("dropout", 0.0), ("dropout", 0.0)] * 2
     if kind in ("albert", "xlm-roberta-xl"):
         expected = [("dropout", 0.25), *[("attention", 0.25), ("dropout", 0.25), ("dropout", 0.0)] * 2]

@@ -17,11 +17,12 @@ classifier, whole_classifier                what they share; those that answer o
 pretrained, fitting                         where a fine-tuning begins, and its loop
 problems, answers                           classes, several labels, or numbers; reading what a training is given
 texts, tokenizing, vocabularies, pieces,
-languages                                   texts to batches of numbers
+siglip_pieces, filling, languages           texts to batches of numbers
 architectures                               the list of the architectures, each a file: a few lines over tc.nn and a table
 albert, bert, deberta, deberta_v2, distilbert,
 electra, modernbert, mpnet, nomic_bert, roberta these files
-image_encoder, vit, dinov2, clip            what encoders of images share; those of them, and of images and texts
+image_encoder, vit, dinov2                  what encoders of images share; those of them
+image_text, clip, siglip                    the same of images and texts
 gemma, gpt2, gpt_neox, llama, olmo2, phi3   those of decoders
 layers, rotation, heads                     what they share, rotary positions; what is put on them for a task
 t5, bart, m2m_100, marian, mbart, whisper   those of encoder-decoders
@@ -100,7 +101,7 @@ if not TYPE_CHECKING:
             ),
             **dict.fromkeys(("AutoImageProcessor", "AutoFeatureExtractor"), "tc.models.ImageClassifier(folder).preprocessor_(image)"),
             **dict.fromkeys(
-                ("CLIPModel", "CLIPProcessor", "AutoModelForZeroShotImageClassification"),
+                ("CLIPModel", "CLIPProcessor", "SiglipModel", "SiglipProcessor", "AutoModelForZeroShotImageClassification"),
                 "tc.models.ImageTextEncoder.from_pretrained(folder)",
             ),
             "EncoderDecoderCache": "tc.models.Cache()",

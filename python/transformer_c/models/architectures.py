@@ -27,6 +27,7 @@ from .nomic_bert import NomicBert
 from .olmo2 import Olmo2
 from .phi3 import Phi3
 from .roberta import Camembert, Data2VecText, Roberta, XLMRoberta, XLMRobertaXL
+from .siglip import SigLIP, SigLIPText, SigLIPVision
 from .t5 import T5, T5EncoderAlone
 from .vit import ViT
 from .whisper import Whisper
@@ -35,7 +36,7 @@ _KINDS: tuple[Any, ...] = (
     *(Albert, Bert, Camembert, Data2VecText, DebertaV2, DistilBert, Electra, Ernie, ModernBert, MPNet, NomicBert, Roberta, XLMRoberta),
     *(Deberta, XLMRobertaXL),
     *(Dinov2, Dinov2WithRegisters, ViT),  # of images
-    *(CLIP, CLIPText, CLIPVision),  # of images and texts
+    *(CLIP, CLIPText, CLIPVision, SigLIP, SigLIPText, SigLIPVision),  # of images and texts
     *(Gemma, Gemma2, Gemma3, GPT2, GPTNeoX, Llama, Mistral, Olmo2, Phi3, Qwen2, Qwen3),  # decoders
     *(Bart, M2M100, Marian, MBart, T5, Whisper),  # encoder-decoders
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -11,172 +12,84 @@ from .. import nn
 from .._core import Tensor
 from .._tensor import arange, as_tensor, zeros
 from ..nn.parameter import Parameter
-from .config import Config, Widths
-from .encoder_decoder import EncoderDecoder
+from .config import Config
 from .image_encoder import ImageEncoder, check_patches
-from .layers import Layer, LayerScale, TextEncoder, named_as_in_transformers
+from .image_text import (
+    BUFFERS,
+    LAYERS,
+    NAMES,
+    PATCHES,
+    POSITIONS,
+    SIZES,
+    TEXT,
+    VISION,
+    WORDS,
+    ImageText,
+    TextSide,
+    table_of_side,
+    widths_of_side,
+)
+from .layers import LayerScale
 from .table import Table
-
-_VISION, _TEXT = "vision_model", "text_model"  # in the names of arrays
-_PATCHES, _POSITIONS = f"{_VISION}.embeddings.patch_embedding", f"{_VISION}.embeddings.position_embedding.weight"
-
-
-def _tower(own: str, theirs: str) -> dict[str, str | tuple[str, ...]]:
-    """The names of the arrays of the layers of a side."""
-    layer, inner = f"{own}.layers.{{}}.", f"{theirs}.encoder.layers.{{}}."
-    return {
-        f"{layer}qkv": (f"{inner}self_attn.q_proj", f"{inner}self_attn.k_proj", f"{inner}self_attn.v_proj"),
-        f"{layer}out": f"{inner}self_attn.out_proj",
-        f"{layer}norm1": f"{inner}layer_norm1",
-        f"{layer}linear1": f"{inner}mlp.fc1",
-        f"{layer}linear2": f"{inner}mlp.fc2",
-        f"{layer}norm2": f"{inner}layer_norm2",
-    }
-
 
 TABLE = Table(
     model_type="clip",
     prefix=None,
     name="CLIP",
     sizes={
+        **SIZES,
         "projection_dim": ("text_projection.weight", 0),
         "text_config.hidden_size": ("text_projection.weight", 1),
-        "text_config.vocab_size": (f"{_TEXT}.embeddings.token_embedding.weight", 0),
-        "text_config.max_position_embeddings": (f"{_TEXT}.embeddings.position_embedding.weight", 0),
-        "text_config.intermediate_size": (f"{_TEXT}.encoder.layers.0.mlp.fc1.weight", 0),
         "vision_config.hidden_size": ("visual_projection.weight", 1),
-        "vision_config.num_channels": (f"{_PATCHES}.weight", 1),
-        "vision_config.intermediate_size": (f"{_VISION}.encoder.layers.0.mlp.fc1.weight", 0),
     },
-    layers=("vision_config.num_hidden_layers", f"{_VISION}.encoder.layers."),
+    layers=LAYERS,
     names={
-        "text.words": f"{_TEXT}.embeddings.token_embedding",
-        "text.positions": f"{_TEXT}.embeddings.position_embedding",
-        **_tower("text", _TEXT),
-        "text.norm": f"{_TEXT}.final_layer_norm",
+        **NAMES,
         "text_projection": "text_projection",
-        "vision.first": f"{_VISION}.embeddings.class_embedding",
-        "vision.positions": _POSITIONS,
-        "vision.patches": _PATCHES,
-        "vision.first_norm": f"{_VISION}.pre_layrnorm",
-        **_tower("vision", _VISION),
-        "vision.norm": f"{_VISION}.post_layernorm",
+        "vision.first": f"{VISION}.embeddings.class_embedding",
+        "vision.first_norm": f"{VISION}.pre_layrnorm",
         "visual_projection": "visual_projection",
-        "scale.weight": "logit_scale",
     },
     heads={},
-    buffers=(f"{_TEXT}.embeddings.position_ids", f"{_VISION}.embeddings.position_ids"),
+    buffers=BUFFERS,
 )
+_widths = partial(widths_of_side, activation="quick_gelu", eps=1e-5)
 
 
-def _own_sizes(part: str) -> dict[str, tuple[str, int]]:
-    """Of a side, for a model of it alone."""
-    return {name.removeprefix(f"{part}."): place for name, place in TABLE.sizes.items() if name.startswith(f"{part}.")}
-
-
-def _own_names(side: str) -> dict[str, str | tuple[str, ...]]:
-    return {own.removeprefix(f"{side}."): theirs for own, theirs in TABLE.names.items() if own.startswith(f"{side}.")}
-
-
-class CLIP(nn.Module):
-    """Both encoders, and the layers that give vectors of one size.
-
-    Attributes
-    ----------
-    config : dict
-        The contents of config.json.
-    text : TextEncoder
-    vision : ImageEncoder
-    """
+class CLIP(ImageText):
+    """Both encoders, and the layers that give vectors of one size."""
 
     table = TABLE
-    tie_word_embeddings: ClassVar[bool] = False
-    pooler = None
 
     def __init__(self, config: Config, pooler: bool = False) -> None:
         super().__init__()
         self.settle(config)
         config.without_extensions()
-        self.config, size = config.values, config.size("projection_dim", 512)
+        self.config, self.size = config.values, config.size("projection_dim", 512)
         self.text, self.vision = _Text(config.part("text_config")), _Vision(config.part("vision_config"))
-        self.text_projection = nn.Linear(self.text.width, size, bias=False)
-        self.visual_projection = nn.Linear(self.vision.width, size, bias=False)
+        self.text_projection = nn.Linear(self.text.width, self.size, bias=False)
+        self.visual_projection = nn.Linear(self.vision.width, self.size, bias=False)
         self.scale = LayerScale((), _scale(config))
 
-    @named_as_in_transformers
-    def forward(
-        self, ids: Tensor | None = None, pixels: Tensor | None = None, mask: Tensor | None = None, lengths: Tensor | None = None
-    ) -> Tensor:
-        """The scores of each image with each text, transformers' ``logits_per_image``; of texts or images alone their vectors.
+    def vectors_of_texts(self, ids: Any, mask: Any, lengths: Any) -> Tensor:
+        return self.text_projection(self.text.pooled(ids, mask, lengths))
 
-        Parameters
-        ----------
-        ids : array_like of int, shape (B, T), optional
-            Numbers of tokens; texts are padded at their ends.
-        pixels : array_like, shape (N, channels, height, width), optional
-        mask, lengths : array_like, optional
-            Which are tokens, as for encoders of texts.
-
-        Returns
-        -------
-        Tensor or ndarray, shape (N, B)
-            Before softmax: cosines, multiplied. Without `pixels` (B, D), the vectors of the texts, without `ids` (N, D), of the images; they
-            are not normalised.
-        """
-        if ids is None and pixels is None:
-            raise TypeError("ids or pixels must be given, or both")
-        texts: Any = None if ids is None else self.text_projection(self.text.pooled(ids, mask, lengths))
-        images: Any = None if pixels is None else self.visual_projection(self.vision.pooled(pixels))
-        if texts is None or images is None:
-            return images if texts is None else texts
-        texts, images = (x / x.norm(dim=-1, keepdim=True) for x in (texts, images))
-        return images @ texts.t() * self.scale.weight.exp()
-
-    def of_texts(self, ids: Any, mask: Any = None, lengths: Any = None) -> Any:
-        """The vectors of texts, (B, D); arguments as for ``forward``."""
-        return self(ids, None, mask, lengths)
-
-    def of_images(self, pixels: Any) -> Any:
-        """The vectors of images, (N, D); arguments as for ``forward``."""
-        return self(None, pixels)
-
-    @staticmethod
-    def settle(config: Config, arrays: Any = None) -> None:
-        """Takes what older files say of the sides in other places."""
-        for side in ("text_config", "vision_config"):
-            older = config.values.pop(f"{side}_dict", None)
-            if older is not None:
-                config.values[side] = older
-            config.part(side)
+    def vectors_of_images(self, pixels: Any) -> Tensor:
+        return self.visual_projection(self.vision.pooled(pixels))
 
     @classmethod
-    def check_shapes(cls, config: Config, shapes: Mapping[str, tuple[int, ...]]) -> None:
-        """Compares the sizes of images and patches with the arrays, and the layers of texts."""
-        check_patches(config.part("vision_config"), shapes, _POSITIONS, f"{_PATCHES}.weight", _Vision)
-        EncoderDecoder.check_layers(config.part("text_config"), shapes, "num_hidden_layers", None, f"{_TEXT}.encoder.layers.", "texts")
+    def of_vision(cls) -> type[ImageEncoder]:
+        return _Vision
 
 
-class _Text(TextEncoder):
+class _Text(TextSide):
     """Tokens see none after them; a text's vector is that of the token that ends it."""
 
     causal = True
 
     def __init__(self, config: Config) -> None:
-        widths = _widths(config, 512, 8)
-        super().__init__(config, widths, False, (Layer(widths, norm_first=True) for _ in range(widths.layers)))
-        self.longest = config.size("max_position_embeddings", 77)
-        self.words = nn.Embedding(config.size("vocab_size", 49408), widths.model)
-        self.positions = nn.Embedding(self.longest, widths.model)
-        self.norm = nn.LayerNorm(widths.model, eps=widths.eps)
+        super().__init__(config, _widths(config, 512, 8), longest=77, words=49408)
         self.end = config.size("eos_token_id", 49407, least=0)
-
-    def embed(self, ids: Tensor, token_types: Tensor | None, places: Tensor | None) -> Tensor:
-        if token_types is not None:
-            raise ValueError("token_types were given, but there are no embeddings for the parts of a pair")
-        return self.words(ids) + self.place(ids, places)
-
-    def finish(self, x: Tensor) -> Tensor:
-        return self.norm(x)
 
     def pooled(self, ids: Tensor, mask: Tensor | None, lengths: Tensor | None) -> Tensor:
         """The states of the tokens that end texts, (B, T) to (B, E): the first such ones, or the largest numbers where `end` is 2, as in old files."""
@@ -219,16 +132,12 @@ class _Vision(ImageEncoder):
 class CLIPText(_Text):
     """The encoder of texts by itself, with the projection of its vectors where the weights have one."""
 
-    table = Table(
-        model_type="clip_text_model",
-        prefix=None,
-        name="CLIPText",
-        sizes={**_own_sizes("text_config"), "hidden_size": (f"{_TEXT}.embeddings.token_embedding.weight", 1)},
-        layers=("num_hidden_layers", f"{_TEXT}.encoder.layers."),
-        names={**_own_names("text"), "pooler": "text_projection"},
-        heads={},
-        renamed=((rf"^(?!{_TEXT}\.|text_projection\.)", f"{_TEXT}."),),  # in transformers 5
-        buffers=TABLE.buffers[:1],
+    table = table_of_side(
+        TABLE,
+        "text",
+        sizes={"hidden_size": (f"{WORDS}.weight", 1)},
+        names={"pooler": "text_projection"},
+        renamed=((rf"^(?!{TEXT}\.|text_projection\.)", f"{TEXT}."),),  # in transformers 5
     )
 
     def __init__(self, config: Config, pooler: bool = False) -> None:
@@ -251,16 +160,12 @@ class CLIPText(_Text):
 class CLIPVision(_Vision):
     """The encoder of images by itself, with the projection of its vectors where the weights have one."""
 
-    table = Table(
-        model_type="clip_vision_model",
-        prefix=None,
-        name="CLIPVision",
-        sizes={**_own_sizes("vision_config"), "hidden_size": (f"{_PATCHES}.weight", 0)},
-        layers=("num_hidden_layers", f"{_VISION}.encoder.layers."),
-        names={**_own_names("vision"), "pooler": "visual_projection"},
-        heads={},
-        renamed=((rf"^(?!{_VISION}\.|visual_projection\.)", f"{_VISION}."),),  # in transformers 5
-        buffers=TABLE.buffers[1:],
+    table = table_of_side(
+        TABLE,
+        "vision",
+        sizes={"hidden_size": (f"{PATCHES}.weight", 0)},
+        names={"pooler": "visual_projection"},
+        renamed=((rf"^(?!{VISION}\.|visual_projection\.)", f"{VISION}."),),  # in transformers 5
     )
 
     def __init__(self, config: Config, pooler: bool = False) -> None:
@@ -274,7 +179,7 @@ class CLIPVision(_Vision):
 
     @classmethod
     def check_shapes(cls, config: Config, shapes: Mapping[str, tuple[int, ...]]) -> None:
-        check_patches(config, shapes, _POSITIONS, f"{_PATCHES}.weight", cls)
+        check_patches(config, shapes, POSITIONS, f"{PATCHES}.weight", cls)
 
     @property
     def class_name(self) -> str:
@@ -284,18 +189,6 @@ class CLIPVision(_Vision):
 
 def _projection(config: Config, width: int) -> Any:
     return nn.Linear(width, config.size("projection_dim", 512), bias=False)
-
-
-def _widths(config: Config, model: int, heads: int) -> Widths:
-    """Of a side, by its part of config.json."""
-    config.without_extensions()
-    usual: dict[str, Any] = {"hidden_size": model, "num_attention_heads": heads, "intermediate_size": 4 * model}
-    usual |= {"hidden_act": "quick_gelu", "layer_norm_eps": 1e-5}
-    found = Config({**usual, **{name: value for name, value in config.values.items() if value is not None}})
-    found.file = config.file
-    # Others than that of attention some files have, and nothing reads.
-    found.values |= {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": config.optional("attention_dropout", 0.0)}
-    return found.widths(dropout=0.0)
 
 
 def _scale(config: Config) -> float:

@@ -50,7 +50,7 @@ class ImageEncoder(nn.Module):
         self.config, self.width = config.values, widths.model
         self.channels = config.size("num_channels", 3)
         self.size, self.patch = _sizes(config, self.sizes)
-        self.first = Parameter(zeros(1, 1, widths.model))
+        self.register_parameter("first", Parameter(zeros(1, 1, widths.model)) if self.before else None)
         self.positions = Parameter(zeros(1, self.count(self.size, self.patch), widths.model))
         self.patches = nn.Conv2d(self.channels, widths.model, self.patch, stride=self.patch)
         self.layers = nn.ModuleList((Layer(widths, norm_first=True) for _ in range(widths.layers)) if layers is None else layers)
@@ -58,14 +58,15 @@ class ImageEncoder(nn.Module):
         self.dropout = nn.Dropout(widths.dropout)
         self.pooler = Pooler(widths.model, widths.model) if pooler else None
 
-    @staticmethod
-    def count(size: tuple[int, int], patch: tuple[int, int]) -> int:
-        """Of the positions that there are embeddings for: one for each patch, and one more."""
-        return (size[0] // patch[0]) * (size[1] // patch[1]) + 1
+    @classmethod
+    def count(cls, size: tuple[int, int], patch: tuple[int, int]) -> int:
+        """Of the positions that there are embeddings for: one for each patch, and in most models one more."""
+        return (size[0] // patch[0]) * (size[1] // patch[1]) + cls.before
 
     def embed(self, x: Tensor, grid: tuple[int, int]) -> Tensor:
         """The first layer's input, of patches (B, rows * columns, E)."""
-        return self.dropout(cat([self.first.expand(x.shape[0], 1, x.shape[2]), x], 1) + self.placed(grid))
+        x = x if self.first is None else cat([self.first.expand(x.shape[0], 1, x.shape[2]), x], 1)
+        return self.dropout(x + self.placed(grid))
 
     def placed(self, grid: tuple[int, int]) -> Tensor:
         """The embeddings of the positions, for so many rows and columns of patches."""
@@ -93,7 +94,7 @@ class ImageEncoder(nn.Module):
         Returns
         -------
         Tensor or ndarray, shape (B, N, E)
-            N is 1 + patches; the first position belongs to no patch.
+            N is 1 + patches, where the first position belongs to no patch; patches alone in SigLIP.
 
         Raises
         ------

@@ -12,11 +12,13 @@ from .._evaluating import evaluating
 from .._names import Explaining
 from .._recording import no_grad
 from ..checkpoint import CheckpointError
+from .filling import Filling, filling_in
 from .folder import find, naming, preprocessing, write_json
 from .images import checked as checked_images
 from .images import is_image, preprocessor_of
 from .loading import load, save
 from .sentence import of_length_one, similarity
+from .siglip_pieces import SiglipPieces, tokenizer_in
 from .texts import (
     Bar,
     arguments,
@@ -28,6 +30,7 @@ from .texts import (
     listed,
     of_characters,
     parts,
+    sigmoid,
     softmax,
     tokens_of,
 )
@@ -35,7 +38,7 @@ from .tokenizing import Tokenizer, longest
 
 
 class ImageTextEncoder(Explaining):
-    """Turns images and texts into vectors, such that those of an image and of a text that describes it are similar, with CLIP.
+    """Turns images and texts into vectors, such that those of an image and of a text that describes it are similar, with CLIP or SigLIP.
 
     ``ImageTextEncoder.from_pretrained(folder)`` makes one. With texts that name classes it sorts images without a training.
 
@@ -44,7 +47,7 @@ class ImageTextEncoder(Explaining):
     model : Module
         Of ``tc.models.load``, with an encoder of images and one of texts.
     tokenizer : callable
-        Takes a list of texts and gives (ids, types) of each.
+        Takes a list of texts and gives (ids, types) of each. Texts of SigLIP are filled up with ``pad_token_id`` of its text_config.
     preprocessor : mapping, optional
         Contents of preprocessor_config.json.
 
@@ -97,6 +100,8 @@ class ImageTextEncoder(Explaining):
                 f"ImageTextEncoder needs a tokenizer, a function of a list of texts that gives (ids, types) of each, not {tokenizer!r:.80}"
             )
         self.model, self.tokenizer, self.preprocessor = model, tokenizer, preprocessor_of(model.vision, preprocessor)
+        padding = getattr(model.text, "filling", None)
+        self._filling = None if padding is None else Filling(model.text.longest, padding)
 
     @classmethod
     @as_others_read
@@ -128,7 +133,10 @@ class ImageTextEncoder(Explaining):
         if not values:
             raise CheckpointError(f"{path!r} has no preprocessor_config.json")
         with naming(path):
-            return cls(model, Tokenizer(path, longest(path, max_length, model.text.longest)), values)
+            made = cls(model, tokenizer_in(path, longest(path, max_length, model.text.longest)), values)
+            if made._filling is not None:
+                made._filling = filling_in(path, model.text, made.tokenizer)
+            return made
 
     def __repr__(self) -> str:
         return f"ImageTextEncoder({type(self.model).__name__}, {self.preprocessor!r}, max_length={getattr(self.tokenizer, 'max_length', None)})"
@@ -168,10 +176,13 @@ class ImageTextEncoder(Explaining):
         texts, images = np.flatnonzero(is_text), np.flatnonzero(~is_text)
         tokens = tokens_of(self.tokenizer, [of_characters(given[i], f"text number {i}") for i in texts])
         pictures = checked_images([given[i] for i in images], images)
-        result = np.empty((len(given), self.model.text_projection.out_features), np.float32)
+        result, given_to = (
+            np.empty((len(given), self.model.size), np.float32),
+            arguments if self._filling is None else self._filling.arguments,
+        )
         with evaluating(self.model), no_grad(), Bar(len(given), progress, "encoding", "input") as bar:
             for batch in parts(by_length(tokens), size):
-                found = self.model.of_texts(**arguments(self.model.text, [tokens[i] for i in batch]))
+                found = self.model.of_texts(**given_to(self.model.text, [tokens[i] for i in batch]))
                 result[texts[batch]] = self._finite(found, texts[batch], "text")
                 bar.update(len(batch))
             for batch in parts(np.arange(len(pictures)), size):
@@ -208,15 +219,15 @@ class ImageTextEncoder(Explaining):
         Returns
         -------
         ndarray of float64, shape (images, texts)
-            Cosines, multiplied by a number that was trained.
+            Cosines, multiplied by a number that was trained; with SigLIP another one is added.
         """
         pictures, words = checked_images(images), [*listed(texts, "str")]
         for i, text in enumerate(words):
             if not isinstance(text, str):
                 raise TypeError(f"texts must be str, but number {i} is {text!r:.80} ({type(text).__name__})")
         found = [of_length_one(self.encode(each, batch_size)).astype(np.float64) for each in (pictures, words)]
-        scale = np.exp(np.asarray(self.model.scale.weight.detach().cpu()).astype(np.float64))
-        return np.array([(found[1] * vector).sum(1) * scale for vector in found[0]]).reshape(len(pictures), len(words))
+        scale, more = self.model.factors()
+        return np.array([(found[1] * vector).sum(1) * scale + more for vector in found[0]]).reshape(len(pictures), len(words))
 
     def predict_proba(self, images: Any, labels: Any, *, template: str = "This is a photo of {}.", batch_size: int = 32) -> np.ndarray:
         """The probabilities of classes that are named by words, as in transformers' pipeline ``zero-shot-image-classification``.
@@ -233,9 +244,10 @@ class ImageTextEncoder(Explaining):
         Returns
         -------
         ndarray of float64, shape (images, labels)
-            They add up to 1.
+            They add up to 1; with SigLIP each is that of the label by itself, and none may be likely.
         """
-        return softmax(self.scores(images, self._described(labels, template), batch_size=batch_size))
+        found = self.scores(images, self._described(labels, template), batch_size=batch_size)
+        return sigmoid(found) if self.model.each_alone else softmax(found)
 
     def predict(self, images: Any, labels: Any, *, template: str = "This is a photo of {}.", batch_size: int = 32) -> np.ndarray:
         """The likeliest of the labels for each image, an array of str; parameters as for ``predict_proba``."""
@@ -263,7 +275,7 @@ class ImageTextEncoder(Explaining):
         """
         save(self.model, folder)
         path = os.fsdecode(folder)
-        if isinstance(self.tokenizer, Tokenizer):
+        if isinstance(self.tokenizer, (Tokenizer, SiglipPieces)):
             self.tokenizer.save(path)
         write_json(os.path.join(path, "preprocessor_config.json"), self.preprocessor.values)
 

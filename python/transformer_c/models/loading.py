@@ -57,7 +57,7 @@ def load(folder: Any, *, dtype: Any = None, task: str | None = None, mmap: bool 
     -------
     Module
         In eval mode. Encoders of texts take ``(ids, mask=None, lengths=None, token_types=None)`` and give (B, T, E), those of images take
-        pixels (B, C, height, width) and give (B, 1 + patches, E); those of both take ids and pixels and give scores (images, texts), or of one
+        pixels (B, C, height, width) and give (B, 1 + patches, E), SigLIP's (B, patches, E); those of both take ids and pixels and give scores (images, texts), or of one
         alone vectors; encoder-decoders also take ``decoder_ids`` (B, T) and give (B, T, E), and those of
         speech log-mel features (B, mels, frames) in the place of ids; with a task they give scores. ``config`` is the contents of config.json.
 

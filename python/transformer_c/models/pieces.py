@@ -56,7 +56,7 @@ class PieceTokenizer:
         self._side, self._cleans = side_of(path, values), flag(path, values, "clean_up_tokenization_spaces", False)
         check_room(folder, max_length, 1)
         self.max_length = max_length
-        self._models = {name: _model(os.path.join(folder, name)) for name in _FILES}
+        self._models = {name: read_pieces(os.path.join(folder, name)) for name in _FILES}
         self._source = self._models[_FILES[0]][1]
         vocabulary = os.path.join(folder, "vocab.json")
         self._numbers = numbers(vocabulary)
@@ -119,7 +119,7 @@ class PieceTokenizer:
         return [*code, *model.encode(rest, out_type=str)]
 
 
-def _package() -> Any:
+def _package(name: str) -> Any:
     """sentencepiece, of a version that refuses damaged files; 0.2.1 ends the process by reading beyond its memory."""
     try:
         import sentencepiece
@@ -129,15 +129,15 @@ def _package() -> Any:
         version = "0"
     if [int(number) for number in re.findall(r"\d+", version)] < [0, 2, 2]:
         raise ImportError(
-            "source.spm is read by the package sentencepiece, 0.2.2 or newer: pip install 'transformer_c[models]', "
+            f"{name} is read by the package sentencepiece, 0.2.2 or newer: pip install 'transformer_c[models]', "
             "or pip install -U sentencepiece"
         )
     return sentencepiece
 
 
-def _model(path: str) -> tuple[bytes, Any]:
+def read_pieces(path: str) -> tuple[bytes, Any]:
     """A file of sentencepiece's, and what the package makes of it."""
-    sentencepiece = _package()
+    sentencepiece = _package(os.path.basename(path))
     if not has(path):
         raise CheckpointError(f"{os.path.dirname(path)!r} has no {os.path.basename(path)}")
     data = contents(path, MAX_VOCABULARY)

@@ -186,18 +186,18 @@ def arguments(encoder: Any, batch: list[Any]) -> dict[str, np.ndarray]:
     ids = np.zeros((len(batch), lengths.max()), np.int64)  # padding is what lies beyond `lengths`, whatever number it has
     for row, (own, *_) in zip(ids, batch, strict=True):
         row[: len(own)] = own
-    _check_numbers(ids, encoder.words, "tokens")
+    check_numbers(ids, encoder.words, "tokens")
     found = {"ids": ids, "lengths": lengths}
     kinds = getattr(encoder, "types", None)
     if kinds is not None and getattr(kinds, "num_embeddings", 2) > 1 and any(np.asarray(types).any() for _, types, *_ in batch):
         found["token_types"] = np.zeros_like(ids)
         for row, (_, types, *_) in zip(found["token_types"], batch, strict=True):
             row[: len(types)] = types
-        _check_numbers(found["token_types"], kinds, "parts of a pair")
+        check_numbers(found["token_types"], kinds, "parts of a pair")
     return found
 
 
-def _check_numbers(numbers: np.ndarray, table: Any, of: str) -> None:
+def check_numbers(numbers: np.ndarray, table: Any, of: str) -> None:
     """Raises where the tokenizer and the model do not belong together; what is in the place of an Embedding may take any numbers."""
     below = getattr(table, "num_embeddings", np.inf)
     if numbers.min() < 0 or numbers.max() >= below:

@@ -54,10 +54,13 @@ class Tokenizer:
     max_length : int
     config : dict
         The contents of tokenizer_config.json, which transformers needs.
+    padding : dict or None
+        What tokenizer.json says of it.
     """
 
     def __init__(self, folder: str, max_length: int, pairs: bool = False) -> None:
         self._tokenizer = _read(folder)
+        self.padding: Any = self._tokenizer.padding
         self._tokenizer.no_padding()
         self._tokenizer.no_truncation()
         if getattr(self._tokenizer.model, "dropout", None):  # of byte pairs: a text would have other tokens each time
@@ -80,6 +83,10 @@ class Tokenizer:
     def as_written(self, texts: Sequence[str]) -> list[tuple[np.ndarray, np.ndarray]]:
         """The same of texts that have the special tokens in them: none is added."""
         return self(texts, special=False)
+
+    def number(self, word: str) -> int | None:
+        """Of a token; None where there is no such."""
+        return self._tokenizer.token_to_id(word)
 
     def decode(self, ids: Sequence[int]) -> str:
         """The text of tokens, without special ones."""
