@@ -2,7 +2,7 @@
 
 python tests/golden/make_whisper.py [FOLDER]
 
-``words`` and ``times`` hear several languages, the others, with the same weights, one. The options are ``config``, ``generation`` (of generation_config.json),
+``words``, ``times`` and ``attempts`` hear several languages, the others, with the same weights, one. The options are ``config``, ``generation`` (of generation_config.json),
 ``preprocessor`` and ``calls``. Of ``words``, ``state.NAME`` are the arrays of the model with its head. Of ``features`` and ``decoder_ids`` there are ``encoded``, ``hidden``, ``scores``,
 the ``loss`` of ``labels`` and the maps ``self`` and ``cross`` of the decoder's last layer. ``audio.I`` are samples of 16 bits, ``mel.I`` their
 features by NumPy; and of each call of both, the number of an audio and settings of ``generate``, ``written.I`` are the new tokens, and ``starts.I`` and ``ends.I``
@@ -40,6 +40,7 @@ ENGLISH = {
 }
 WORDS = {"suppress_tokens": [1, 2, 7, 61, 65, 66, *range(80, 131)]}  # random models write times also where they are not asked for
 PREPROCESSOR = {"feature_size": 6, "chunk_length": 1}
+DRAWN = {"top_k": 1, "prev_sot_token_id": 67}  # one token alone is drawn, so that it is known
 LENGTHS = [16000, 9001, 52345]
 CASES = {
     "words": (
@@ -56,6 +57,28 @@ CASES = {
     ),
     "english": ({**ENGLISH, **WORDS}, [(0, {}), (1, {"num_beams": 2})]),
     "english times": (ENGLISH, [(0, {}), (2, {"max_new_tokens": 9})]),
+    "attempts": (
+        {**WORDS, **DRAWN},
+        [
+            (0, {"prompt_ids": [67, 35, 46, 56]}),
+            (1, {"prompt_ids": [67], "language": "fr"}),
+            (0, {"temperature": [0.0, 0.5], "compression_ratio_threshold": 0.486, "logprob_threshold": -2.75, "num_beams": 3}),
+            (1, {"temperature": [0.0, 0.5], "logprob_threshold": -1.2, "num_beams": 3}),
+            (0, {"temperature": [0.0, 0.5], "logprob_threshold": -1.045, "num_beams": 3, "prompt_ids": [67, 35, 46, 56]}),
+            (0, {"temperature": [0.0], "logprob_threshold": -0.776, "no_speech_threshold": 0.00015}),
+            (1, {"temperature": [0.0, 0.2], "logprob_threshold": -0.4, "no_speech_threshold": 0.0002}),
+            (0, {"temperature": [0.7], "logprob_threshold": -0.4}),
+        ],
+    ),
+    "attempts times": (
+        DRAWN,
+        [
+            (2, {"prompt_ids": [67, 16, 21]}),
+            (2, {"temperature": [0.0], "logprob_threshold": -0.966, "no_speech_threshold": 0.000195}),
+            (2, {"temperature": [0.0, 0.2], "logprob_threshold": -1.272, "no_speech_threshold": 0.0078, "prompt_ids": [67, 16, 21]}),
+            (0, {"temperature": [0.0, 0.5], "compression_ratio_threshold": 0.485, "num_beams": 3}),
+        ],
+    ),
 }
 SEED = 104
 
@@ -112,9 +135,13 @@ def run(name):
         arrays |= {f"audio.{i}": sound for i, sound in enumerate(sounds)} | {f"mel.{i}": found[0] for i, found in enumerate(mels)}
     for i, (number, settings) in enumerate(CASES[name][1]):
         given = torch.from_numpy(mels[number]).double()
-        found = model.generate(given, return_segments=True, do_sample=False, return_timestamps="times" in name, **settings)
+        more = {"prompt_ids": torch.tensor(settings["prompt_ids"])} if "prompt_ids" in settings else {}
+        found = model.generate(given, return_segments=True, do_sample=False, return_timestamps="times" in name, **{**settings, **more})
         parts = found["segments"][0]
-        arrays |= {f"written.{i}": torch.cat([part["tokens"] for part in parts]), f"counts.{i}": [len(part["tokens"]) for part in parts]}
+        arrays |= {
+            f"written.{i}": torch.cat([part["tokens"] for part in parts] or [torch.zeros(0, dtype=int)]),
+            f"counts.{i}": [len(part["tokens"]) for part in parts],
+        }
         arrays |= {f"{edge}s.{i}": [float(part[edge]) for part in parts] for edge in ("start", "end")}
     values = {key: value for key, value in model.config.to_dict().items() if value is not None}
     options = {"config": values, "generation": generation(name), "preprocessor": PREPROCESSOR}

@@ -7,6 +7,7 @@ import pytest
 import transformer_c as tc
 from golden import load
 from transformer_c.models.log_mel import LogMel, Preprocessor
+from transformer_c.models.speech_recognition import SpeechSampling
 from transformer_c.models.speech_recognizer import Segment, cut
 
 TASK = "automatic-speech-recognition"
@@ -32,7 +33,7 @@ def model_of(task=TASK, dtype="float64"):
 
 def recognizer_of(name, dtype="float64", **speech):
     options = CASES[name][0]
-    own = {key: options["generation"][key] for key in ("max_length",)}
+    own = {key: options["generation"][key] for key in ("max_length", "top_k") if key in options["generation"]}
     given = {"speech": {**options["generation"], **speech}, "preprocessor": options["preprocessor"]}
     return tc.models.SpeechRecognizer(model_of(dtype=dtype), Numbers(), own, 60, **given)
 
@@ -81,7 +82,7 @@ def test_tokens_as_transformers_chooses_them(case):
     recognizer, timed = recognizer_of(case), "times" in case
     for i, (number, settings) in enumerate(options["calls"]):
         found = recognizer.transcribe(AUDIO[number], timestamps=timed, **settings)
-        tokens = np.split(arrays[f"written.{i}"], np.cumsum(arrays[f"counts.{i}"])[:-1])
+        tokens = np.split(arrays[f"written.{i}"].astype(int), np.cumsum(arrays[f"counts.{i}"]).astype(int))[:-1]
         if timed:
             parts = zip(arrays[f"starts.{i}"], arrays[f"ends.{i}"], map(words, tokens), strict=True)
             expected = [part for part in parts if part[2]]
@@ -92,6 +93,7 @@ def test_tokens_as_transformers_chooses_them(case):
             np.testing.assert_allclose([part[:2] for part in found], [part[:2] for part in expected], rtol=0, atol=1e-9)
             assert recognizer.transcribe([AUDIO[number]], timestamps=True, **settings) == [found]
             assert number != 2 or recognizer.transcribe(AUDIO[number], **settings) == words(arrays[f"written.{i}"])
+            assert number != 2 or recognizer.transcribe([*AUDIO, AUDIO[2]], timestamps=True, **settings)[2:] == [found, found]
         else:
             assert found == words(arrays[f"written.{i}"]), settings
 
@@ -106,11 +108,11 @@ def test_as_transformers_computes_now():
     torch.set_num_threads(1)
     try:
         with torch.no_grad():
-            (options, arrays), (_, times) = map(make_whisper.run, ("words", "times"))
+            (options, arrays), (_, times), (_, attempts) = map(make_whisper.run, ("words", "times", "attempts"))
     finally:
         torch.set_num_threads(threads)
     assert options["generation"] == OPTIONS["generation"]
-    for found, expected in ((arrays, ARRAYS), (times, CASES["times"][1])):
+    for found, expected in ((arrays, ARRAYS), (times, CASES["times"][1]), (attempts, CASES["attempts"][1])):
         assert found.keys() == expected.keys()
         for name, value in expected.items():
             np.testing.assert_allclose(found[name], value, rtol=0, atol=1e-9, err_msg=name)
@@ -137,6 +139,56 @@ def test_audio_alone_and_among_others():
         assert together == recognizer.transcribe([*AUDIO, AUDIO[2][::-1]], batch_size=3, **settings)
     assert recognizer.transcribe([]) == []
     assert all(isinstance(part, Segment) and part.end >= part.start for part in recognizer.transcribe(AUDIO[2], timestamps=True))
+
+
+def test_prompts_of_text():
+    """Are read by the tokenizer, after the token that generation_config.json names."""
+    recognizer = recognizer_of("attempts")
+    for prompt in ("35 46 56", " 35 46  56 "):
+        assert recognizer.transcribe(AUDIO[0], prompt=prompt) == words(CASES["attempts"][1]["written.0"])
+    assert recognizer.transcribe(AUDIO[0], prompt="") == recognizer.transcribe(AUDIO[0], prompt_ids=[67]) != recognizer.transcribe(AUDIO[0])
+
+
+def test_thresholds_of_generation_config():
+    _, settings = CASES["attempts"][0]["calls"][5]
+    own = {name: value for name, value in settings.items() if name.endswith("threshold")}
+    recognizer = recognizer_of("attempts", **own)
+    assert recognizer.transcribe(AUDIO[0]) == "" != recognizer.transcribe(AUDIO[0], logprob_threshold=-9.0)
+
+
+def test_what_is_drawn():
+    """The same for the same rng, whatever else is in the batch; each audio has draws of its own."""
+    recognizer = recognizer_of("times", "float32")
+    settings = {"temperature": (0, 0.7, 1.5), "compression_ratio_threshold": 0.0, "rng": 3}
+    alone = recognizer.transcribe(AUDIO[0], **settings)
+    together = recognizer.transcribe([AUDIO[0], AUDIO[0], AUDIO[2]], **settings)
+    assert together[0] == alone != together[1] and alone != recognizer.transcribe(AUDIO[0])
+    assert recognizer.transcribe([AUDIO[0], AUDIO[0], AUDIO[2]], batch_size=1, **settings) == together
+    assert recognizer.transcribe(AUDIO[0], **{**settings, "rng": 4}) != alone
+    assert recognizer.transcribe(AUDIO[0], **{**settings, "compression_ratio_threshold": 99.0}) == recognizer.transcribe(AUDIO[0])
+
+
+def test_the_features_of_a_window_are_read_once():
+    recognizer, read = recognizer_of("words"), []
+    recognizer.model.encoder.encoder.register_forward_hook(lambda module, given, found: read.append(len(found)))
+    recognizer.transcribe(AUDIO[:2], temperature=(0, 0.5, 1), compression_ratio_threshold=0.0, prompt_ids=[3])
+    assert read == [2]
+
+
+def test_probabilities_of_what_is_written():
+    """Of greedy tokens and of beams: the mean that the threshold compares, by the scores of a call with all tokens."""
+    model, prompt = model_of(), [61, 62, 65]
+    for beams in (1, 3):
+        sampling = SpeechSampling(num_beams=beams, suppress_tokens=(1, 7))
+        decoding = model.begun(ARRAYS["features"], prompt, None)
+        decoding.sums = [0.0, 0.0]
+        tokens = model.tokens(decoding, 12, sampling, (60,))
+        for row, own in enumerate(tokens):
+            scores = model(ARRAYS["features"][row : row + 1], decoder_ids=[prompt + own])[0, 2:-1]
+            scores[:, [1, 7]] = -np.inf
+            logs = scores - scores.max(1, keepdims=True)
+            logs -= np.log(np.exp(logs).sum(1, keepdims=True))
+            assert abs(decoding.sums[row] - logs[np.arange(len(own)), own].sum()) < (1e-9 if beams == 1 else 1e-4)
 
 
 def test_windows_are_cut_at_pairs_of_times():
@@ -298,6 +350,10 @@ def test_preprocessors_that_are_refused(message, values):
         ("language = 5", {"language": 5}),
         ("task = 'sing'", {"task": "sing"}),
         ("max_initial_timestamp_index", {"max_initial_timestamp_index": -1}),
+        ("prev_sot_token_id", {"prev_sot_token_id": 131}),
+        ("condition_on_prev_tokens = True", {"condition_on_prev_tokens": True}),
+        ("logprob_threshold = 'x'", {"logprob_threshold": "x"}),
+        ("compression_ratio_threshold = nan", {"compression_ratio_threshold": float("nan")}),
     ],
 )
 def test_generation_configs_that_are_refused(message, values):
@@ -306,7 +362,7 @@ def test_generation_configs_that_are_refused(message, values):
 
 
 def test_calls_that_are_refused():
-    recognizer, english, model = recognizer_of("words"), recognizer_of("english"), model_of()
+    recognizer, english, drawn, model = recognizer_of("words"), recognizer_of("english"), recognizer_of("attempts"), model_of()
     samples = AUDIO[0]
     for error, message, call in (
         (TypeError, "audio number 0 has samples of int16; .*samples / 32768", lambda: recognizer.transcribe(ARRAYS["audio.0"])),
@@ -338,7 +394,32 @@ def test_calls_that_are_refused():
         (ValueError, "has English alone", lambda: english.transcribe(samples, language="en")),
         (ValueError, "max_new_tokens is 21, and 4 tokens", lambda: recognizer.transcribe(samples, max_new_tokens=21)),
         (ValueError, "times need no_timestamps_token_id", lambda: recognizer_of("words", no_timestamps_token_id=None).transcribe(AUDIO[2])),
-        (TypeError, "prompt_ids", lambda: recognizer.transcribe(samples, prompt_ids=[1])),
+        (ValueError, "prompt must be a str, or numbers of tokens below 131", lambda: recognizer.transcribe(samples, prompt_ids=[131])),
+        (ValueError, "prompt must be a str, or numbers of tokens", lambda: recognizer.transcribe(samples, prompt=[0.5])),
+        (ValueError, "prompt must be a str, or numbers of tokens", lambda: recognizer.transcribe(samples, prompt=[])),
+        (ValueError, "a prompt needs prev_sot_token_id in generation_config.json", lambda: recognizer.transcribe(samples, prompt="1 2")),
+        (ValueError, "prompt has the token 61, which is no word", lambda: drawn.transcribe(samples, prompt="5 61")),
+        (ValueError, "24 tokens begin a text, which leaves no room", lambda: drawn.transcribe(samples, prompt_ids=[5] * 20)),
+        (ValueError, "half of a pair", lambda: drawn.transcribe(samples, prompt="\ud800")),
+        (TypeError, "condition_on_prev_tokens.*prompt=", lambda: recognizer.transcribe(samples, condition_on_prev_tokens=True)),
+        (ValueError, "temperature must be a number of at least 0", lambda: recognizer.transcribe(samples, temperature=-1)),
+        (ValueError, "temperature must be a number of at least 0", lambda: recognizer.transcribe(samples, temperature="x")),
+        (ValueError, "temperature must be a number of at least 0", lambda: recognizer.transcribe(samples, temperature=[0.0, np.nan])),
+        (ValueError, "temperature has no values", lambda: recognizer.transcribe(samples, temperature=())),
+        (ValueError, "temperature has several values, but neither", lambda: recognizer.transcribe(samples, temperature=(0, 0.5))),
+        (ValueError, "logprob_threshold must be a number", lambda: recognizer.transcribe(samples, logprob_threshold="x")),
+        (
+            ValueError,
+            "no_speech_threshold is for windows that are improbable",
+            lambda: recognizer.transcribe(samples, no_speech_threshold=0.5),
+        ),
+        (
+            ValueError,
+            "no_speech_threshold needs no_timestamps_token_id",
+            lambda: recognizer_of("words", no_timestamps_token_id=None).transcribe(
+                samples, logprob_threshold=-1.0, no_speech_threshold=0.5
+            ),
+        ),
         (ValueError, r"expected floats \(B, 6, 100\)", lambda: model(ARRAYS["features"][:, :, :99], decoder_ids=[[1], [1]])),
         (ValueError, r"expected floats \(B, 6, 100\)", lambda: model(ARRAYS["decoder_ids"], decoder_ids=[[1], [1]])),
         (ValueError, "features have no mask", lambda: model(ARRAYS["features"], np.ones((2, 100)), decoder_ids=[[1], [1]])),

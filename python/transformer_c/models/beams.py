@@ -25,6 +25,8 @@ class Beams:
     sampling : Sampling
     ends : tuple of int
         Tokens that end a text.
+    sums : bool
+        Whether ``sum`` is computed.
 
     Attributes
     ----------
@@ -34,7 +36,7 @@ class Beams:
         Whether none can become better than those that have ended.
     """
 
-    def __init__(self, begin: list[int], most: int, sampling: Sampling, ends: tuple[int, ...]) -> None:
+    def __init__(self, begin: list[int], most: int, sampling: Sampling, ends: tuple[int, ...], sums: bool = False) -> None:
         count = sampling.num_beams
         self.texts, self.done = [list(begin) for _ in range(count)], False
         self._begin, self._most, self._sampling, self._ends = len(begin), most, sampling, ends
@@ -43,12 +45,20 @@ class Beams:
         self._ended: list[list[int]] = [[] for _ in range(count)]
         self._ended_scores, self._has_ended = np.full(count, -np.inf, np.float32), np.zeros(count, bool)
         self._can_improve = True
+        self._sums = np.zeros(count) if sums else None  # of the logarithms of the probabilities that tokens have among those that may come
+        self._ended_sums = np.zeros(count)
 
     @property
     def best(self) -> list[int]:
         """The new tokens of the best text that has ended, or where none has, of the most probable one."""
         ended = [text for text, has_ended in zip(self._ended, self._has_ended, strict=True) if has_ended]
         return ended[0] if ended else self.texts[0][self._begin :]
+
+    @property
+    def sum(self) -> float:
+        """The logarithm of the probability of ``best``, of words that may come."""
+        sums = self._ended_sums[self._has_ended] if self._has_ended.any() else self._sums
+        return 0.0 if sums is None else float(sums[0])
 
     def step(self, scores: np.ndarray) -> np.ndarray:
         """Goes on by a token: the numbers of the beams (n,) that the new ones continue.
@@ -64,6 +74,7 @@ class Beams:
             own[:] = sampling.processed(row, text, step, self._most, self._ends)
         if sampling.renormalize_logits:
             total = log_softmax(total)
+        norms = None if self._sums is None else _norms(total)
         total += self._scores[:, None]
         words = total.shape[1]
         kept = _largest(total.ravel(), max(2, 1 + len(self._ends)) * count)
@@ -74,15 +85,17 @@ class Beams:
             self.done = True
             return beams[:count]
         texts = [[*self.texts[beam], int(token)] for beam, token in zip(beams, tokens, strict=True)]
+        sums = None if self._sums is None or norms is None else self._sums[beams] + (values - self._scores[beams] - norms[beams])
         ends = np.isin(tokens, self._ends) | (step + 1 >= self._most)
         chosen = _largest(values + ends * _NEVER, count)
-        self._end(texts, values, ends, step + 1)
+        self._end(texts, values, ends, step + 1, sums)
         self.texts = [texts[i] for i in chosen]
+        self._sums = None if sums is None else sums[chosen]
         self._scores = (values + ends * _NEVER)[chosen]
         self._judge(step + 1, bool(ends.all()))
         return beams[chosen]
 
-    def _end(self, texts: list[list[int]], values: np.ndarray, ends: np.ndarray, length: int) -> None:
+    def _end(self, texts: list[list[int]], values: np.ndarray, ends: np.ndarray, length: int, sums: np.ndarray | None) -> None:
         """Keeps the best of the texts that have ended, now and before."""
         now = ends & (np.arange(len(ends)) < self._sampling.num_beams)  # the others would only replace beams that have ended
         with np.errstate(over="ignore"):
@@ -94,6 +107,8 @@ class Beams:
         every = self._ended + [text[self._begin :] for text in texts]
         self._ended, self._ended_scores = [every[i] for i in kept], merged[kept]
         self._has_ended = np.concatenate([self._has_ended, now])[kept]
+        if sums is not None:
+            self._ended_sums = np.concatenate([self._ended_sums, sums])[kept]
 
     def _judge(self, length: int, has_all_ended: bool) -> None:
         """Sets ``done``."""
@@ -108,7 +123,8 @@ class Beams:
 
 def search(decoding: Any, most: np.ndarray, sampling: Sampling, ends: tuple[int, ...], check: Callable[..., np.ndarray]) -> list[list[int]]:
     """The new tokens of each text of a ``Decoding``; `check` takes the scores of a text and its number."""
-    texts = [Beams(text, int(new), sampling, ends) for text, new in zip(decoding.texts, most, strict=True)]
+    with_sums = decoding.sums is not None
+    texts = [Beams(text, int(new), sampling, ends, with_sums) for text, new in zip(decoding.texts, most, strict=True)]
     open_ones, count, each = list(range(len(texts))), sampling.num_beams, 1
     while open_ones:
         scores = decoding.scores()
@@ -124,6 +140,8 @@ def search(decoding: Any, most: np.ndarray, sampling: Sampling, ends: tuple[int,
         if left:
             decoding.advance(np.concatenate(rows), tokens, count)
             each = count
+    if with_sums:
+        decoding.sums = [text.sum for text in texts]
     return [text.best for text in texts]
 
 
@@ -132,6 +150,16 @@ def log_softmax(scores: np.ndarray) -> np.ndarray:
     x = scores.astype(np.float32)
     x = x - x.max(-1, keepdims=True)
     return x - np.log(np.exp(x).sum(-1, keepdims=True))
+
+
+def _norms(scores: np.ndarray) -> np.ndarray:
+    """The logarithms of the sums of exp over the last axis; 0 where there is nothing to add."""
+    x = scores.astype(np.float64)
+    largest = x.max(-1)
+    largest[~np.isfinite(largest)] = 0.0
+    with np.errstate(divide="ignore"):
+        found = np.log(np.exp(x - largest[:, None]).sum(-1)) + largest
+    return np.where(np.isfinite(found), found, 0.0)
 
 
 def _largest(values: np.ndarray, count: int) -> np.ndarray:

@@ -91,10 +91,20 @@ class Cache:
         self._of_source = []
         self.source = source
 
+    def of_sources(self, rows: np.ndarray) -> Cache:
+        """A cache of texts without tokens, of these texts that an encoder has read."""
+        made = Cache()
+        made.source, made._of_source, made.lengths = self.source, list(self._of_source), np.zeros(len(rows), np.int64)
+        if made._of_source and not np.array_equal(rows, np.arange(made._of_source[0][0].shape[0])):
+            made.source = None if self.source is None else {name: value[rows] for name, value in self.source.items()}
+            made._of_source = [(key[rows], value[rows]) for key, value in self._of_source]
+        return made
+
     def extended(self, number: int, ends: np.ndarray, packing: Packing | None, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
         """Puts a layer's keys and values after those of earlier calls, up to `ends` (B,), and gives all of them; the call's last step sets ``lengths``."""
         starts, most = self.starts(len(ends)), int(ends.max(initial=0))
-        old: Any = self._kept[number] if self.lengths is not None else (None, None)  # of a first call that failed
+        is_kept = self.lengths is not None and number < len(self._kept)  # not of a first call that failed
+        old: Any = self._kept[number] if is_kept else (None, None)
         keys, values = (self._written(*each, starts, most, packing) for each in zip(old, (key, value), strict=True))
         self._kept[number : number + 1] = [(keys, values)]
         if not starts.any():  # all that there are

@@ -34,6 +34,11 @@ class Decoding:
         The name of the argument that has the new tokens.
     cache : Cache, optional
         With what has been read before the first call.
+
+    Attributes
+    ----------
+    sums : list of float, optional
+        Of each text the logarithm of the probability of its new tokens, where a list of zeros is put there first.
     """
 
     def __init__(
@@ -41,13 +46,18 @@ class Decoding:
     ) -> None:
         self.model, self.texts, self._later, self._name = model, texts, later, name
         self._new, self._cache, self._each = first, cache or Cache(), 1
+        self.sums: list[float] | None = None
 
     def scores(self) -> np.ndarray:
         """The scores of the next token of each row, (rows, words)."""
+        return self.computed()[:, -1]
+
+    def computed(self) -> np.ndarray:
+        """The scores after each of the new tokens of a row that the model gives, (rows, tokens, words)."""
         more = {"last": True} if self._name == "ids" else {}
         with evaluating(self.model), no_grad():
             found: np.ndarray = self.model(cache=self._cache, **self._new, **more)
-        return found[:, -1]
+        return found
 
     def advance(self, rows: np.ndarray, tokens: list[int], each: int = 1) -> None:
         """Goes on with these rows and their new tokens; `each`: how many of them, side by side, are one text's."""
@@ -72,6 +82,8 @@ def continuations(
         New tokens of each text.
     ends : tuple of int
         Tokens that end a text.
+    rng : Generator, int, None or list of Generator
+        A list has one for each text.
     first : int
         The number of the first text.
     """
@@ -84,8 +96,8 @@ def written(
 ) -> Iterator[list[tuple[int, int]]]:
     """The same of texts that have been begun."""
     model, texts = decoding.model, decoding.texts
-    source = as_generator(rng) if sampling.do_sample else None
-    drawn = [as_generator(int(_uniform(source) * 2**53)) if source else None for _ in texts]
+    source = as_generator(rng) if sampling.do_sample and not isinstance(rng, list) else None
+    drawn = rng if isinstance(rng, list) else [seeded(source) for _ in texts]
     if sampling.num_beams > 1:
         whole = search(decoding, most, sampling, ends, lambda scores, number: finite(scores, first + number, model))
         yield [(first + number, token) for number, tokens in enumerate(whole) for token in tokens]
@@ -97,13 +109,20 @@ def written(
         found = []
         for row, own in zip(rows, decoding.scores(), strict=True):
             scores = sampling.processed(finite(own, first + int(row), model), texts[row], step - 1, int(most[row]), ends)
-            token = sampling.choose(scores, _uniform(drawn[row]))
+            token = sampling.choose(scores, _uniform(drawn[row] if sampling.do_sample else None))
+            if decoding.sums is not None:
+                decoding.sums[row] += sampling.log_probability(scores, token)
             texts[row].append(token)
             found.append((first + int(row), token))
         yield found
         left = np.array([token not in ends for _, token in found], bool) & (most[rows] > step)
         rows = rows[left]
         decoding.advance(np.flatnonzero(left), [token for (_, token), stays in zip(found, left, strict=True) if stays])
+
+
+def seeded(source: Generator | None) -> Generator | None:
+    """A generator whose seed another gives."""
+    return None if source is None else as_generator(int(_uniform(source) * 2**53))
 
 
 def _uniform(generator: Generator | None) -> float:
@@ -128,4 +147,4 @@ def generate(model: Any, ids: Any, lengths: Any, sampling: Sampling, ends: tuple
     return found
 
 
-__all__ = ["Decoding", "continuations", "generate", "written"]
+__all__ = ["Decoding", "continuations", "generate", "seeded", "written"]

@@ -193,6 +193,16 @@ class Sampling:
             raise ValueError(ALL_FORBIDDEN)
         if not self.do_sample:
             return likeliest
+        words, sums = self._kept(scores)
+        return int(words[min(int(np.searchsorted(sums, uniform * sums[-1], side="right")), len(sums) - 1)])
+
+    def log_probability(self, scores: np.ndarray, token: int) -> float:
+        """The logarithm of the probability of a token among those that may be chosen, at temperature 1."""
+        own = scores[self._kept(scores)[0]] if self.do_sample else scores
+        return float(scores[token] - own.max() - np.log(np.exp(own - own.max()).sum()))
+
+    def _kept(self, scores: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The words that may be drawn, the likeliest first, and the sums of their probabilities up to each."""
         words = np.arange(len(scores))
         if 0 < self.top_k < len(scores):
             words = np.flatnonzero(scores >= np.partition(scores, -self.top_k)[-self.top_k])  # more where scores are equal
@@ -201,7 +211,7 @@ class Sampling:
         sums = np.cumsum(odds / odds.sum())
         if self.top_p < 1:  # the fewest that have this probability together (Holtzman et al. 2020)
             sums = sums[: int(np.searchsorted(sums, self.top_p)) + 1]
-        return int(words[min(int(np.searchsorted(sums, uniform * sums[-1], side="right")), len(sums) - 1)])
+        return words[: len(sums)], sums
 
 
 def _number(name: str, value: Any) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -96,7 +97,8 @@ class SpeechRecognition(Text2TextGeneration):
         decoding = self.begun(features, [self.encoder.start] if prompt is None else prompt, languages)
         count = len(decoding.texts[0]) if decoding.texts else 0
         most = self.room(count, Sampling(max_new_tokens=max_new_tokens))
-        return self.tokens(decoding, most, sampling or Sampling(), self.ends(eos_token_id))
+        ends = self.ends(eos_token_id)
+        return [row[:-1] if row and row[-1] in ends else row for row in self.tokens(decoding, most, sampling or Sampling(), ends)]
 
     def room(self, count: int, sampling: Sampling) -> int:
         """How many new tokens come after `count` others at most."""
@@ -110,8 +112,8 @@ class SpeechRecognition(Text2TextGeneration):
             raise ValueError(f"max_new_tokens is {most}, and {count} tokens begin a text; the model takes {self.encoder.longest} together")
         return most
 
-    def begun(self, features: Any, prompt: Any, languages: Any) -> Decoding:
-        """The texts of features before their first new tokens; the arguments are those of ``generate``."""
+    def begun(self, features: Any, prompt: Any, languages: Any, before: Sequence[int] = ()) -> SpeechDecoding:
+        """The texts of features before their first new tokens, with tokens `before` them; the other arguments are those of ``generate``."""
         given = np.asarray(prompt)
         if given.dtype.kind not in "iu" or given.shape[-1:] in ((), (0,)):
             raise ValueError(f"prompt must be numbers of tokens, got {prompt!r:.80}; config.json may lack decoder_start_token_id")
@@ -121,17 +123,71 @@ class SpeechRecognition(Text2TextGeneration):
             with evaluating(self), no_grad():
                 scores = np.asarray(self(features, decoder_ids=tokens[:, :1], cache=cache))[:, -1]
             tokens[:, 1], read = np.asarray(languages)[scores[:, languages].argmax(-1)], 1
-        first = {"ids": None if read else features, "decoder_ids": tokens[:, read:]}
-        return Decoding(self, tokens.tolist(), first, {"ids": None}, "decoder_ids", cache)
+        begin = scores if read and not len(before) else None
+        if len(before):
+            tokens = np.concatenate([np.broadcast_to(np.asarray(before, np.int64), (len(tokens), len(before))), tokens], 1)
+            cache = cache.of_sources(np.arange(len(tokens))) if read else cache
+        return SpeechDecoding(self, tokens, features, cache, 0 if len(before) else read, len(before), begin)
 
     @staticmethod
-    def tokens(decoding: Decoding, most: int, sampling: Sampling, ends: tuple[int, ...]) -> list[list[int]]:
-        """The new tokens of each text, without the one that ends it."""
+    def tokens(decoding: Decoding, most: int, sampling: Sampling, ends: tuple[int, ...], draws: list[Any] | None = None) -> list[list[int]]:
+        """The new tokens of each text, with the one that ends it."""
         found: list[list[int]] = [[] for _ in decoding.texts]
-        for step in written(decoding, np.full(len(found), most), sampling, ends, None):
+        for step in written(decoding, np.full(len(found), most), sampling, ends, draws):
             for number, token in step:
                 found[number].append(token)
-        return [row[:-1] if row and row[-1] in ends else row for row in found]
+        return found
 
 
-__all__ = ["SpeechRecognition", "SpeechSampling"]
+class SpeechDecoding(Decoding):
+    """What is written of windows of speech; it can be begun again without reading them.
+
+    Parameters
+    ----------
+    model : SpeechRecognition
+    tokens : ndarray of int64, shape (B, P)
+        What texts begin with.
+    features : array_like, shape (B, mels, frames)
+    cache : Cache
+    read : int
+        Of `tokens`, how many the cache has; without features, where these are not 0, or it is one of ``again``.
+    start : int
+        The place of the token that begins texts.
+    begin : ndarray, shape (B, words), optional
+        The scores after that, if they are known.
+
+    Attributes
+    ----------
+    keeps : bool
+        Whether it can be begun again: what has been read is kept as long as it is.
+    """
+
+    def __init__(
+        self, model: Any, tokens: np.ndarray, features: Any, cache: Cache, read: int, start: int, begin: np.ndarray | None = None
+    ) -> None:
+        first = {"ids": features if cache.lengths is None else None, "decoder_ids": tokens[:, read:]}
+        super().__init__(model, tokens.tolist(), first, {"ids": None}, "decoder_ids", cache)
+        self._begin, self._tokens, self._start, self.keeps = begin, tokens, start, False
+        self._read: Cache | None = None
+
+    def computed(self) -> np.ndarray:
+        found = super().computed()
+        if self._begin is None:
+            self._begin = found[:, self._start].copy()
+        if self.keeps and self._read is None:
+            self._read = self._cache.of_sources(np.arange(len(self.texts)))
+        return found
+
+    def again(self, rows: np.ndarray) -> SpeechDecoding:
+        """The same of some windows, before their first new tokens."""
+        assert self._read is not None
+        return SpeechDecoding(self.model, self._tokens[rows], None, self._read.of_sources(rows), 0, self._start)
+
+    def probability(self, row: int, token: int) -> float:
+        """Of a token to come after the one that begins a text, by the model alone."""
+        assert self._begin is not None
+        odds = np.exp(self._begin[row].astype(np.float64) - self._begin[row].max())
+        return float(odds[token] / odds.sum())
+
+
+__all__ = ["SpeechDecoding", "SpeechRecognition", "SpeechSampling"]

@@ -11,13 +11,16 @@ import numpy as np
 
 from .._arguments import count, one_of, switch
 from .._names import explained
+from ..random import as_generator
 from .config import Config, Preprocessor
 from .folder import has, mapping, naming, preprocessing, read_config
+from .generating import seeded
 from .log_mel import LogMel
+from .speech_attempts import Attempts
 from .speech_recognition import SpeechRecognition, SpeechSampling
 from .text2text_generator import settle_start
 from .text_generator import Writer
-from .texts import Bar, attributes, listed
+from .texts import Bar, attributes, listed, of_characters, tokens_of
 
 _TASKS = ("transcribe", "translate")
 _TIMES = 1501  # tokens of times, 0.02 s apart: of 30 s
@@ -65,7 +68,8 @@ class _Generation(Config):
             "is_multilingual",
         ),
         *("no_timestamps_token_id", "max_initial_timestamp_index", "return_timestamps"),
-        *("alignment_heads", "prev_sot_token_id", "prompt_condition_type", "median_filter_width"),  # of what is not computed
+        *("prev_sot_token_id", "compression_ratio_threshold", "logprob_threshold", "no_speech_threshold"),
+        *("condition_on_prev_tokens", "alignment_heads", "prompt_condition_type", "median_filter_width"),  # of what is not computed
     )
 
     def __init__(self, values: Any, words: int) -> None:
@@ -84,6 +88,16 @@ class _Generation(Config):
         self.knows_languages = self.values.get("is_multilingual") is None or self.flag("is_multilingual", True)
         self.timed = self.values.get("return_timestamps") is not None and self.flag("return_timestamps", False)
         self.forced = self._forced(words)
+        self.before = self.index("prev_sot_token_id", None, words)
+        self.only("condition_on_prev_tokens", None, False)
+        names = ("compression_ratio_threshold", "logprob_threshold", "no_speech_threshold")
+        self.thresholds = {name: self._threshold(name) for name in names if self.values.get(name) is not None}
+
+    def _threshold(self, name: str) -> float:
+        value = self.values[name]
+        if type(value) not in (int, float) or not abs(value) <= 1e9:
+            raise self.refuse(name, "null or a number")
+        return float(value)
 
     def _tokens(self, name: str, words: int) -> tuple[int, ...]:
         value = [] if self.values.get(name) is None else self.values[name]
@@ -155,18 +169,22 @@ class _Speech:
     def __init__(self, features: np.ndarray, end: int, timed: bool, prompt: list[int]) -> None:
         self.features, self.end, self.timed, self.prompt = features, end, timed, prompt
         self.place = 0  # in frames
+        self.draws: Any = None  # a generator, where tokens are drawn
         self.found: list[tuple[float, float, list[int]]] = []  # start and end in seconds
 
     def window(self, frames: int) -> np.ndarray:
         part = self.features[:, self.place : self.place + frames]
         return np.pad(part, ((0, 0), (0, frames - part.shape[1])))
 
-    def take(self, tokens: list[int], first: int, frames: int) -> None:
-        """What has been written of the window at ``place``: moves on to where its last whole part ends."""
+    def take(self, tokens: list[int] | None, first: int, frames: int) -> None:
+        """What has been written of the window at ``place``, None where nothing is said: moves on to where its last whole part ends."""
         if not self.timed:
-            self.found, self.place = [(0.0, 0.0, tokens)], self.end
+            self.found, self.place = [(0.0, 0.0, tokens or [])], self.end
             return
         frames = min(frames, self.features.shape[1] - self.place)
+        if tokens is None:
+            self.place += frames
+            return
         parts, more = cut(tokens, first, frames)
         self.found += [(0.01 * self.place + start, 0.01 * self.place + end, part) for start, end, part in parts]
         self.place += more if more > 0 else frames
@@ -272,10 +290,11 @@ class SpeechRecognizer(Writer):
                 ("return_segments", "return_token_timestamps"),
                 "timestamps=True gives parts with their times; those of words are not computed",
             ),
-            "prompt_ids": "nothing is put in front of the text",
+            "condition_on_prev_tokens": "prompt= is put in front of each window; the text before it is not",
             "chunk_length_s": "longer audio is read window after window",
         },
-        {"return_timestamps": "timestamps"},
+        {"return_timestamps": "timestamps", "prompt_ids": "prompt", "initial_prompt": "prompt"},
+        harmless={"condition_on_prev_tokens": (None, False)},
     )
     def transcribe(
         self,
@@ -287,6 +306,12 @@ class SpeechRecognizer(Writer):
         sampling_rate: int | None = None,
         max_new_tokens: int | None = None,
         num_beams: int | None = None,
+        prompt: Any = None,
+        temperature: Any = None,
+        compression_ratio_threshold: float | None = None,
+        logprob_threshold: float | None = None,
+        no_speech_threshold: float | None = None,
+        rng: Any = None,
         batch_size: int = 8,
         progress: bool = False,
     ) -> Any:
@@ -296,7 +321,7 @@ class SpeechRecognizer(Writer):
         ----------
         audio : ndarray of floats, shape (n,), or sequence of them
             Samples from -1 to 1, 16,000 per second. One that is longer than a window of 30 s is read window after window, by the times that the
-            model writes, as in transformers with its defaults: without thresholds, and without the text before.
+            model writes, as in transformers with its defaults: without the text before.
         language : str, optional
             "en" or "english"; by default it is heard at the beginning of each audio, or the one that generation_config.json has.
         task : {"transcribe", "translate"}, optional
@@ -307,6 +332,20 @@ class SpeechRecognizer(Writer):
             That of `audio`, for a check.
         max_new_tokens : int, optional
             At most so many tokens of a window; by default as many as the model takes.
+        prompt : str or sequence of int, optional
+            What precedes each window: names and other words as they are to be written, or text in the style that is wanted. As numbers of tokens it is
+            transformers' ``prompt_ids``, which begin with ``prev_sot_token_id``.
+        temperature : float or sequence of float, default 0
+            0 takes the likeliest tokens, or beams; at others they are drawn. Of several the next is tried for a window that the thresholds do not let pass, such
+            as (0, 0.2, 0.4, 0.6, 0.8, 1) in section 4.5 of the paper.
+        compression_ratio_threshold : float, optional
+            Windows do not pass whose tokens take more than so many times fewer bytes compressed, as they repeat themselves: 1.35 in transformers' examples.
+        logprob_threshold : float, optional
+            Nor do those of which the mean logarithm of the tokens' probabilities is less: -1 in the paper.
+        no_speech_threshold : float, optional
+            Unless silence is likelier than this, 0.6 in the paper: then nothing is said.
+        rng : Generator, int or None
+            Draws; by default the default generator.
         num_beams, batch_size, progress
             As for ``TextGenerator.generate``; `batch_size` windows at once.
 
@@ -320,7 +359,8 @@ class SpeechRecognizer(Writer):
         TypeError
             When samples are no floats.
         ValueError
-            When audio is empty, has several channels, NaN or infinity, or another rate; when the model has no such language or task.
+            When audio is empty, has several channels, NaN or infinity, or another rate; when the model has no such language or task; when a prompt leaves no
+            room, or has special tokens.
 
         Examples
         --------
@@ -338,18 +378,29 @@ class SpeechRecognizer(Writer):
         timestamps = switch("timestamps", timestamps)
         task = None if task is None else one_of("task", task, _TASKS)
         size, spoken, frames = count("batch_size", batch_size), self._speech, self.features.frames
+        given = {
+            "compression_ratio_threshold": compression_ratio_threshold,
+            "logprob_threshold": logprob_threshold,
+            "no_speech_threshold": no_speech_threshold,
+        }
+        attempts = self._attempts(temperature, {name: value for name, value in given.items() if value is not None})
+        before = [] if prompt is None else self._before(prompt)
+        usual = replace(self._sampling, do_sample=False)  # which temperature= says
         settings = SpeechSampling(
-            **vars(self._sampling.with_arguments(max_new_tokens=max_new_tokens, num_beams=num_beams)),
+            **vars(usual.with_arguments(max_new_tokens=max_new_tokens, num_beams=num_beams)),
             suppress_tokens=spoken.never,
             begin_suppress_tokens=spoken.not_first,
         )
         first = 0 if spoken.no_times is None else spoken.no_times + 1
         speeches = []
+        source = as_generator(rng) if any(attempts.temperatures) else None
         for wave in waves:
             features = self.features(wave)
             timed = timestamps or spoken.timed or features.shape[1] > frames
             end = min(-(-len(wave) // self.features.hop), features.shape[1])
-            speeches.append(_Speech(features, end, timed, spoken.prompt(self.model.encoder.start, language, task, timed)))
+            speech = _Speech(features, end, timed, spoken.prompt(self.model.encoder.start, language, task, timed))
+            speech.draws = seeded(source)
+            speeches.append(speech)
         with Bar(len(speeches), progress, "writing", "audio") as bar:
             for timed in (False, True):
                 own = [speech for speech in speeches if speech.timed == timed]
@@ -361,17 +412,53 @@ class SpeechRecognizer(Writer):
                         np.stack([speech.window(frames) for speech in batch]),
                         [speech.prompt for speech in batch],
                         list(spoken.languages.values()) if unheard else None,
+                        before,
                     )
                     for speech, begun in zip(batch, decoding.texts, strict=True):
-                        speech.prompt = list(begun)
-                    most = self.model.room(len(batch[0].prompt), chosen)
-                    for speech, tokens in zip(batch, self.model.tokens(decoding, most, chosen, self._ends), strict=True):
+                        speech.prompt = begun[len(before) :]
+                    most = self.model.room(len(decoding.texts[0]), chosen)
+                    draws = [speech.draws for speech in batch]
+                    for speech, tokens in zip(batch, attempts.written(decoding, most, chosen, self._ends, draws, first - 2), strict=True):
                         speech.take(tokens, first, frames)
                     left = [speech for speech in own if speech.place < speech.end]
                     bar.update(len(own) - len(left))
                     own = left
         found = [self._parts(speech, first) if timestamps else self._text(speech, first) for speech in speeches]
         return found[0] if single else found
+
+    def _attempts(self, temperature: Any, thresholds: dict[str, Any]) -> Attempts:
+        """By the arguments, and generation_config.json."""
+        several = temperature if isinstance(temperature, (list, tuple, np.ndarray)) else [0.0 if temperature is None else temperature]
+        values = [value.item() if isinstance(value, np.generic) else value for value in several]
+        found = Attempts(tuple(values), **{**self._speech.thresholds, **thresholds})
+        if found.no_speech_threshold is not None and self._speech.no_times is None:
+            raise ValueError(
+                "no_speech_threshold needs no_timestamps_token_id in generation_config.json: the token before it is that of silence"
+            )
+        return found
+
+    def _before(self, prompt: Any) -> list[int]:
+        """The tokens of a prompt."""
+        words = self.model.encoder.words.weight.shape[0]
+        if not isinstance(prompt, str):
+            found = np.asarray(prompt)
+            if found.ndim != 1 or found.dtype.kind not in "iu" or not len(found) or found.min() < 0 or found.max() >= words:
+                raise ValueError(f"prompt must be a str, or numbers of tokens below {words}, got {prompt!r:.80}")
+            return [int(token) for token in found]
+        if self._speech.before is None:
+            raise ValueError(
+                "a prompt needs prev_sot_token_id in generation_config.json, the token that precedes it, or is given as numbers of tokens"
+            )
+        of_characters(prompt, "prompt")
+        read = getattr(self.tokenizer, "as_written", self.tokenizer)
+        if not callable(read):
+            raise TypeError("a prompt needs a tokenizer that reads texts, a function of a list that gives (ids, types) of each")
+        found = np.asarray(tokens_of(read, [" " + prompt.strip()], some=False)[0][0])
+        if found.size and (found.min() < 0 or found.max() >= min((*self._ends, words))):
+            raise ValueError(
+                f"prompt has the token {int(found.max())}, which is no word: special tokens have no place in it: {prompt!r:.80}"
+            )
+        return [self._speech.before, *(int(token) for token in found)]
 
     def _parts(self, speech: _Speech, first: int) -> list[Segment]:
         found = (Segment(start, end, self._decoded(tokens, first)) for start, end, tokens in speech.found)
