@@ -6,7 +6,7 @@ python tests/golden/make_whisper.py [FOLDER]
 ``preprocessor`` and ``calls``. Of ``words``, ``state.NAME`` are the arrays of the model with its head. Of ``features`` and ``decoder_ids`` there are ``encoded``, ``hidden``, ``scores``,
 the ``loss`` of ``labels`` and the maps ``self`` and ``cross`` of the decoder's last layer. ``audio.I`` are samples of 16 bits, ``mel.I`` their
 features by NumPy; and of each call of both, the number of an audio and settings of ``generate``, ``written.I`` are the new tokens, and ``starts.I`` and ``ends.I``
-the times of the parts with so many tokens (``counts.I``).
+the times of the parts with so many tokens (``counts.I``). Of ``words with times``, ``seconds.I`` are the times at which the tokens end.
 """
 
 import pathlib
@@ -68,6 +68,15 @@ CASES = {
             (0, {"temperature": [0.0], "logprob_threshold": -0.776, "no_speech_threshold": 0.00015}),
             (1, {"temperature": [0.0, 0.2], "logprob_threshold": -0.4, "no_speech_threshold": 0.0002}),
             (0, {"temperature": [0.7], "logprob_threshold": -0.4}),
+        ],
+    ),
+    "words with times": (
+        {"alignment_heads": [[0, 1], [2, 3], [1, 0]], "prev_sot_token_id": 67},
+        [
+            *((audio, {}) for audio in (0, 1, 2)),
+            (2, {"num_beams": 3, "prompt_ids": [67, 16, 21]}),
+            (0, {"max_new_tokens": 5}),
+            (0, {"max_new_tokens": 1}),
         ],
     ),
     "attempts times": (
@@ -136,8 +145,13 @@ def run(name):
     for i, (number, settings) in enumerate(CASES[name][1]):
         given = torch.from_numpy(mels[number]).double()
         more = {"prompt_ids": torch.tensor(settings["prompt_ids"])} if "prompt_ids" in settings else {}
+        if "words with" in name:
+            heard = torch.arange(given.shape[-1]) < -(-LENGTHS[number] // 160)
+            more |= {"return_token_timestamps": True, "attention_mask": heard.long()[None]}
         found = model.generate(given, return_segments=True, do_sample=False, return_timestamps="times" in name, **{**settings, **more})
         parts = found["segments"][0]
+        if "words with" in name:
+            arrays[f"seconds.{i}"] = torch.cat([part["token_timestamps"] for part in parts])
         arrays |= {
             f"written.{i}": torch.cat([part["tokens"] for part in parts] or [torch.zeros(0, dtype=int)]),
             f"counts.{i}": [len(part["tokens"]) for part in parts],

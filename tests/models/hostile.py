@@ -224,7 +224,13 @@ def speaking(folder):
         "no_timestamps_token_id": 9,
         "max_initial_timestamp_index": 5,
         "is_multilingual": True,
-        **{"prev_sot_token_id": 5, "compression_ratio_threshold": 0.5, "logprob_threshold": -1.0, "no_speech_threshold": 0.01},
+        **{
+            "alignment_heads": [[0, 1], [1, 0]],
+            "prev_sot_token_id": 5,
+            "compression_ratio_threshold": 0.5,
+            "logprob_threshold": -1.0,
+            "no_speech_threshold": 0.01,
+        },
     }
     (folder / "generation_config.json").write_text(json.dumps({**tokens, **more, "max_length": 8, "eos_token_id": 1}))
     sizes = {"feature_size": 4, "chunk_length": 1, "hop_length": 160, "n_fft": 400, "sampling_rate": 16000, "dither": 0.0}
@@ -312,7 +318,7 @@ TARGETS = {
         speaking,
         M.SpeechRecognizer.from_pretrained,
         lambda recognizer: recognizer.transcribe(
-            np.sin(np.arange(20000) / 9), timestamps=True, max_new_tokens=3, temperature=(0, 1), logprob_threshold=-1.0, rng=0
+            np.sin(np.arange(20000) / 9), timestamps="word", max_new_tokens=3, temperature=(0, 1), logprob_threshold=-1.0, rng=0
         ),
     ),
     "languages": Target(language_folder, M.Text2TextGenerator.from_pretrained, write_texts),

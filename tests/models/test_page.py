@@ -44,7 +44,7 @@ def test_the_examples_of_the_page_run(tmp_path, monkeypatch, capsys):
     }
     sizes |= {f"{side}_{name}": 1 for side in ("encoder", "decoder") for name in ("layers", "attention_heads", "ffn_dim")}
     tc.models.save(tc.models.create({"model_type": "whisper", **sizes}, task="automatic-speech-recognition"), "whisper-tiny")
-    speech = {"lang_to_id": {"<|de|>": 8}, "task_to_id": {"translate": 9}, "no_timestamps_token_id": 20}
+    speech = {"lang_to_id": {"<|de|>": 8}, "task_to_id": {"translate": 9}, "no_timestamps_token_id": 20, "alignment_heads": [[0, 0]]}
     Path("whisper-tiny/generation_config.json").write_text(json.dumps(speech))
     write_tokenizer(Path("whisper-tiny"), 9)
     texts = ["a text", "another", "yet another", "the last"]

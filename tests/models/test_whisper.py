@@ -1,6 +1,7 @@
 """Whisper: transformers' features, numbers, tokens and times, equal bits in any batch, and what is refused."""
 
 import json
+import random
 
 import numpy as np
 import pytest
@@ -9,6 +10,7 @@ from golden import load
 from transformer_c.models.log_mel import LogMel, Preprocessor
 from transformer_c.models.speech_recognition import SpeechSampling
 from transformer_c.models.speech_recognizer import Segment, cut
+from transformer_c.models.speech_words import warped, words_of
 
 TASK = "automatic-speech-recognition"
 CASES = load("whisper")
@@ -139,6 +141,90 @@ def test_audio_alone_and_among_others():
         assert together == recognizer.transcribe([*AUDIO, AUDIO[2][::-1]], batch_size=3, **settings)
     assert recognizer.transcribe([]) == []
     assert all(isinstance(part, Segment) and part.end >= part.start for part in recognizer.transcribe(AUDIO[2], timestamps=True))
+
+
+def test_times_of_words():
+    """Each token is a word with this tokenizer; it begins where the one before it ends, which may be a token of a time."""
+    options, arrays = CASES["words with times"]
+    recognizer = recognizer_of("words with times")
+    recognizer.tokenizer.decode = lambda ids: "".join(f" {i}" for i in ids)
+    for i, (number, settings) in enumerate(options["calls"]):
+        tokens, ends = arrays[f"written.{i}"].astype(int), np.round(arrays[f"seconds.{i}"], 2)
+        expected = [(start, end, f" {token}") for token, start, end in zip(tokens, [0.0, *ends[:-1]], ends, strict=True) if token < 80]
+        found = recognizer.transcribe(AUDIO[number], timestamps="word", **settings)
+        if number == 1:  # no window is read that begins after the end
+            assert 0 < len(found) < len(expected)
+            expected = expected[: len(found)]
+        assert all(isinstance(word, Segment) for word in found)
+        assert [word.text for word in found] == [text for *_, text in expected]
+        np.testing.assert_allclose([word[:2] for word in found], [word[:2] for word in expected], rtol=0, atol=1e-6)
+    together = recognizer.transcribe([*AUDIO, AUDIO[2][::-1]], timestamps="word", batch_size=3)
+    assert together == [recognizer.transcribe(each, timestamps="word") for each in (*AUDIO, AUDIO[2][::-1])]
+    assert recognizer.transcribe(AUDIO[2], timestamps="word", temperature=(0, 1), compression_ratio_threshold=0.0, rng=1)
+
+
+class Bytes:
+    """A tokenizer whose tokens are parts of UTF-8."""
+
+    eos_token_id, language = 10**6, None
+
+    def __init__(self, *parts):
+        self.parts = [part.encode() if isinstance(part, str) else part for part in parts]
+
+    def decode(self, tokens, **_):
+        return b"".join(self.parts[token] for token in tokens).decode(errors="replace")
+
+
+def test_words_of_tokens():
+    """With the spaces before them and marks around them; characters of several tokens stay whole."""
+    for parts, spaced, expected in (
+        ((" He", "llo", ",", " wor", "ld", "."), True, [" Hello,", " world."]),
+        ((" (", "yes", ")", ' "', "no", '"'), True, [" (yes)", ' "no"']),
+        ((" caf", b"\xc3", b"\xa9", "s", "!?"), True, [" cafés!?"]),
+        (("\u4f60", b"\xe5\xa5", b"\xbd", "\u3002"), False, ["\u4f60", "\u597d\u3002"]),
+        ((" a", b"\xff", " b"), True, [" a\ufffd", " b"]),
+        ((" a", b"\xc3"), True, [" a\ufffd"]),
+        ((" -", " 5", "%"), True, [" - 5", "%"]),
+        ((), True, []),
+    ):
+        tokenizer = Bytes(*parts)
+        words = words_of(range(len(parts)), tokenizer.decode, spaced)
+        assert [word.text for word in words] == expected and "".join(expected) == tokenizer.decode(range(len(parts)))
+        assert [word.first for word in words] == [0, *(word.last + 1 for word in words[:-1])][: len(words)]
+
+
+def test_words_of_tokens_as_in_transformers():
+    transformers, draw = pytest.importorskip("transformers"), random.Random(0)
+    combine = transformers.models.whisper.tokenization_whisper._combine_tokens_into_words
+    tokenizer = Bytes(" a", "b", " ", ",", " (", ")", '"', ' "', b"\xc3", b"\xa9", "\u3002", " -", "'s", b"\xff", " c.", "?!")
+    for _ in range(2000):
+        tokens = draw.choices(range(16), k=draw.randrange(1, 12))
+        for language, spaced in (("english", True), ("japanese", False)):
+            words, _, places = combine(tokenizer, list(tokens), language)
+            expected = [(word, own[0], own[-1]) for word, own in zip(words, places, strict=True)]
+            assert [tuple(word) for word in words_of(tokens, tokenizer.decode, spaced)] == expected, tokens
+
+
+def test_the_cheapest_way():
+    """By hand, and as a loop over all elements finds it."""
+    rows, columns = warped(np.array([[0.0, 5, 5], [5, 0, 0]]))
+    assert rows.tolist() == [0, 1, 1] and columns.tolist() == [0, 1, 2]
+    rng = np.random.default_rng(0)
+    for shape in ((1, 1), (1, 6), (6, 1), (5, 9), (9, 5), (4, 4)):
+        costs = rng.standard_normal(shape)
+        found = np.full((shape[0] + 1, shape[1] + 1), np.inf)
+        found[0, 0] = 0
+        for i, j in np.ndindex(shape):
+            found[i + 1, j + 1] = costs[i, j] + min(found[i, j], found[i, j + 1], found[i + 1, j])
+        rows, columns = warped(costs)
+        assert abs(costs[rows, columns].sum() - found[-1, -1]) < 1e-5
+        assert (rows[0], columns[0], rows[-1], columns[-1]) == (0, 0, shape[0] - 1, shape[1] - 1)
+        assert (np.diff(rows) + np.diff(columns) >= 1).all() and (np.diff(rows) <= 1).all() and (np.diff(columns) <= 1).all()
+    transformers = pytest.importorskip("transformers")
+    for shape in ((1, 7), (5, 20), (20, 30)):
+        costs = rng.standard_normal(shape).round(1)
+        theirs = transformers.models.whisper.generation_whisper._dynamic_time_warping(costs)
+        assert all(map(np.array_equal, warped(costs), theirs))
 
 
 def test_prompts_of_text():
@@ -351,6 +437,9 @@ def test_preprocessors_that_are_refused(message, values):
         ("task = 'sing'", {"task": "sing"}),
         ("max_initial_timestamp_index", {"max_initial_timestamp_index": -1}),
         ("prev_sot_token_id", {"prev_sot_token_id": 131}),
+        ("alignment_heads = 5", {"alignment_heads": 5}),
+        ("alignment_heads", {"alignment_heads": [[1, -1]]}),
+        ("alignment_heads", {"alignment_heads": [[1]]}),
         ("condition_on_prev_tokens = True", {"condition_on_prev_tokens": True}),
         ("logprob_threshold = 'x'", {"logprob_threshold": "x"}),
         ("compression_ratio_threshold = nan", {"compression_ratio_threshold": float("nan")}),
@@ -384,7 +473,12 @@ def test_calls_that_are_refused():
         ),
         (TypeError, "sampling_rate must be a number, got 'x'", lambda: recognizer.transcribe(samples, sampling_rate="x")),
         (TypeError, "sampling_rate must be a number, got True", lambda: recognizer.transcribe(samples, sampling_rate=True)),
-        (ValueError, "times of words are not computed", lambda: recognizer.transcribe(samples, timestamps="word")),
+        (ValueError, "times of words need alignment_heads in generation_config", lambda: recognizer.transcribe(samples, timestamps="word")),
+        (
+            tc.CheckpointError,
+            r"alignment_heads with \[3, 0\]; the decoder has 3 layers of 4 heads",
+            lambda: recognizer_of("words", alignment_heads=[[2, 3], [3, 0]]).transcribe(samples, timestamps="word"),
+        ),
         (TypeError, "timestamps must be a bool", lambda: recognizer.transcribe(samples, timestamps="no")),
         (ValueError, "samples of one audio are an array", lambda: recognizer.transcribe([0.5, 0.25])),
         (ValueError, "language is 'Klingon'; the model has en, de, fr", lambda: recognizer.transcribe(samples, language="Klingon")),

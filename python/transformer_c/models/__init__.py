@@ -11,6 +11,7 @@ text_generator, generating, sampling        TextGenerator; its loop over tokens;
 text2text_generator, text2text_generation   Text2TextGenerator; the scores of words of the text that is written
 next_words                                  the training of both
 speech_recognizer, speech_recognition       SpeechRecognizer; the scores and rules of the words that are written of speech
+speech_words                                when each word is said
 speech_attempts                             windows that are written again at another temperature
 log_mel                                     its features
 beams, chats                                the search of several texts at once; chats to texts, by templates

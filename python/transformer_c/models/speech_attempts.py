@@ -77,7 +77,7 @@ class Attempts:
     def written(
         self, decoding: Any, most: int, sampling: Sampling, ends: tuple[int, ...], draws: list[Any], silence: int | None
     ) -> list[Any]:
-        """The new tokens of each window, without the one that ends them; None where nothing is said.
+        """The new tokens of each window, with the one that ends them; None where nothing is said.
 
         Parameters
         ----------
@@ -98,7 +98,7 @@ class Attempts:
             tokens = own.model.tokens(own, most, self.settings(sampling, temperature), ends, [draws[row] for row in rows])
             left = []
             for place, row in enumerate(rows):
-                found[row] = tokens[place][:-1] if tokens[place][-1:] and tokens[place][-1] in ends else tokens[place]
+                found[row] = tokens[place]
                 if self.measures:
                     unspoken = 0.0 if self.no_speech_threshold is None else decoding.probability(row, silence)
                     again, silent = self.judge(tokens[place], own.sums[place], unspoken, words)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,6 +11,7 @@ import numpy as np
 
 from .._evaluating import evaluating
 from .._recording import no_grad
+from ..nn.maps import attention_maps
 from .cache import Cache
 from .generating import Decoding, written
 from .sampling import Sampling
@@ -182,6 +184,16 @@ class SpeechDecoding(Decoding):
         """The same of some windows, before their first new tokens."""
         assert self._read is not None
         return SpeechDecoding(self.model, self._tokens[rows], None, self._read.of_sources(rows), 0, self._start)
+
+    def attended(self, row: int, tokens: Sequence[int], heads: Sequence[tuple[int, int]]) -> np.ndarray:
+        """What new tokens of a window attend to by some heads, each (layer, number): (heads, tokens, S)."""
+        own, ids = self.again(np.array([row])), np.concatenate([self._tokens[row], np.array(tokens, np.int64)])[None]
+        layers = self.model.encoder.decoder.layers
+        with ExitStack() as stack, evaluating(self.model), no_grad():
+            maps = {number: stack.enter_context(attention_maps(layers[number].cross)) for number in sorted({layer for layer, _ in heads})}
+            self.model.encoder(None, decoder_ids=ids, cache=own._cache)
+        found = [maps[layer][""][0, head, self._tokens.shape[1] :] for layer, head in heads]
+        return np.stack(found).astype(np.float64)
 
     def probability(self, row: int, token: int) -> float:
         """Of a token to come after the one that begins a text, by the model alone."""

@@ -11,13 +11,15 @@ import numpy as np
 
 from .._arguments import count, one_of, switch
 from .._names import explained
+from ..checkpoint import CheckpointError
 from ..random import as_generator
 from .config import Config, Preprocessor
 from .folder import has, mapping, naming, preprocessing, read_config
 from .generating import seeded
 from .log_mel import LogMel
 from .speech_attempts import Attempts
-from .speech_recognition import SpeechRecognition, SpeechSampling
+from .speech_recognition import SpeechDecoding, SpeechRecognition, SpeechSampling
+from .speech_words import SPACELESS, frames_of, words_of
 from .text2text_generator import settle_start
 from .text_generator import Writer
 from .texts import Bar, attributes, listed, of_characters, tokens_of
@@ -69,7 +71,7 @@ class _Generation(Config):
         ),
         *("no_timestamps_token_id", "max_initial_timestamp_index", "return_timestamps"),
         *("prev_sot_token_id", "compression_ratio_threshold", "logprob_threshold", "no_speech_threshold"),
-        *("condition_on_prev_tokens", "alignment_heads", "prompt_condition_type", "median_filter_width"),  # of what is not computed
+        *("alignment_heads", "condition_on_prev_tokens", "prompt_condition_type", "median_filter_width"),  # the last two change nothing
     )
 
     def __init__(self, values: Any, words: int) -> None:
@@ -88,10 +90,20 @@ class _Generation(Config):
         self.knows_languages = self.values.get("is_multilingual") is None or self.flag("is_multilingual", True)
         self.timed = self.values.get("return_timestamps") is not None and self.flag("return_timestamps", False)
         self.forced = self._forced(words)
-        self.before = self.index("prev_sot_token_id", None, words)
+        self.before, self.heads = self.index("prev_sot_token_id", None, words), self._heads()
         self.only("condition_on_prev_tokens", None, False)
         names = ("compression_ratio_threshold", "logprob_threshold", "no_speech_threshold")
         self.thresholds = {name: self._threshold(name) for name in names if self.values.get(name) is not None}
+
+    def _heads(self) -> list[tuple[int, int]]:
+        """(layer, head) of those that attend to what a token is said in."""
+        value = [] if self.values.get("alignment_heads") is None else self.values["alignment_heads"]
+        if not isinstance(value, (list, tuple)) or any(
+            not isinstance(pair, (list, tuple)) or len(pair) != 2 or not all(type(n) is int and 0 <= n < 1 << 16 for n in pair)
+            for pair in value
+        ):
+            raise self.refuse("alignment_heads", "null or [[layer, head], ...]")
+        return [(layer, head) for layer, head in value]
 
     def _threshold(self, name: str) -> float:
         value = self.values[name]
@@ -171,13 +183,17 @@ class _Speech:
         self.place = 0  # in frames
         self.draws: Any = None  # a generator, where tokens are drawn
         self.found: list[tuple[float, float, list[int]]] = []  # start and end in seconds
+        self.times: list[float] = []  # of the ends of all their tokens, where they are computed
 
     def window(self, frames: int) -> np.ndarray:
         part = self.features[:, self.place : self.place + frames]
         return np.pad(part, ((0, 0), (0, frames - part.shape[1])))
 
-    def take(self, tokens: list[int] | None, first: int, frames: int) -> None:
-        """What has been written of the window at ``place``, None where nothing is said: moves on to where its last whole part ends."""
+    def take(self, tokens: list[int] | None, first: int, frames: int, times: np.ndarray | None = None) -> None:
+        """What has been written of the window at ``place``, None where nothing is said: moves on to where its last whole part ends.
+
+        `times`: of the ends of the tokens, in the window.
+        """
         if not self.timed:
             self.found, self.place = [(0.0, 0.0, tokens or [])], self.end
             return
@@ -187,6 +203,8 @@ class _Speech:
             return
         parts, more = cut(tokens, first, frames)
         self.found += [(0.01 * self.place + start, 0.01 * self.place + end, part) for start, end, part in parts]
+        if times is not None:
+            self.times += (0.01 * self.place + times)[: sum(len(part) for *_, part in parts)].tolist()
         self.place += more if more > 0 else frames
 
 
@@ -274,6 +292,9 @@ class SpeechRecognizer(Writer):
     def _configure(self, speech: Any, preprocessor: Any) -> None:
         encoder = self.model.encoder.encoder
         self._speech = _Generation(speech, encoder.words.weight.shape[0])
+        self._filter = Config(self.model.config).size("median_filter_width", 7, most=1 << 8)
+        if self._filter % 2 == 0:
+            raise Config(self.model.config).refuse("median_filter_width", "an odd number")
         self.features = LogMel(Preprocessor(preprocessor), encoder.mels, encoder.frames)
 
     def _settle(self, path: str) -> None:
@@ -288,7 +309,7 @@ class SpeechRecognizer(Writer):
         {
             **dict.fromkeys(
                 ("return_segments", "return_token_timestamps"),
-                "timestamps=True gives parts with their times; those of words are not computed",
+                "timestamps=True gives parts with their times, timestamps='word' words with theirs",
             ),
             "condition_on_prev_tokens": "prompt= is put in front of each window; the text before it is not",
             "chunk_length_s": "longer audio is read window after window",
@@ -302,7 +323,7 @@ class SpeechRecognizer(Writer):
         *,
         language: str | None = None,
         task: str | None = None,
-        timestamps: bool = False,
+        timestamps: bool | str = False,
         sampling_rate: int | None = None,
         max_new_tokens: int | None = None,
         num_beams: int | None = None,
@@ -326,8 +347,9 @@ class SpeechRecognizer(Writer):
             "en" or "english"; by default it is heard at the beginning of each audio, or the one that generation_config.json has.
         task : {"transcribe", "translate"}, optional
             "translate" writes English; by default what generation_config.json says.
-        timestamps : bool, default False
-            Give the parts with their times.
+        timestamps : bool or "word", default False
+            Give the parts with their times; or words, each with the space before it and the marks around it, by the heads that generation_config.json has as
+            ``alignment_heads``.
         sampling_rate : int, optional
             That of `audio`, for a check.
         max_new_tokens : int, optional
@@ -373,9 +395,10 @@ class SpeechRecognizer(Writer):
         ]
         if not isinstance(language, (str, type(None))):
             raise TypeError(f"language must be a str, got {language!r:.80}")
-        if timestamps == "word":
-            raise ValueError("times of words are not computed; timestamps=True gives those of parts")
-        timestamps = switch("timestamps", timestamps)
+        by_words = isinstance(timestamps, str) and timestamps == "word"
+        timestamps = by_words or switch("timestamps", timestamps)
+        if by_words:
+            self._check_heads()
         task = None if task is None else one_of("task", task, _TASKS)
         size, spoken, frames = count("batch_size", batch_size), self._speech, self.features.frames
         given = {
@@ -416,15 +439,49 @@ class SpeechRecognizer(Writer):
                     )
                     for speech, begun in zip(batch, decoding.texts, strict=True):
                         speech.prompt = begun[len(before) :]
-                    most = self.model.room(len(decoding.texts[0]), chosen)
+                    most, decoding.keeps = self.model.room(len(decoding.texts[0]), chosen), by_words
                     draws = [speech.draws for speech in batch]
-                    for speech, tokens in zip(batch, attempts.written(decoding, most, chosen, self._ends, draws, first - 2), strict=True):
-                        speech.take(tokens, first, frames)
+                    written = attempts.written(decoding, most, chosen, self._ends, draws, first - 2)
+                    for row, (speech, whole) in enumerate(zip(batch, written, strict=True)):
+                        times = self._times(decoding, row, whole, speech.end - speech.place) if by_words and whole else None
+                        speech.take(whole[:-1] if whole and whole[-1] in self._ends else whole, first, frames, times)
                     left = [speech for speech in own if speech.place < speech.end]
                     bar.update(len(own) - len(left))
                     own = left
-        found = [self._parts(speech, first) if timestamps else self._text(speech, first) for speech in speeches]
+        give = self._words if by_words else self._parts if timestamps else self._text
+        found = [give(speech, first) for speech in speeches]
         return found[0] if single else found
+
+    def _check_heads(self) -> None:
+        """Raises where times of words cannot be computed."""
+        layers = self.model.encoder.decoder.layers
+        if not self._speech.heads:
+            raise ValueError("times of words need alignment_heads in generation_config.json")
+        for layer, head in self._speech.heads:
+            if layer >= len(layers) or head >= layers[layer].cross.heads:
+                raise CheckpointError(
+                    f"generation_config.json has alignment_heads with {[layer, head]}; the decoder has {len(layers)} layers of {layers[0].cross.heads} heads"
+                )
+
+    def _times(self, decoding: SpeechDecoding, row: int, tokens: list[int], frames: int) -> np.ndarray:
+        """When each of a window's new tokens ends, in seconds: the last one, which is not read, with the one before it."""
+        if len(tokens) == 1:
+            return np.zeros(1)
+        attended = decoding.attended(row, tokens[:-1], self._speech.heads)[:, :, : max(1, frames // 2)]
+        found = frames_of(attended, self._filter)
+        return 0.02 * np.append(found, found[-1])
+
+    def _words(self, speech: _Speech, first: int) -> list[Segment]:
+        codes = {token: name.strip("<|>") for name, token in self._speech.languages.items()}
+        spaced = not any(codes.get(token) in SPACELESS for token in speech.prompt[1:2])
+        found, place = [], 0
+        for *_, part in speech.found:
+            own = [i for i, token in enumerate(part) if not first <= token < first + _TIMES and self.tokenizer.decode([token])]
+            ends, starts = speech.times[place : place + len(part)], [0.0, *speech.times][place : place + len(part)]
+            for word in words_of([part[i] for i in own], self.tokenizer.decode, spaced):
+                found.append(Segment(round(starts[own[word.first]], 2), round(ends[own[word.last]], 2), word.text))
+            place += len(part)
+        return found
 
     def _attempts(self, temperature: Any, thresholds: dict[str, Any]) -> Attempts:
         """By the arguments, and generation_config.json."""
