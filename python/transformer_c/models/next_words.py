@@ -82,6 +82,7 @@ def loss(model: Any, batch: Sequence[Sample]) -> Tensor:
     else:
         given, shift = arguments(model.encoder, [(own.read,) for own in batch]), 0
         labels = arguments(model.encoder, [(own.ids,) for own in batch])["ids"]
+        labels[np.arange(labels.shape[1]) >= lengths[:, None]] = -100
         states = model.encoder(
             as_tensor(given["ids"]), lengths=given["lengths"], decoder_ids=model.shifted(labels), decoder_lengths=as_tensor(lengths)
         )
