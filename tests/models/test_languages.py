@@ -58,9 +58,12 @@ def test_texts_that_are_written(name, tmp_path, capsysbinary):
     for settings in ({}, {"num_beams": 3}):
         found = generator.generate("the he", 6, src_lang=second, tgt_lang=third, **settings)
         ids = tokenizer(["the he"], language=second)[0][0]
-        forced = {"forced_bos_token_id": tokenizer.number(third), "forced_eos_token_id": generator._sampling.forced_eos_token_id}
-        written = generator.model.generate(ids[None], 6, **settings, **forced)[0]
-        assert found == tokenizer.decode(written) and written[1] == tokenizer.number(third)
+        begins, number = name == "MBartTokenizer", tokenizer.number(third)
+        given = {"decoder_start_token_id" if begins else "forced_bos_token_id": number}
+        written = generator.model.generate(ids[None], 6, **settings, **given, forced_eos_token_id=generator._sampling.forced_eos_token_id)[
+            0
+        ]
+        assert found == tokenizer.decode(written) and written[0 if begins else 1] == number
     given = {"src_lang": second, "tgt_lang": third}
     expected = generator.generate("the he", 6, **given)
     assert "".join(generator.stream("the he", 6, **given)) == expected == generator.generate(["a", "the he"], 6, **given)[1]
@@ -73,10 +76,37 @@ def test_texts_that_are_written(name, tmp_path, capsysbinary):
         (ValueError, rf"no language '{third[:-1]}'; did you mean '{third}'", lambda: generator.stream("a", tgt_lang=third[:-1])),
         (ValueError, "no language '<mask>'", lambda: generator.generate("a", tgt_lang="<mask>")),
         (ValueError, "no language 7", lambda: generator.generate("a", tgt_lang=7)),
-        (ValueError, "tgt_lang is the first token that is written", lambda: generator.generate("a", tgt_lang=third, forced_bos_token_id=3)),
+        (
+            ValueError,
+            "decoder_start_token_id must be the number of a token below",
+            lambda: generator.model.generate(ids[None], 6, decoder_start_token_id=10**6),
+        ),
+        (ValueError, "decoder_start_token_id must be", lambda: generator.model.generate(ids[None], 6, decoder_start_token_id="x")),
+        *(
+            [(ValueError, "tgt_lang is the first token", lambda: generator.generate("a", tgt_lang=third, forced_bos_token_id=3))]
+            if not begins
+            else []
+        ),
     ):
         with pytest.raises(error, match=message):
             call()
+
+
+@pytest.mark.parametrize("beams", [1, 3])
+def test_what_mbart_of_25_languages_writes_in_transformers(beams, tmp_path):
+    """Where the token that begins texts is the code, as in its documentation."""
+    torch, transformers = pytest.importorskip("torch"), pytest.importorskip("transformers")
+    generator = read(language_folder(tmp_path, "MBartTokenizer"))
+    _, second, third = LANGUAGES["MBartTokenizer"]
+    theirs = transformers.MBartForConditionalGeneration.from_pretrained(tmp_path).eval()
+    tokenizer = transformers.MBartTokenizer.from_pretrained(tmp_path, src_lang=second)
+    for text in ("the house", "a", "he is he"):
+        begin = tokenizer.convert_tokens_to_ids(third)
+        found = theirs.generate(**tokenizer(text, return_tensors="pt"), decoder_start_token_id=begin, num_beams=beams, max_new_tokens=8)[0]
+        assert found[0] == begin
+        given = {"src_lang": second, "tgt_lang": third, "num_beams": beams}
+        assert generator.generate(text, 8, **given) == tokenizer.decode(found, skip_special_tokens=True)
+    assert torch.is_tensor(found)
 
 
 def test_refusals(tmp_path, capsysbinary):

@@ -355,24 +355,56 @@ def test_targets_of_marian(tmp_path):
     assert generator.generate([text for text, _ in pairs], max_new_tokens=20) == [text for _, text in pairs]
 
 
-@pytest.mark.parametrize(("name", "values"), [("MBartTokenizer", {}), ("NllbTokenizer", {"legacy_behaviour": True})])
-def test_codes_after_texts_are_refused(name, values, tmp_path):
+def test_codes_after_texts_by_legacy_behaviour_are_refused(tmp_path):
     pytest.importorskip("tokenizers")
-    generator = tc.models.Text2TextGenerator.from_pretrained(language_folder(tmp_path, name, **values))
+    generator = tc.models.Text2TextGenerator.from_pretrained(language_folder(tmp_path, "NllbTokenizer", legacy_behaviour=True))
     source, target = list(generator.tokenizer.languages)[:2]
-    with pytest.raises(ValueError, match="this tokenizer has the code of a language after a text, where generate"):
+    with pytest.raises(ValueError, match="this tokenizer has the code of a language after a text by legacy_behaviour, where generate"):
         generator.fit([("the", "he")], src_lang=source, tgt_lang=target)
 
 
-@pytest.mark.parametrize("name", ["NllbTokenizer", "MBart50Tokenizer"])
+@pytest.mark.parametrize("name", ["MBartTokenizer", "MBart50Tokenizer"])
+def test_the_losses_of_mbart_in_transformers(name, tmp_path):
+    """Texts of several lengths, whose last token is what begins them: </s>, or the code of their language."""
+    pytest.importorskip("tokenizers")
+    path = language_folder(tmp_path, name) / "config.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "dropout": 0.0}))
+    generator = tc.models.Text2TextGenerator.from_pretrained(tmp_path, dtype="float64")
+    source, target = list(generator.tokenizer.languages)[:2]
+    pairs = [("the house", "he"), ("a", "the he a"), ("he he", "")]
+    labels = [generator.tokenizer([text], language=target)[0][0] for _, text in pairs]
+    number = generator.tokenizer.number(target)
+    assert all((row[-1] if name == "MBartTokenizer" else row[0]) == number for row in labels)
+    model = tc.models.load(tmp_path, task="text2text-generation", dtype="float64")
+    generator.fit(pairs, src_lang=source, tgt_lang=target, epochs=2, learning_rate=1e-12, random_state=0)
+
+    def padded(rows, padding):
+        made = np.full((len(rows), max(map(len, rows))), padding)
+        for row, own in zip(made, rows, strict=True):
+            row[: len(own)] = own
+        return made
+
+    ids, goals = padded([generator.tokenizer([text], language=source)[0][0] for text, _ in pairs], 1), padded(labels, -100)
+    begun = model.shifted(goals)
+    assert begun[:, 0].tolist() == [number if name == "MBartTokenizer" else 2] * 3
+    scores = model(ids, ids != 1, decoder_ids=begun)
+    loss = tc.functional.cross_entropy(tc.tensor(scores).flatten(0, 1), tc.tensor(goals).flatten()).item()
+    np.testing.assert_allclose([entry["loss"] for entry in generator.history], loss, rtol=1e-9)
+    torch, transformers = pytest.importorskip("torch"), pytest.importorskip("transformers")
+    theirs = transformers.MBartForConditionalGeneration.from_pretrained(tmp_path).double().eval()
+    with torch.no_grad():
+        found = theirs(input_ids=torch.tensor(ids), attention_mask=torch.tensor(ids != 1), labels=torch.tensor(goals)).loss.item()
+    assert abs(found - loss) < 1e-6 * loss
+
+
+@pytest.mark.parametrize("name", ["NllbTokenizer", "MBart50Tokenizer", "MBartTokenizer"])
 def test_targets_have_the_code_of_their_language(name, tmp_path):
     pytest.importorskip("tokenizers")
     generator = tc.models.Text2TextGenerator.from_pretrained(language_folder(tmp_path, name))
     source, target = list(generator.tokenizer.languages)[:2]
     (own,) = generator._samples([("the", "he")], lambda texts: generator.tokenizer(texts, language=source), target, "pairs")
-    assert own.ids.tolist() == generator.tokenizer(["he"], language=target)[0][0].tolist() and own.ids[0] == generator.tokenizer.number(
-        target
-    )
+    assert own.ids.tolist() == generator.tokenizer(["he"], language=target)[0][0].tolist()
+    assert own.ids[-1 if name == "MBartTokenizer" else 0] == generator.tokenizer.number(target)
     with pytest.raises(ValueError, match="the tokenizer has several languages: tgt_lang= is the one that is written"):
         generator.fit([("the", "he")])
     generator.fit([("the", "he")], src_lang=source, tgt_lang=target, epochs=60, learning_rate=0.01, random_state=0)

@@ -67,7 +67,15 @@ class Decoding:
 
 
 def continuations(
-    model: Any, ids: np.ndarray, lengths: np.ndarray, most: np.ndarray, sampling: Sampling, ends: tuple[int, ...], rng: Any, first: int = 0
+    model: Any,
+    ids: np.ndarray,
+    lengths: np.ndarray,
+    most: np.ndarray,
+    sampling: Sampling,
+    ends: tuple[int, ...],
+    rng: Any,
+    first: int = 0,
+    **begin: Any,
 ) -> Iterator[list[tuple[int, int]]]:
     """After each step, (number of the text, its next token) of every text that has not ended; of beams, the whole texts at the end.
 
@@ -86,9 +94,11 @@ def continuations(
         A list has one for each text.
     first : int
         The number of the first text.
+    **begin
+        What ``model.begin`` takes besides.
     """
     if len(ids):
-        yield from written(model.begin(ids, lengths), most, sampling, ends, rng, first)
+        yield from written(model.begin(ids, lengths, **begin), most, sampling, ends, rng, first)
 
 
 def written(
@@ -130,15 +140,15 @@ def _uniform(generator: Generator | None) -> float:
     return 0.0 if generator is None else generator.uniform((), 0.0, 1.0, "float64").item()
 
 
-def generate(model: Any, ids: Any, lengths: Any, sampling: Sampling, ends: tuple[int, ...], rng: Any) -> np.ndarray:
+def generate(model: Any, ids: Any, lengths: Any, sampling: Sampling, ends: tuple[int, ...], rng: Any, **begin: Any) -> np.ndarray:
     """``TextGeneration.generate``, with the arguments read."""
     given = model.checked(ids)
     host = given.detach().cpu().numpy().astype(np.int64)
     batch, width = host.shape
     own = np.full(batch, width) if lengths is None else checked_lengths(lengths, batch, width, f"ids have {host.shape}")
     most = model.most(sampling, own)
-    texts = [list(text) for text in model.begin(host, own).texts] if batch else []
-    for step in continuations(model, host, own, most, sampling, ends, rng):
+    texts = [list(text) for text in model.begin(host, own, **begin).texts] if batch else []
+    for step in continuations(model, host, own, most, sampling, ends, rng, **begin):
         for row, token in step:
             texts[row].append(token)
     found = np.full((len(texts), max(map(len, texts), default=0)), ends[0] if ends else 0, np.int64)

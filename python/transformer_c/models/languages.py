@@ -40,13 +40,17 @@ class LanguageTokenizer(Tokenizer):
         The number of each code.
     is_after : bool
         Whether the code is after a text.
+    begins : bool
+        Whether a text that is written begins with its code, in the place of another token: that of mBART of 25 languages does, which was
+        trained with the code after texts, whose last token is what precedes their first.
     """
 
     def __init__(self, folder: str, max_length: int) -> None:
         super().__init__(folder, max_length)
         check_room(folder, max_length, 2)
         kind, path = tokenizer_class(folder).removesuffix("Fast"), os.path.join(folder, "tokenizer_config.json")
-        self.is_after = kind == "MBartTokenizer" or flag(path, self.config, "legacy_behaviour", False)
+        self.begins = kind == "MBartTokenizer"
+        self.is_after = self.begins or flag(path, self.config, "legacy_behaviour", False)
         added = self._tokenizer.get_added_tokens_decoder()
         self.languages: dict[str, int] = {own.content: number for number, own in added.items() if _CODE.fullmatch(own.content)}
         self._usual, end = self.config.get("src_lang") or _USUAL[kind], self.config.get("eos_token", "</s>")

@@ -88,6 +88,7 @@ class Text2TextGeneration(NextWords):
         top_p: float | None = None,
         repetition_penalty: float | None = None,
         eos_token_id: Any = None,
+        decoder_start_token_id: int | None = None,
         rng: Any = None,
     ) -> np.ndarray:
         """Texts that are written of others, token by token in eval mode; ``Text2TextGenerator`` does it for str, and reads generation_config.json.
@@ -101,6 +102,8 @@ class Text2TextGeneration(NextWords):
             The number of tokens of each text; those after them are padding.
         eos_token_id : int or sequence of int, optional
             Tokens that end a text; by default what ``config`` says.
+        decoder_start_token_id : int, optional
+            The token that begins texts; by default what ``config`` says.
         forced_eos_token_id : int or sequence of int, optional
             The last token of a text that has all `max_new_tokens`, whatever the model gives; by default none.
         num_beams, length_penalty, early_stopping, no_repeat_ngram_size, min_length, forced_bos_token_id, do_sample, temperature, top_k, top_p, repetition_penalty, rng
@@ -126,15 +129,18 @@ class Text2TextGeneration(NextWords):
             top_p=top_p,
             repetition_penalty=repetition_penalty,
         )
-        return generating.generate(self, ids, lengths, chosen, self.ends(eos_token_id), rng)
+        return generating.generate(self, ids, lengths, chosen, self.ends(eos_token_id), rng, start=decoder_start_token_id)
 
     def checked(self, ids: Any) -> Tensor:
         """ids as a Tensor, of a shape that fits."""
         return self.encoder.encoder.checked(ids)[0]
 
-    def begin(self, ids: np.ndarray, lengths: np.ndarray) -> generating.Decoding:
-        """The texts that are written of these ids (B, S) of so many tokens, before their first tokens."""
-        start = self.encoder.start
+    def begin(self, ids: np.ndarray, lengths: np.ndarray, start: int | None = None) -> generating.Decoding:
+        """The texts that are written of these ids (B, S) of so many tokens, before their first tokens but `start`."""
+        words = self.encoder.words.weight.shape[0]
+        if start is not None and (isinstance(start, bool) or not isinstance(start, (int, np.integer)) or not 0 <= start < words):
+            raise ValueError(f"decoder_start_token_id must be the number of a token below {words}, got {start!r:.80}")
+        start = self.encoder.start if start is None else int(start)
         if start is None:
             raise ValueError("the model's config.json has no decoder_start_token_id, the token that texts begin with")
         begun = np.full((len(ids), 1), start, np.int64)

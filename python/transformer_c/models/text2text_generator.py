@@ -141,7 +141,7 @@ class Text2TextGenerator(Trainable):
         See ``Text2TextGenerator``.
         """
         single = isinstance(texts, str)
-        reader, forced_bos_token_id = self._languages(src_lang, tgt_lang, forced_bos_token_id)
+        reader, forced_bos_token_id, begin = self._languages(src_lang, tgt_lang, forced_bos_token_id)
         tokens = self._tokens([texts] if single else checked(texts), reader)
         settings = self._sampling.with_arguments(
             max_new_tokens=max_new_tokens,
@@ -157,7 +157,7 @@ class Text2TextGenerator(Trainable):
             top_p=top_p,
             repetition_penalty=repetition_penalty,
         )
-        found = [self.tokenizer.decode(new) for new in self._found(tokens, settings, rng, batch_size, progress)]
+        found = [self.tokenizer.decode(new) for new in self._found(tokens, settings, rng, batch_size, progress, **begin)]
         return found[0] if single else found
 
     @explained(_OF_GENERATE, harmless=_AS_HERE)
@@ -199,7 +199,7 @@ class Text2TextGenerator(Trainable):
         """
         if not isinstance(text, str):
             raise TypeError(f"text must be a str, got {text!r:.80} ({type(text).__name__}); generate(texts) reads several")
-        reader, forced_bos_token_id = self._languages(src_lang, tgt_lang, forced_bos_token_id)
+        reader, forced_bos_token_id, begin = self._languages(src_lang, tgt_lang, forced_bos_token_id)
         settings = self._sampling.with_arguments(
             max_new_tokens=max_new_tokens,
             num_beams=num_beams,
@@ -212,7 +212,7 @@ class Text2TextGenerator(Trainable):
             top_p=top_p,
             repetition_penalty=repetition_penalty,
         )
-        return self._pieces([], self._steps(text, settings, rng, reader)[1])
+        return self._pieces([], self._steps(text, settings, rng, reader, **begin)[1])
 
     @explained(_OF_FIT)
     def fit(
@@ -275,7 +275,7 @@ class Text2TextGenerator(Trainable):
         ['xyz', 'uvw']
         """
         options = Options.of(locals())
-        reader, _ = self._languages(src_lang, tgt_lang, None)
+        reader = self._languages(src_lang, tgt_lang, None)[0]
         samples = self._samples(pairs, reader, tgt_lang, "pairs")
         others = None if validation is None else self._samples(validation, reader, tgt_lang, "validation")
         self._fit(samples, others, options, random_state, progress)
@@ -288,10 +288,10 @@ class Text2TextGenerator(Trainable):
             raise ValueError(f"there are no pairs in {name}")
         writer = uncut(self.tokenizer)
         if hasattr(writer, "languages"):
-            if writer.is_after:
+            if writer.is_after and not writer.begins:
                 raise ValueError(
-                    "this tokenizer has the code of a language after a text, where generate() does not write it: those that have it before, as "
-                    "NLLB's and mBART-50's, can be trained"
+                    "this tokenizer has the code of a language after a text by legacy_behaviour, where generate() does not write it: those that "
+                    "have it before, as NLLB's and mBART-50's, can be trained"
                 )
             if target is None:
                 raise ValueError("the tokenizer has several languages: tgt_lang= is the one that is written")
@@ -309,18 +309,21 @@ class Text2TextGenerator(Trainable):
                 )
         return [Sample(before, ids, 0) for before, ids in zip(read, written, strict=True)]
 
-    def _languages(self, source: Any, target: Any, first: Any) -> tuple[Any, Any]:
-        """(the function that reads texts of a language, the first token that is written)."""
+    def _languages(self, source: Any, target: Any, first: Any) -> tuple[Any, Any, dict[str, int]]:
+        """(the function that reads texts of a language, the first token that is written, what begins texts where that is its language)."""
         if (source is not None or target is not None) and not hasattr(self.tokenizer, "languages"):
             raise ValueError("src_lang and tgt_lang are for tokenizers of several languages, as NLLB's and mBART's; this one has none")
-        if target is not None:
+        begin: dict[str, int] = {}
+        if target is not None and self.tokenizer.begins:
+            begin = {"start": self.tokenizer.number(target)}
+        elif target is not None:
             if first is not None:
                 raise ValueError("tgt_lang is the first token that is written; forced_bos_token_id is another")
             first = self.tokenizer.number(target)
         if source is None:
-            return None, first
+            return None, first, begin
         self.tokenizer.number(source)
-        return (lambda texts: self.tokenizer(texts, language=source)), first
+        return (lambda texts: self.tokenizer(texts, language=source)), first, begin
 
 
 __all__ = ["Text2TextGenerator"]

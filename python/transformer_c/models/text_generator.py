@@ -116,28 +116,32 @@ class Writer(Explaining):
         """How many tokens of a text are read."""
         return model.encoder.longest
 
-    def _found(self, tokens: list[np.ndarray], settings: Sampling, rng: Any, batch_size: int, progress: bool) -> list[list[int]]:
-        """The new tokens of each text."""
+    def _found(
+        self, tokens: list[np.ndarray], settings: Sampling, rng: Any, batch_size: int, progress: bool, **begin: Any
+    ) -> list[list[int]]:
+        """The new tokens of each text; `begin` as for ``continuations``."""
         size, most = count("batch_size", batch_size), self.model.most(settings, _lengths(tokens))
         source = as_generator(rng) if settings.do_sample else None  # of all parts
         found: list[list[int]] = [[] for _ in tokens]
         with Bar(len(tokens), progress, "writing") as bar:
             for rows in parts(np.arange(len(tokens)), size):
                 for step in continuations(
-                    self.model, *self._batch([tokens[i] for i in rows]), most[rows], settings, self._ends, source, rows[0]
+                    self.model, *self._batch([tokens[i] for i in rows]), most[rows], settings, self._ends, source, rows[0], **begin
                 ):
                     for number, token in step:
                         found[number].append(token)
                 bar.update(len(rows))
         return found
 
-    def _steps(self, text: str, settings: Sampling, rng: Any, tokenizer: Any = None) -> tuple[np.ndarray, Iterator[list[tuple[int, int]]]]:
-        """(the tokens of one text, its new ones as they are written)."""
+    def _steps(
+        self, text: str, settings: Sampling, rng: Any, tokenizer: Any = None, **begin: Any
+    ) -> tuple[np.ndarray, Iterator[list[tuple[int, int]]]]:
+        """(the tokens of one text, its new ones as they are written); `begin` as for ``continuations``."""
         if settings.num_beams > 1:
             raise ValueError(f"beams give no pieces before they end, and num_beams is {settings.num_beams}: generate(text), or num_beams=1")
         tokens = self._tokens([text], tokenizer)
         most = self.model.most(settings, _lengths(tokens))
-        return tokens[0], continuations(self.model, *self._batch(tokens), most, settings, self._ends, rng)
+        return tokens[0], continuations(self.model, *self._batch(tokens), most, settings, self._ends, rng, **begin)
 
     def _pieces(self, tokens: list[int], steps: Iterator[list[tuple[int, int]]]) -> Iterator[str]:
         text = self.tokenizer.decode(tokens) if tokens else ""
