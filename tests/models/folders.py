@@ -183,3 +183,33 @@ def language_folder(folder, name="NllbTokenizer", **values):
     values = {**special, "tokenizer_class": name, "model_max_length": 12, **values}
     (folder / "tokenizer_config.json").write_text(json.dumps({key: value for key, value in values.items() if value is not None}))
     return folder
+
+
+def coded_folder(folder, **values):
+    """Writes a folder with a small M2M100 and its tokenizer, by the package sentencepiece; `values` are others of its file; returns it."""
+    import sentencepiece
+    from transformer_c.models.language_pieces import _CODES
+
+    made, text = io.BytesIO(), "the small house has a garden and the house is in the garden"
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter([text, *text.split()] * 9), model_writer=made, vocab_size=40, hard_vocab_limit=False, num_threads=1, minloglevel=2
+    )  # fmt: skip
+    folder.mkdir(exist_ok=True)
+    (folder / "sentencepiece.bpe.model").write_bytes(made.getvalue())
+    model = sentencepiece.SentencePieceProcessor(model_proto=made.getvalue())
+    words = ["<s>", "<pad>", "</s>", "<unk>", *(model.id_to_piece(i) for i in range(3, model.get_piece_size()))]
+    (folder / "vocab.json").write_text(json.dumps({word: i for i, word in enumerate(words)}))
+    count = len(words) + (8 if values.get("language_codes") == "wmt21" else 100)
+    sizes = {"d_model": 16, "encoder_layers": 1, "decoder_layers": 1, "encoder_attention_heads": 2, "decoder_attention_heads": 2}
+    config = {"model_type": "m2m_100", "vocab_size": count + 8, **sizes, "encoder_ffn_dim": 24, "decoder_ffn_dim": 24}
+    config |= {"max_position_embeddings": 40, "pad_token_id": 1, "eos_token_id": 2, "decoder_start_token_id": 2, "initializer_range": 0.5}
+    tc.manual_seed(1)
+    tc.models.save(tc.models.create(config, task="text2text-generation"), folder)
+    values = {
+        "tokenizer_class": "M2M100Tokenizer",
+        "model_max_length": 20,
+        "additional_special_tokens": [f"__{code}__" for code in _CODES["m2m100"].split()],
+        **values,
+    }
+    (folder / "tokenizer_config.json").write_text(json.dumps(values))
+    return folder

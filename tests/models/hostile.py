@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch_files
 import transformer_c as tc
-from folders import CONFIG, decoder_folder, language_folder, marian_files, sentence_folder, sizes
+from folders import CONFIG, coded_folder, decoder_folder, language_folder, marian_files, sentence_folder, sizes
 from test_siglip import pieces_in
 from test_vocabularies import write as write_vocabulary
 from words import letters, write_tokenizer
@@ -215,6 +215,10 @@ def marian(folder):
     tc.models.save(create("marian", "text2text-generation", **{**PAIR, **last, "vocab_size": len(words)}), folder)
 
 
+def coded(folder):
+    coded_folder(folder, added_tokens_decoder={"1": {"content": "<pad>"}}, src_lang="de", language_codes="m2m100", num_madeup_words=8)
+
+
 def speaking(folder):
     values = {**PAIR, "num_mel_bins": 4, "max_source_positions": 50, "max_target_positions": 12}
     written("whisper", "automatic-speech-recognition", **values)(folder)
@@ -321,6 +325,7 @@ TARGETS = {
             np.sin(np.arange(20000) / 9), timestamps="word", max_new_tokens=3, temperature=(0, 1), logprob_threshold=-1.0, rng=0
         ),
     ),
+    "language pieces": Target(coded, M.Text2TextGenerator.from_pretrained, write_texts),
     "languages": Target(language_folder, M.Text2TextGenerator.from_pretrained, write_texts),
     "chats": Target(chats, M.TextGenerator.from_pretrained, lambda generator: generator.generate([{"role": "he", "content": "a"}], 3)),
     "shards": Target(sharded, M.load, states),
@@ -330,7 +335,7 @@ PACKAGES = {
     **dict.fromkeys(TARGETS, "tokenizers"),
     "clip": "tokenizers PIL",
     **dict.fromkeys(("fill-mask", "images", "shards", "pytorch_model.bin")),
-    "marian": "sentencepiece",
+    **dict.fromkeys(("marian", "language pieces"), "sentencepiece"),
     "siglip": "sentencepiece PIL",
     "ImageClassifier": "PIL",
     "chats": "tokenizers jinja2",

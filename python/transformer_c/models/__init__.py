@@ -19,7 +19,8 @@ classifier, whole_classifier                what they share; those that answer o
 pretrained, fitting                         where a fine-tuning begins, and its loop
 problems, answers                           classes, several labels, or numbers; reading what a training is given
 texts, tokenizing, vocabularies, pieces,
-siglip_pieces, filling, languages           texts to batches of numbers
+language_pieces, siglip_pieces, filling,
+languages                                   texts to batches of numbers
 architectures                               the list of the architectures, each a file: a few lines over tc.nn and a table
 albert, bert, deberta, deberta_v2, distilbert,
 electra, modernbert, mpnet, nomic_bert, roberta these files

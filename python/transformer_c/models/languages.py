@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -72,11 +72,16 @@ class LanguageTokenizer(Tokenizer):
 
     def number(self, language: Any) -> int:
         """That of a language's code."""
-        if not isinstance(language, str) or language not in self.languages:
-            near = nearest(language, self.languages) if isinstance(language, str) else None
-            known = f"did you mean {near!r}?" if near else f"it has {', '.join(list(self.languages)[:5])} and so on"
-            raise ValueError(f"the tokenizer has no language {language!r:.80}; {known}")
-        return self.languages[language]
+        return number_of(self.languages, language)
+
+
+def number_of(languages: Mapping[str, int], language: Any) -> int:
+    """That of a language's code, of a tokenizer with these."""
+    if not isinstance(language, str) or language not in languages:
+        near = nearest(language, languages) if isinstance(language, str) else None
+        known = f"did you mean {near!r}?" if near else f"it has {', '.join(list(languages)[:5])} and so on"
+        raise ValueError(f"the tokenizer has no language {language!r:.80}; {known}")
+    return languages[language]
 
 
 __all__ = ["LanguageTokenizer", "has_languages"]

@@ -5,15 +5,14 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from ..checkpoint import CheckpointError
 from ..checkpoint.files import write_atomically
 from .folder import contents, flag, has, mapping, only, write_json
-from .languages import LanguageTokenizer, has_languages
-from .tokenizing import Tokenizer, check_room, refusing, side_of
+from .tokenizing import check_room, refusing, side_of
 from .vocabularies import MAX_VOCABULARY, numbers, special_tokens
 
 _FILES = ("source.spm", "target.spm")
@@ -24,13 +23,6 @@ _ONLY = {
 }
 _CLEAN = (" .", " ?", " !", " ,", " ' ", " n't", " 'm", " 's", " 've", " 're")  # that lose their spaces, in this order
 _SPACE = "\N{LOWER ONE EIGHTH BLOCK}"  # in pieces
-
-
-def tokenizer_in(folder: str, max_length: int) -> Any:
-    """The tokenizer of a folder of a model that writes texts."""
-    if not has(os.path.join(folder, "tokenizer.json")) and has(os.path.join(folder, _FILES[0])):
-        return PieceTokenizer(folder, max_length)
-    return (LanguageTokenizer if has_languages(folder) else Tokenizer)(folder, max_length)
 
 
 class PieceTokenizer:
@@ -49,23 +41,38 @@ class PieceTokenizer:
         The contents of tokenizer_config.json, and the special tokens.
     """
 
+    files: ClassVar[tuple[str, ...]] = _FILES
+    refused: ClassVar[Mapping[str, Any]] = _ONLY  # of tokenizer_config.json, what must have these values
+    added: ClassVar[int] = 1  # tokens of each text
+
     def __init__(self, folder: str, max_length: int) -> None:
         path = os.path.join(folder, "tokenizer_config.json")
         values = mapping(path)
-        only(path, values, {**_ONLY, **_no_others(values)})
+        only(path, values, self.refused)
         self._side, self._cleans = side_of(path, values), flag(path, values, "clean_up_tokenization_spaces", False)
-        check_room(folder, max_length, 1)
+        check_room(folder, max_length, self.added)
         self.max_length = max_length
-        self._models = {name: read_pieces(os.path.join(folder, name)) for name in _FILES}
-        self._source = self._models[_FILES[0]][1]
+        self._models = {name: read_pieces(os.path.join(folder, name)) for name in self.files}
+        self._source = self._models[self.files[0]][1]
         vocabulary = os.path.join(folder, "vocab.json")
-        self._numbers = numbers(vocabulary)
+        self._vocabulary = numbers(vocabulary)
+        self._numbers = dict(self._vocabulary)
+        special = self._settle(folder, path, values)
         self._words = {number: word for word, number in self._numbers.items()}
-        special = _special(folder, path, values, self._numbers)
         self.config = {**values, **special}
         self._unknown, self._end = (self._numbers[special[name]] for name in ("unk_token", "eos_token"))
-        self._skipped = {self._numbers[word] for word in special.values()}
-        self._special = re.compile("|".join(map(re.escape, sorted(special.values(), key=len, reverse=True))))
+        words = self._special_words(special)
+        self._skipped = set(words.values())
+        self._special = re.compile("|".join(map(re.escape, sorted(words, key=len, reverse=True))))
+
+    def _settle(self, folder: str, path: str, values: Mapping[str, Any]) -> dict[str, str]:
+        """The special tokens by their names in files, of which there are no others."""
+        only(path, values, _no_others(values))
+        return _special(folder, path, values, self._numbers)
+
+    def _special_words(self, special: Mapping[str, str]) -> dict[str, int]:
+        """The numbers of all tokens that are no pieces of texts."""
+        return {word: self._numbers[word] for word in special.values()}
 
     def __call__(self, texts: Sequence[Any]) -> list[tuple[np.ndarray, np.ndarray]]:
         """(ids, types), int64, of each text; types are 0."""
@@ -80,19 +87,17 @@ class PieceTokenizer:
         with refusing("the tokenizer failed"):
             words = [self._words[i] if i in self._words else self._source.id_to_piece(i) for i in map(int, ids) if i not in self._skipped]
             text = self._source.decode_pieces(words).replace(_SPACE, " ").strip()  # target.spm is not asked by transformers either
-        for mark in _CLEAN if self._cleans else ():
-            text = text.replace(mark, mark.strip())
-        return text
+        return clean(text) if self._cleans else text
 
     def settled(self, text: str) -> int:
         """How many characters of a decoded text stay as they are, whatever tokens follow."""
         return max(0, text.rfind(" ")) if self._cleans else len(text)
 
     def save(self, folder: str) -> None:
-        """Writes source.spm, target.spm, vocab.json and tokenizer_config.json to a folder, with this ``max_length``."""
+        """Writes the files of sentencepiece's, vocab.json and tokenizer_config.json to a folder, with this ``max_length``."""
         for name, (data, _) in self._models.items():
             write_atomically(os.path.join(folder, name), data)
-        write_json(os.path.join(folder, "vocab.json"), self._numbers)
+        write_json(os.path.join(folder, "vocab.json"), self._vocabulary)
         write_json(os.path.join(folder, "tokenizer_config.json"), {**self.config, "model_max_length": self.max_length})
 
     def _read(self, texts: Sequence[str], model: Any) -> list[tuple[np.ndarray, np.ndarray]]:
@@ -102,21 +107,31 @@ class PieceTokenizer:
         return [(ids, np.zeros(len(ids), np.int64)) for ids in found]
 
     def _ids(self, text: str, model: Any) -> np.ndarray:
+        ids, room = self._plain(text, model), self.max_length - 1
+        return np.array([*(ids[:room] if self._side == "right" else ids[max(0, len(ids) - room) :]), self._end], np.int64)
+
+    def _plain(self, text: str, model: Any) -> list[int]:
+        """The numbers of a text without those that are added."""
         pieces: list[str] = []
         begin = 0
         for match in self._special.finditer(text):
             pieces += [*self._pieces(text[begin : match.start()], model), match[0]]
             begin = match.end()
         pieces += self._pieces(text[begin:], model)
-        room = self.max_length - 1
-        pieces = pieces[:room] if self._side == "right" else pieces[max(0, len(pieces) - room) :]
-        return np.array([*(self._numbers.get(piece, self._unknown) for piece in pieces), self._end], np.int64)
+        return [self._numbers.get(piece, self._unknown) for piece in pieces]
 
     def _pieces(self, text: str, model: Any) -> list[str]:
         """Pieces of a part of a text, which may begin with the code of a language, such as >>fr<<."""
         end = text.find("<<") + 2 if text.startswith(">>") else 0
         code, rest = ([text[:end]], text[end:]) if end > 1 else ([], text)
         return [*code, *model.encode(rest, out_type=str)]
+
+
+def clean(text: str) -> str:
+    """`text` without spaces before marks."""
+    for mark in _CLEAN:
+        text = text.replace(mark, mark.strip())
+    return text
 
 
 def _package(name: str) -> Any:

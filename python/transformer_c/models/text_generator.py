@@ -20,9 +20,10 @@ from .fitting import OTHER_NAMES, Options
 from .folder import as_json, find, naming, read_config, read_weights
 from .generating import continuations
 from .heads import TextGeneration
+from .language_pieces import tokenizer_in
 from .loading import assemble, check, save
 from .next_words import Sample
-from .pieces import PieceTokenizer, tokenizer_in
+from .pieces import PieceTokenizer
 from .sampling import Sampling, read_ends, read_sampling
 from .texts import Bar, arguments, as_others_read, attributes, checked, listed, made_of, of_characters, pair, parts, tokens_of
 from .tokenizing import Tokenizer
