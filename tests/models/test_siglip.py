@@ -179,7 +179,8 @@ def test_pieces_as_in_transformers(tmp_path, values):
     ours = SiglipPieces(str(folder), 14)
     ids = [found.tolist() for found, types in ours(["The house, of a dog!", "", "a </s>", "..."]) if not types.any()]
     assert ids[1:] == [[1], [*ours(["a"])[0][0]], [1]] and ids[0][-1] == 1 and len(ids[0]) > 5
-    ours.save(str(tmp_path / "saved")) if (tmp_path / "saved").mkdir() is None else None
+    (tmp_path / "saved").mkdir()
+    ours.save(str(tmp_path / "saved"))
     texts = ["".join(draw.choices(PARTS, k=draw.randrange(15))) for _ in range(300)]
     assert [found.tolist() for found, _ in SiglipPieces(str(tmp_path / "saved"), 14)(texts)] == [found.tolist() for found, _ in ours(texts)]
     transformers = pytest.importorskip("transformers")
@@ -242,6 +243,52 @@ def test_folders(tmp_path, kind, values):
     theirs.save_pretrained(tmp_path / "theirs")
     for model in (tc.models.load(tmp_path / "theirs"), tc.convert.from_hf(theirs.state_dict(), theirs.config)):
         assert np.array_equal(model.of_images(ARRAYS["pixels"]), encoder.model.of_images(ARRAYS["pixels"]))
+
+
+def write_gemma(folder):
+    """A tokenizer of SigLIP 2: byte pairs of Gemma's form, filled at the end."""
+    tokenizers = pytest.importorskip("tokenizers")
+    words = {
+        word: i for i, word in enumerate(("<pad>", "<eos>", "<bos>", "<unk>", "<mask>", *"\u2581abcdogthe.", "th", "the", "\u2581the", "A"))
+    }
+    merges = [("t", "h"), ("th", "e"), ("\u2581", "the")]
+    made = tokenizers.Tokenizer(tokenizers.models.BPE(words, merges, unk_token="<unk>", fuse_unk=True, byte_fallback=True))
+    made.normalizer = tokenizers.normalizers.Replace(" ", "\u2581")
+    made.pre_tokenizer = tokenizers.pre_tokenizers.Split(" ", "merged_with_previous")
+    made.post_processor = tokenizers.processors.TemplateProcessing(single=["$A", "<eos>"], special_tokens=[("<eos>", 1)])
+    made.add_special_tokens(list(words)[:5])
+    made.enable_padding(direction="right", length=64, pad_id=0, pad_token="<pad>")
+    made.save(str(folder / "tokenizer.json"))
+    values = {
+        "model_max_length": 14,
+        "pad_token": "<pad>",
+        "eos_token": "<eos>",
+        "bos_token": "<bos>",
+        "unk_token": "<unk>",
+        "mask_token": "<mask>",
+    }
+    (folder / "tokenizer_config.json").write_text(json.dumps(values))
+
+
+@pytest.mark.parametrize("kind", ["GemmaTokenizer", "GemmaTokenizerFast", "Siglip2Tokenizer"])
+def test_tokenizers_of_siglip_2(tmp_path, kind):
+    """Lower case is the class's, the side of the padding tokenizer.json's, which comes before that of the class."""
+    folder = folder_of(tmp_path, write_gemma, tokenizer_class=kind)
+    encoder = tc.models.ImageTextEncoder.from_pretrained(folder)
+    assert encoder._filling == (14, 0, "right", True)
+    texts = ["the A dog", "A", "the cat." * 5, ""]
+    found = [ids.tolist() for ids, _ in encoder.tokenizer(texts)]
+    assert (found[1] == [6, 1]) == (kind == "Siglip2Tokenizer")  # of "a"
+    encoder.save(tmp_path / "saved")
+    again = tc.models.ImageTextEncoder.from_pretrained(tmp_path / "saved")
+    assert again._filling == encoder._filling and [ids.tolist() for ids, _ in again.tokenizer(texts)] == found
+    transformers = pytest.importorskip("transformers")
+    for path in (folder, tmp_path / "saved"):
+        theirs = transformers.AutoTokenizer.from_pretrained(path)
+        assert type(theirs).__name__ == kind.removesuffix("Fast") and theirs.padding_side == "right"
+        given = theirs(texts, padding="max_length", max_length=14, truncation=True)
+        own = encoder._filling.arguments(encoder.model.text, encoder.tokenizer(texts))
+        assert own["ids"].tolist() == given["input_ids"] and own["mask"].tolist() == given["attention_mask"]
 
 
 def test_padding_of_tokenizer_json(tmp_path):

@@ -27,7 +27,7 @@ from .image_text import (
     ImageText,
     TextSide,
     table_of_side,
-    widths_of_side,
+    widths_of_part,
 )
 from .layers import LayerScale
 from .table import Table
@@ -53,7 +53,7 @@ TABLE = Table(
     heads={},
     buffers=BUFFERS,
 )
-_widths = partial(widths_of_side, activation="quick_gelu", eps=1e-5)
+_widths = partial(widths_of_part, activation="quick_gelu", eps=1e-5)
 
 
 class CLIP(ImageText):

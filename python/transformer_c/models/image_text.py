@@ -199,7 +199,7 @@ class ImageText(nn.Module):
         raise NotImplementedError
 
 
-def widths_of_side(config: Config, model: int, heads: int, activation: str, eps: float) -> Widths:
+def widths_of_part(config: Config, model: int, heads: int, activation: str, eps: float) -> Widths:
     """Of a side, by its part of config.json."""
     config.without_extensions()
     usual: dict[str, Any] = {"hidden_size": model, "num_attention_heads": heads, "intermediate_size": 4 * model}

@@ -22,7 +22,7 @@ _ONLY = {
     **{"additional_special_tokens": [], "extra_special_tokens": []},
 }
 _CLEAN = (" .", " ?", " !", " ,", " ' ", " n't", " 'm", " 's", " 've", " 're")  # that lose their spaces, in this order
-_SPACE = "\N{LOWER ONE EIGHTH BLOCK}"  # in pieces
+SPACE = "\N{LOWER ONE EIGHTH BLOCK}"  # in pieces
 
 
 class PieceTokenizer:
@@ -86,7 +86,7 @@ class PieceTokenizer:
         """The text of tokens, without special ones."""
         with refusing("the tokenizer failed"):
             words = [self._words[i] if i in self._words else self._source.id_to_piece(i) for i in map(int, ids) if i not in self._skipped]
-            text = self._source.decode_pieces(words).replace(_SPACE, " ").strip()  # target.spm is not asked by transformers either
+            text = self._source.decode_pieces(words).replace(SPACE, " ").strip()  # target.spm is not asked by transformers either
         return clean(text) if self._cleans else text
 
     def settled(self, text: str) -> int:

@@ -26,7 +26,7 @@ from .image_text import (
     TextSide,
     number,
     table_of_side,
-    widths_of_side,
+    widths_of_part,
 )
 from .layers import ACTIVATIONS, LayerScale, which_are_tokens
 from .table import Table
@@ -57,7 +57,7 @@ TABLE = Table(
     heads={},
     buffers=BUFFERS,
 )
-_widths = partial(widths_of_side, activation="gelu_pytorch_tanh", eps=1e-6)
+_widths = partial(widths_of_part, activation="gelu_pytorch_tanh", eps=1e-6)
 
 
 class SigLIPText(TextSide):

@@ -13,7 +13,7 @@ import numpy as np
 from ..checkpoint import CheckpointError
 from ..checkpoint.files import write_atomically
 from .folder import flag, has, mapping, only, write_json
-from .pieces import _SPACE, read_pieces
+from .pieces import SPACE, read_pieces
 from .tokenizing import Tokenizer, check_room, refusing, side_of
 from .vocabularies import special_tokens, tokenizer_class
 
@@ -28,9 +28,13 @@ _WITHOUT_MARKS = str.maketrans("", "", string.punctuation)
 
 def tokenizer_in(folder: str, max_length: int) -> Any:
     """The tokenizer of a folder of a model of images and texts: that of spiece.model where transformers' class reads it, as that removes marks."""
-    if tokenizer_class(folder) == "SiglipTokenizer" and has(os.path.join(folder, _FILE)):
+    kind = tokenizer_class(folder).removesuffix("Fast")
+    if kind == "SiglipTokenizer" and has(os.path.join(folder, _FILE)):
         return SiglipPieces(folder, max_length)
-    return Tokenizer(folder, max_length)
+    found = Tokenizer(folder, max_length)
+    if kind == "Siglip2Tokenizer":
+        found.lower()
+    return found
 
 
 class SiglipPieces:
@@ -98,9 +102,9 @@ class SiglipPieces:
 
     def _ids(self, text: str) -> np.ndarray:
         found: list[str] = []
-        for part in self._special.split(_SPACE + text.replace(_SPACE, " ")):
+        for part in self._special.split(SPACE + text.replace(SPACE, " ")):
             found += [part] if part in self._numbers else self._pieces(part)
-        if found[:1] == [_SPACE] and found[1:2] and found[1] in self._numbers:
+        if found[:1] == [SPACE] and found[1:2] and found[1] in self._numbers:
             found = found[1:]
         ids = [self._model.piece_to_id(word) for word in found]
         room = self.max_length - 1

@@ -84,6 +84,14 @@ class Tokenizer:
         """The same of texts that have the special tokens in them: none is added."""
         return self(texts, special=False)
 
+    def lower(self) -> None:
+        """Reads texts in lower case from now on, whatever tokenizer.json says."""
+        import tokenizers
+
+        before = self._tokenizer.normalizer
+        lower = tokenizers.normalizers.Lowercase()
+        self._tokenizer.normalizer = lower if before is None else tokenizers.normalizers.Sequence([lower, before])
+
     def number(self, word: str) -> int | None:
         """Of a token; None where there is no such."""
         return self._tokenizer.token_to_id(word)
