@@ -814,3 +814,20 @@ def test_integers_that_no_float_can_be(number):
         tc.optim.SGD(_LINEAR.parameters(), lr=number)
     with pytest.raises(ValueError, match=r"is an int of \d+ bits; expected an int of at most 64 bits$"):
         tc.Trainer(number)
+    x = tc.ones(2, 2)
+    for call in (
+        lambda: tc.zeros(number),
+        lambda: x.reshape(number, -1),
+        lambda: x.sum(number),
+        lambda: x.softmax(number),
+        lambda: x.to(number),
+        lambda: x.repeat_interleave(number),
+        lambda: tc.device("cpu", number),
+        lambda: tc.manual_seed(number),
+        lambda: tc.set_num_threads(number),
+        lambda: tc.nn.MultiheadAttention(4, number),
+        lambda: tc.functional.embedding(np.array([0]), x, padding_idx=number),
+    ):
+        with pytest.raises((ValueError, TypeError, IndexError), match=r"an int of \d+ bits") as info:
+            call()
+        assert len(str(info.value)) < 200

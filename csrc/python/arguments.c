@@ -92,6 +92,29 @@ int tcpy_name_argument(const char *format, ...)
     return -1;
 }
 
+PyObject *tcpy_shown(PyObject *object)
+{
+    const bool is_int = PyLong_CheckExact(object);
+    PyObject *bits = is_int ? PyObject_CallMethod(object, "bit_length", NULL) : NULL;
+    if (is_int && !bits) return NULL;
+    const long count = bits ? PyLong_AsLong(bits) : 0;
+    Py_XDECREF(bits);
+    return count > 256 ? PyUnicode_FromFormat("an int of %ld bits", count) : PyObject_Repr(object);
+}
+
+void tcpy_raise_shown(PyObject *type, PyObject *object, const char *format, ...)
+{
+    PyErr_Clear(); /* the one that this one replaces: Python's functions are not called with an error */
+    va_list words;
+    va_start(words, format);
+    PyObject *message = PyUnicode_FromFormatV(format, words), *shown = tcpy_shown(object);
+    va_end(words);
+    const char *text = message ? PyUnicode_AsUTF8(message) : NULL;
+    if (text && shown) PyErr_Format(type, text, shown);
+    Py_XDECREF(message);
+    Py_XDECREF(shown);
+}
+
 PyObject *tcpy_items(PyObject *object, const char *format, ...)
 {
     PyObject *items = PySequence_Tuple(object);
@@ -138,7 +161,7 @@ static int convert_int(int64_t *out, PyObject *object, const char *name)
     PyObject *index = PyNumber_Index(object);
     if (!index) return tcpy_name_argument("%s must be an int, not %s", name, Py_TYPE(object)->tp_name);
     const long long value = PyLong_AsLongLongAndOverflow(index, &overflow);
-    if (overflow) PyErr_Format(PyExc_ValueError, "%s is %R; expected an int of at most 64 bits", name, index);
+    if (overflow) tcpy_raise_shown(PyExc_ValueError, index, "%s is %%S; expected an int of at most 64 bits", name);
     Py_DECREF(index);
     if (value == -1 && PyErr_Occurred()) return -1;
     *out = value;

@@ -187,6 +187,10 @@ PyObject *tcpy_items(PyObject *object, const char *format, ...);
 /* After a failed conversion: a TypeError gets this message, which names the argument. Anything else that the user's code raised
  * (KeyboardInterrupt, MemoryError) stays. Returns -1. */
 int tcpy_name_argument(const char *format, ...);
+/* The repr of an object, or how many bits an int has whose digits are too many to show: beyond 4300 of them, repr is an error. */
+PyObject *tcpy_shown(PyObject *object);
+/* Raises an error whose message has this instead of %%S, which `format` and the arguments after it leave. */
+void tcpy_raise_shown(PyObject *type, PyObject *object, const char *format, ...);
 
 /* Before and after what a call owns; keep_gil is the caller's to set, before it holds anything. */
 static inline void tcpy_begin(tcpy_call *call)

@@ -139,8 +139,8 @@ static bool is_number(PyObject *object)
 static __attribute__((noinline, cold)) int refuse_number(const tcpy_op_object *self, Py_ssize_t i, PyObject *object)
 {
     const bool after_axes = self->args[i - 1].kind == 'I';
-    PyErr_Format(PyExc_TypeError, "%s must be a bool, got %R%s", self->args[i].text, object,
-                 after_axes ? "; several axes are one argument, a tuple" : "; pass True or False");
+    tcpy_raise_shown(PyExc_TypeError, object, "%s must be a bool, got %%S%s", self->args[i].text,
+                     after_axes ? "; several axes are one argument, a tuple" : "; pass True or False");
     return -1;
 }
 

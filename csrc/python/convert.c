@@ -102,8 +102,8 @@ int tcpy_dtype_from_object(tc_dtype *out, PyObject *object)
     PyArray_Descr *descr = NULL;
     if (!PyArray_DescrConverter(object, &descr)) {
         if (PyErr_ExceptionMatches(PyExc_TypeError) || PyErr_ExceptionMatches(PyExc_ValueError))
-            PyErr_Format(PyExc_TypeError,
-                         "%R is not a dtype; expected one of float32, float64, float16, bfloat16, int64, int32, uint8, bool", object);
+            tcpy_raise_shown(PyExc_TypeError, object,
+                             "%%S is not a dtype; expected one of float32, float64, float16, bfloat16, int64, int32, uint8, bool");
         return -1;
     }
     const bool known = dtype_of(descr, out);

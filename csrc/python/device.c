@@ -7,8 +7,10 @@ int tcpy_device_from_object(tc_device *out, PyObject *object)
 {
     *out = (tc_device){TC_CPU, 0};
     if (object == NULL || object == Py_None) return 0;
-    const bool is_number = PyLong_Check(object) && !PyBool_Check(object); /* of a GPU */
-    PyObject *text = is_number ? PyUnicode_FromFormat("cuda:%S", object) : PyObject_Str(object);
+    const bool is_number = PyLong_Check(object) && !PyBool_Check(object);    /* of a GPU */
+    PyObject *shown = is_number ? tcpy_shown(object) : PyObject_Str(object); /* as a number of too many digits has no str */
+    PyObject *text = is_number && shown ? PyUnicode_FromFormat("cuda:%U", shown) : Py_XNewRef(shown);
+    Py_XDECREF(shown);
     if (!text) return -1;
     const char *name = PyUnicode_AsUTF8(text);
     int result = -1;
@@ -26,7 +28,7 @@ int tcpy_device_from_object(tc_device *out, PyObject *object)
         }
     }
     if (result < 0 && !PyErr_Occurred())
-        PyErr_Format(PyExc_ValueError, "device %R is unknown; expected \"cpu\", \"cuda\" or \"cuda:<ordinal>\"", object);
+        tcpy_raise_shown(PyExc_ValueError, object, "device %%S is unknown; expected \"cpu\", \"cuda\" or \"cuda:<ordinal>\"");
     Py_DECREF(text);
     return result;
 }

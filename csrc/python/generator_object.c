@@ -25,7 +25,7 @@ static int seed_from_object(uint64_t *out, PyObject *object)
     *out = (uint64_t)PyLong_AsLongLongAndOverflow(index, &beyond); /* negative seeds wrap around, as in PyTorch */
     if (beyond > 0) *out = PyLong_AsUnsignedLongLong(index);
     if (beyond < 0 || (beyond > 0 && PyErr_Occurred() && PyErr_ExceptionMatches(PyExc_OverflowError)))
-        PyErr_Format(PyExc_ValueError, "a seed must be between -2**63 and 2**64 - 1, got %R", index);
+        tcpy_raise_shown(PyExc_ValueError, index, "a seed must be between -2**63 and 2**64 - 1, got %%S");
     Py_DECREF(index);
     return PyErr_Occurred() ? -1 : 0;
 }

@@ -18,9 +18,12 @@ static PyObject *set_num_threads(PyObject *module, PyObject *value)
     tc_error err;
     if (!PyIndex_Check(value) || PyBool_Check(value))
         return PyErr_Format(PyExc_TypeError, "the number of threads must be an int, got %R (%s)", value, Py_TYPE(value)->tp_name);
-    const long count = PyLong_AsLong(value);
+    const Py_ssize_t count = PyNumber_AsSsize_t(value, NULL); /* the nearest one */
     if (count == -1 && PyErr_Occurred()) return NULL;
-    if (count < 1 || count > 1024) return PyErr_Format(PyExc_ValueError, "the number of threads must be from 1 to 1024, got %ld", count);
+    if (count < 1 || count > 1024) {
+        tcpy_raise_shown(PyExc_ValueError, value, "the number of threads must be from 1 to 1024, got %%S");
+        return NULL;
+    }
     if (tc_set_num_threads((int)count, &err) != TC_OK) return tcpy_raise(&err);
     Py_RETURN_NONE;
 }

@@ -83,8 +83,8 @@ int tcpy_check_meets(const tcpy_operand *operand, const tc_tensor *tensor)
 {
     const tc_dtype dtype = tensor ? tc_tensor_dtype(tensor) : TC_FLOAT32;
     if (!operand->beyond || tc_dtype_is_float(dtype)) return 0;
-    PyErr_Format(PyExc_OverflowError, "%R has more than 64 bits and meets a tensor of %s; convert the tensor with .float() first",
-                 operand->beyond, tc_dtype_name(dtype));
+    tcpy_raise_shown(PyExc_OverflowError, operand->beyond,
+                     "%%S has more than 64 bits and meets a tensor of %s; convert the tensor with .float() first", tc_dtype_name(dtype));
     return -1;
 }
 

@@ -175,7 +175,7 @@ def one_input(given: Any, x: Any) -> Any:
 def divisible(name: str, value: Any, by: str, divisor: Any, message: str = "{name} {value} must be a multiple of {by} {divisor}") -> None:
     """Raises unless `value` is a multiple of `divisor`; anything but positive ints is left to the checks of each."""
     if all(isinstance(n, (int, np.integer)) and n > 0 for n in (value, divisor)) and value % divisor:
-        raise ValueError(message.format(name=name, value=value, by=by, divisor=divisor))
+        raise ValueError(message.format(name=name, value=shown(value), by=by, divisor=shown(divisor)))
 
 
 def all_of(*checks: tuple) -> list[Any]:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from . import _core
+from ._arguments import integer, shown
 from ._core import Tensor
 from ._tensor import as_tensor, empty, tensor
 
@@ -47,8 +48,10 @@ class device(str):
             raise TypeError(f"a device is given as a str or the number of a GPU, not {type.__class__.__name__}")
         found = re.fullmatch(r"(cpu|cuda)(?::(\d+|emulated))?", type)
         if found is None or (found[2] is not None and index is not None):
-            raise ValueError(f'a device is "cpu", "cuda" or "cuda:0", got {type!r}' + ("" if index is None else f" and {index}"))
-        self = super().__new__(cls, type if index is None else f"{type}:{index}")
+            raise ValueError(
+                f'a device is "cpu", "cuda" or "cuda:0", got {shown(type)}' + ("" if index is None else f" and {shown(index)}")
+            )
+        self = super().__new__(cls, type if index is None else f"{type}:{integer('index', index)}")
         self.type = found[1]
         self.index = int(found[2]) if found[2] is not None and found[2].isdigit() else index
         return self
@@ -139,7 +142,7 @@ def iinfo(dtype: Any) -> np.iinfo:
     try:
         return np.iinfo(dtype)
     except ValueError:
-        raise TypeError(f"iinfo() takes a dtype of integers, got {dtype!r}; tc.finfo is for floating ones") from None
+        raise TypeError(f"iinfo() takes a dtype of integers, got {shown(dtype)}; tc.finfo is for floating ones") from None
 
 
 def _typed(name: str, dtype: str) -> Any:

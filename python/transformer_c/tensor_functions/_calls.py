@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from .. import _core
-from .._arguments import one_axis, tensor_of
+from .._arguments import one_axis, shown, tensor_of
 from .._core import Tensor
 from .._recording import no_grad
 
@@ -116,7 +116,7 @@ def axis_of(name: str, ndim: int, axis: Any) -> int:
             raise
         raise TypeError(f"{name} must be an int, not {type(axis).__name__} of shape {tuple(axis.shape)}") from None
     if not -length <= place < length:
-        raise IndexError(f"{name} {place} is out of range for a tensor of {ndim} axes")
+        raise IndexError(f"{name} {shown(place)} is out of range for a tensor of {ndim} axes")
     return place % length
 
 

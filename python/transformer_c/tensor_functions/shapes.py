@@ -482,6 +482,8 @@ def repeat_interleave(input: Any, repeats: Any = None, dim: int | None = None, *
     if type(repeats) is int and 0 <= repeats < 2**31 and output_size is None:  # by far the most usual, whose checks are these
         return _spread(input, axis, repeats)
     counts = np.asarray(repeats.detach().cpu()) if isinstance(repeats, Tensor) else np.asarray(repeats)
+    if counts.dtype == object and counts.ndim == 0:
+        integer("repeats", counts.item())
     if counts.dtype.kind not in "iu":
         raise TypeError(f"repeats must be ints, not {counts.dtype}")
     if counts.size and counts.min() < 0:
