@@ -425,7 +425,7 @@ def saved_and_loaded(nn, make, log):
     """The keys of a state dict, and what loading one gave, of modules with hooks of all kinds."""
 
     def rename(module, state, prefix, metadata, strict, missing, unexpected, errors):
-        log.append((type(module).__name__, prefix, sorted(state), strict, list(missing), list(unexpected), errors))
+        log.append((type(module).__name__, prefix, metadata, sorted(state), strict, list(missing), list(unexpected), errors))
         if prefix + "old" in state:
             state[prefix + "bias"] = state.pop(prefix + "old")
 
@@ -471,6 +471,37 @@ def test_keys_that_a_hook_leaves_take_the_values_back(assign):
     assert layer.weight.tolist() == [[1.0], [2.0]]
     with pytest.raises(ValueError, match="shapes"):
         layer.load_state_dict({"weight": [[1.0]]}, assign=assign)
+    before = {k: v.tolist() for k, v in layer.state_dict().items()}
+    layer.register_load_state_dict_post_hook(lambda module, keys: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        layer.load_state_dict({"weight": [[3.0], [4.0]], "bias": [5.0, 6.0]}, assign=assign)
+    assert {k: v.tolist() for k, v in layer.state_dict().items()} == before
+
+
+def versions_of(nn):
+    """What hooks see of the versions of modules, in state dicts that are made and loaded."""
+
+    class Second(nn.Linear):
+        _version = 2
+
+    model, log = nn.Sequential(nn.Sequential(Second(1, 2)), nn.BatchNorm1d(2)), []
+    handle = model.register_state_dict_post_hook(lambda module, state, prefix, metadata: log.append((metadata, dict(state._metadata))))
+    for module in (model, model[0][0], model[1]):
+        module.register_load_state_dict_pre_hook(lambda module, state, prefix, metadata, *rest: log.append((prefix, metadata)))
+    model.register_load_state_dict_pre_hook(lambda module, state, *rest: log.append(getattr(state, "_metadata", "none")))
+    state = copy.deepcopy(model.state_dict())
+    handle.remove()
+    for given in (state, dict(state)):
+        model.load_state_dict(given)
+    return log, dict(model[0].state_dict(prefix="x.")._metadata), hasattr(model.state_dict(destination={}), "_metadata")
+
+
+def test_hooks_of_state_dicts_see_the_versions_of_modules():
+    expected = [("", {"version": 1}), ("0", {"version": 1}), ("0.0", {"version": 2}), ("1", {"version": 2})]
+    found = versions_of(tc.nn)
+    assert found[0][0] == ({"version": 1}, dict(expected)) and found[1:] == ({"x": {"version": 1}, "x.0": {"version": 2}}, False)
+    torch = pytest.importorskip("torch")
+    assert found == versions_of(torch.nn)
 
 
 LISTED = ["state_dict_pre", "state_dict_post", "load_state_dict_pre", "load_state_dict_post"]

@@ -24,6 +24,7 @@ class _BatchNorm(Module):
     weight: Any = registered("_parameters")
     bias: Any = registered("_parameters")
     _axes: tuple[int, ...]
+    _version = 2  # PyTorch's, with num_batches_tracked
 
     @explained({"epsilon": "eps="})
     def __init__(

@@ -494,12 +494,17 @@ class Module:
             )
         for hook in listed(self, "saving"):
             hook(self, prefix, keep_vars)
-        state = OrderedDict() if destination is None else destination
+        state: Any = OrderedDict() if destination is None else destination
+        if destination is None:
+            state._metadata = OrderedDict()
+        metadata = {"version": getattr(self, "_version", 1)}
+        if hasattr(state, "_metadata"):
+            state._metadata[prefix[:-1]] = metadata
         self._save_to_state_dict(state, prefix, keep_vars)
         for name, child in self._places():
             child.state_dict(destination=state, prefix=f"{prefix}{name}.", keep_vars=keep_vars)
         for hook in listed(self, "saved"):
-            found = hook(self, state, prefix, {"version": getattr(self, "_version", 1)})
+            found = hook(self, state, prefix, metadata)
             state = state if found is None else found
         return state
 
@@ -538,7 +543,7 @@ class Module:
 
     def register_load_state_dict_post_hook(self, hook: Callable[..., Any]) -> ListedHandle:
         """Calls ``hook(module, incompatible_keys)`` after ``load_state_dict`` has written the values of all modules. What it removes from the lists
-        of `incompatible_keys` is no error; where keys remain that are one, ``load_state_dict`` takes the values back."""
+        of `incompatible_keys` is no error; where keys remain that are one, or the hook raises, ``load_state_dict`` takes the values back."""
         return ListedHandle(self, "loaded", hook)
 
     def _register_state_dict_hook(self, hook: Callable[..., Any]) -> ListedHandle:
@@ -604,12 +609,15 @@ class Module:
         unexpected: list[str] = []
         errors: list[str] = []
         followed: list[Module] = []
+        state: Any = OrderedDict(state_dict)
+        if (metadata := getattr(state_dict, "_metadata", None)) is not None:
+            state._metadata = metadata
         with _core.replaced([(LOADING, get_ident(), loading)]):
-            _offer(self, OrderedDict(state_dict), "", getattr(state_dict, "_metadata", None) or {}, followed, missing, unexpected, errors)
+            _offer(self, state, "", metadata or {}, followed, missing, unexpected, errors)
         check = (loading, state_dict, type(self).__name__)
         values = fitting_values(*check, strict and not followed, missing, unexpected, errors)
-        may_fail = strict and followed and (missing or unexpected)
-        before = {key: p.detach() if assign else p.detach().clone() for key, p in loading.places.items()} if may_fail else {}
+        # A hook may raise: then all is as it was.
+        before = {key: p.detach() if assign else p.detach().clone() for key, p in loading.places.items()} if followed else {}
         if assign:
             data = taken_over(loading.places, values, loading.values)
             _core.set_all_data([loading.places[key] for key in data], list(data.values()))
@@ -623,7 +631,7 @@ class Module:
                         raise RuntimeError(
                             "a hook of register_load_state_dict_post_hook() changes the lists that it is given, and returns None"
                         )
-            if may_fail:
+            if followed and strict and (missing or unexpected):
                 fitting_values(*check, True, missing, unexpected, errors)
         except BaseException:
             if assign and before:
