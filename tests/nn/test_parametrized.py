@@ -1,6 +1,7 @@
 """Parameters that are computed from others, next to PyTorch's."""
 
 import copy
+import pickle
 
 import numpy as np
 import pytest
@@ -104,6 +105,10 @@ def test_copies_are_their_own():
         and type(other) is tc.nn.Linear
         and "parametrizations.weight.original0" in layer.state_dict()
     )
+    loaded = pickle.loads(pickle.dumps(layer))
+    assert tc.equal(loaded.weight, layer.weight) and type(loaded) is type(layer) and list(loaded.state_dict()) == list(layer.state_dict())
+    loaded.weight = tc.ones(2, 2)
+    assert not tc.equal(layer.weight, loaded.weight)
     third = copy.deepcopy(layer)
     parametrize.register_parametrization(third, "bias", Doubled())
     assert isinstance(layer.bias, tc.nn.Parameter) and tc.equal(third.bias, layer.bias * 2)
@@ -136,6 +141,7 @@ def test_buffers_and_layers_of_a_block():
     ("call", "kind", "message"),
     [
         (lambda: weight_norm(tc.nn.ReLU()), ValueError, "ReLU has no parameter or buffer 'weight'"),
+        (lambda: weight_norm(weight_norm(tc.nn.Linear(2, 2))), RuntimeError, "'weight' of .*Linear is computed already"),
         (lambda: spectral_norm(tc.nn.ReLU()), ValueError, "ReLU has no parameter or buffer 'weight'"),
         (lambda: spectral_norm(tc.nn.Linear(2, 2), dim=2), IndexError, "dim 2 is out of range for a weight of 2 axes"),
         (lambda: spectral_norm(tc.nn.Linear(2, 2), n_power_iterations=0), ValueError, "n_power_iterations must be at least 1"),

@@ -11,7 +11,7 @@ from ..._recording import no_grad
 from ...functional import normalize
 from ...tensor_functions import norm
 from ..module import Module
-from .parametrize import register_parametrization
+from .parametrize import is_parametrized, register_parametrization
 
 
 class _WeightNorm(Module):
@@ -50,6 +50,11 @@ def weight_norm(module: Module, name: str = "weight", dim: int | None = 0) -> Mo
     >>> {key: tuple(value.shape) for key, value in layer.state_dict().items()}
     {'bias': (2,), 'parametrizations.weight.original0': (2, 1), 'parametrizations.weight.original1': (2, 3)}
     """
+    if is_parametrized(module, name):
+        raise RuntimeError(
+            f"{name!r} of {type(module).__name__} is computed already, and weight_norm, which takes two parameters, can only be the first to "
+            "compute it; remove_parametrizations() makes it a parameter again"
+        )
     register_parametrization(module, name, _WeightNorm(dim), unsafe=True)
     module._register_load_state_dict_pre_hook(_Renaming(name))
     return module

@@ -81,9 +81,19 @@ def _make_class(base: type, names: tuple[str, ...]) -> type:
         else:
             super(kind, self).__setattr__(name, value)  # type: ignore[arg-type]
 
-    namespace = {name: _property(name) for name in names}
-    kind = type(f"Parametrized{base.__name__}", (base,), {**namespace, "__setattr__": assign, "_parametrized": base})
+    def reduce(self: Any, protocol: Any) -> tuple:
+        return _make, (base, names), self.__getstate__()
+
+    namespace: dict[str, Any] = {name: _property(name) for name in names}
+    namespace.update({"__setattr__": assign, "__reduce_ex__": reduce, "_parametrized": base})
+    kind = type(f"Parametrized{base.__name__}", (base,), namespace)
     return kind
+
+
+def _make(base: type, names: tuple[str, ...]) -> Any:
+    """A module of that class without its attributes, for pickle and copy, which cannot find the class by its name."""
+    kind: Any = _class_of(base, names)
+    return kind.__new__(kind)
 
 
 def _set_names(module: Module, names: Iterable[str]) -> None:
