@@ -98,7 +98,12 @@ def test_the_schedule_is_pytorchs(options):
         (
             lambda: SWA.AveragedModel(tc.nn.Linear(1, 1)).update_parameters(tc.nn.Linear(1, 1, bias=False)),
             ValueError,
-            "argument 2 is shorter",
+            "the model has 1 parameters, but the averages are of 2",
+        ),
+        (
+            lambda: SWA.AveragedModel(tc.nn.Linear(1, 1)).update_parameters(tc.nn.Linear(2, 1)),
+            ValueError,
+            r"weight of the model has shape \(1, 2\), but its average has \(1, 1\)",
         ),
         (lambda: SWA.SWALR(tc.optim.SGD([tc.nn.Parameter([1.0])], lr=1.0), [0.1, 0.1]), ValueError, "2 values for 1 parameter groups"),
         (lambda: SWA.SWALR(tc.optim.SGD([tc.nn.Parameter([1.0])], lr=1.0), 0.1, 5, "cosine"), ValueError, "anneal_strategy must be"),

@@ -62,6 +62,19 @@ def get_ema_avg_fn(decay: float = 0.999) -> Callable[[Tensor, Tensor, Any], Tens
     return lambda average, value, num_averaged: decay * average + (1 - decay) * value
 
 
+def _pairs(what: str, own: Iterable[tuple[str, Tensor]], given: Iterable[Tensor]) -> list[tuple[Tensor, Tensor]]:
+    """Each average with what the model has in its place."""
+    named, values = [*own], [*given]
+    if len(named) != len(values):
+        raise ValueError(
+            f"the model has {len(values)} {what}, but the averages are of {len(named)}: give the model that was averaged, or its like"
+        )
+    for (name, average), value in zip(named, values, strict=True):
+        if average.shape != value.shape:
+            raise ValueError(f"{name} of the model has shape {tuple(value.shape)}, but its average has {tuple(average.shape)}")
+    return [(average, value) for (_, average), value in zip(named, values, strict=True)]
+
+
 class AveragedModel(Module):
     """A copy of a model whose parameters are averages of those that the model had at each ``update_parameters(model)``.
 
@@ -120,9 +133,8 @@ class AveragedModel(Module):
 
     def update_parameters(self, model: Module) -> None:
         """Takes the parameters that a model has now into the averages."""
-        of_parameters, of_buffers = [*self.module.parameters()], [*self.module.buffers()]
-        pairs: list[tuple[Tensor, Tensor]] = [*zip(of_parameters, model.parameters(), strict=True)]
-        buffers: list[tuple[Tensor, Tensor]] = [*zip(of_buffers, model.buffers(), strict=True)]
+        pairs = _pairs("parameters", self.module.named_parameters(), model.parameters())
+        buffers = _pairs("buffers", self.module.named_buffers(), model.buffers())
         averaged, copied = (pairs + buffers, []) if self.use_buffers else (pairs, buffers)
         number = int(self.n_averaged)
         with no_grad():
