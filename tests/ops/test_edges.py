@@ -308,3 +308,11 @@ def test_a_tensor_has_at_most_16_axes(make):
 def test_no_gradients_are_not_clipped():
     with pytest.raises(ValueError, match="there are no gradients to clip"):
         _core.gradient_clip([], 1.0, 2.0)
+
+
+def test_thresholds_of_integers_keep_their_dtype():
+    """Both numbers are rounded towards zero, as in PyTorch."""
+    found = F.threshold(tc.tensor([-2, -1, 0], dtype=tc.int32), -1.5, 2.5)
+    assert found.dtype == tc.int32 and found.tolist() == [2, 2, 0]
+    with pytest.raises(ValueError, match="does not fit uint8"):
+        F.threshold(np.array([1], np.uint8), 2, -3)

@@ -1,5 +1,7 @@
 """Losses next to cross-entropy and squares, forward and backward, on every instruction set; what tests of all ops take (op_cases.py)."""
 
+import math
+
 import numpy as np
 import pytest
 import transformer_c as tc
@@ -298,6 +300,8 @@ def test_errors_of_layers_and_composed_functions():
         (lambda: F.softshrink(np.ones(2), -0.1), "lambd must not be negative"),
         (lambda: tc.nn.Softshrink(-0.1), "lambd must not be negative"),
         (lambda: F.rrelu(np.ones(2), 0.5, 0.25), "lower must not be larger than upper"),
+        (lambda: F.rrelu(np.ones(2), 0.5, math.inf, True), "lower and upper must be finite"),
+        (lambda: F.rrelu(np.ones(2), -1e308, 1e308), "lower and upper must be finite"),
         *((lambda f=f: f(np.ones(2), np.ones(2), weight=np.ones(3)), r"weight has shape \(3,\); expected \(2,\)") for f in WEIGHTED),
         (lambda: F.mse_loss(np.ones(2), np.ones(2), "max", np.ones(2)), "reduction must be"),
         (lambda: F.margin_ranking_loss(np.ones(2), np.ones(2), np.ones(2), reduction="max"), "reduction must be"),

@@ -107,7 +107,7 @@ AS_IN_PYTORCH = {
         f.bincount(x.detach()[0].long(), x.detach()[0]),
     ],
     "bucketize": lambda f, x: [f.bucketize(x.detach(), f.tensor([0.0, 2.0, 4.0]).to(x.dtype), right=r, out_int32=r) for r in (False, True)],
-    "cdist": lambda f, x: [f.cdist(x, x[:2]), f.cdist(x[None], x[1:], p=1.0)],
+    "cdist": lambda f, x: [f.cdist(x, x[:2]), f.cdist(x[None], x[1:], p=1.0), f.cdist(x[:, :0], x[:2, :0], p=math.inf)],
     "cummax": lambda f, x: [*f.cummax(x, 1), *x.cummax(0)],
     "cummin": lambda f, x: [*f.cummin(x, 1), *x.cummin(0)],
     "diagonal": lambda f, x: [
@@ -129,9 +129,17 @@ AS_IN_PYTORCH = {
         for reduce in ("sum", "mean", "amax", "amin")
         for with_self in (True, False)
     ],
+    "scatter_reduce of infinities": lambda f, x: [
+        f.scatter_reduce(f.where(x > 2, x, x * 0 + own), 1, f.tensor([[0, 0, 1, 1]] * 3), f.where(x > 1, x, x * 0 + other), reduce)
+        for own in (-math.inf, math.inf)
+        for other in (-math.inf, math.inf, math.nan)
+        for reduce in ("amax", "amin")
+    ],
     "searchsorted": lambda f, x: [
         f.searchsorted(x.detach()[0].sort()[0], x.detach()),
         f.searchsorted(x.detach().sort(-1)[0], x.detach(), side="right"),
+        f.searchsorted(f.tensor([0.0, math.inf]), f.tensor([math.nan, math.inf, 1.0])),
+        f.bucketize(f.tensor([[math.nan, -math.inf]]), f.tensor([0.0, 1.0]), right=True),
     ],
     "std_mean": lambda f, x: [*f.std_mean(x, 1), *f.std_mean(x, unbiased=False), *f.std_mean(x, 0, correction=0, keepdim=True)],
     "take_along_dim": lambda f, x: [f.take_along_dim(x, f.argsort(x.detach(), 1)[:, :2], 1), x.take_along_dim(f.tensor([3, 0, 3]))],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from .. import _core
@@ -428,7 +429,7 @@ def tanhshrink(input):
 
 
 def threshold(input, threshold: float, value: float, inplace: bool = False):
-    """x where it is larger than `threshold`, `value` elsewhere.
+    """x where it is larger than `threshold`, `value` elsewhere. Of integers both are rounded towards zero, as in PyTorch.
 
     Examples
     --------
@@ -437,7 +438,10 @@ def threshold(input, threshold: float, value: float, inplace: bool = False):
     array([20. ,  0.5])
     """
     x = as_given(input)
-    return _core.where(_core.le(x, real("threshold", threshold)), real("value", value), x)
+    threshold, value = real("threshold", threshold), real("value", value)
+    if x.dtype.kind in "iu":
+        threshold, value = int(threshold), int(value)
+    return _core.where(_core.le(x, threshold), value, x)
 
 
 @takes_arrays("input", method=False)
@@ -464,6 +468,8 @@ def rrelu(
     """
     if not real("lower", lower) <= real("upper", upper):
         raise ValueError(f"lower must not be larger than upper, got {lower} and {upper}")
+    if not math.isfinite(upper - lower):
+        raise ValueError(f"lower and upper must be finite, and so must their difference, got {lower} and {upper}")
     if not switch("training", training):
         return _core.leaky_relu(input, (lower + upper) / 2)
     falls = _core.le(input.detach(), 0.0)

@@ -364,7 +364,7 @@ def scatter_reduce(input: Any, dim: int, index: Any, src: Any, reduce: str, *, i
             least = lowest if reduce == "amax" else highest
         base = _core.where(_core.gt(number, 0), _core.full((), least, input._dtype_name, input.device), input)
     if reduce in _EXTREMES:
-        return _extreme_of(_EXTREMES[reduce], base, dim, index, src)
+        return _extreme_of(_EXTREMES[reduce], base, dim, index, src, include_self or _core.eq(number, 0))
     sum = base.scatter_add(dim, index, src)
     if reduce == "sum":
         return sum
@@ -372,23 +372,32 @@ def scatter_reduce(input: Any, dim: int, index: Any, src: Any, reduce: str, *, i
     return _core.div(sum, number.to(sum._dtype_name)) if is_floating(sum) else _core.floor_divide(sum, number).to(sum._dtype_name)
 
 
-def _extreme_of(function: Any, base: Tensor, dim: int, index: Tensor, src: Tensor) -> Tensor:
+def _extreme_of(function: Any, base: Tensor, dim: int, index: Tensor, src: Tensor, takes_base: Any) -> Tensor:
     base.detach().scatter(dim, index, src.detach())  # checks the arguments
     values, places = np.array(_numbers(base)), list(np.indices(tuple(index.shape), sparse=True))
     if base.ndim:
         places[axis_of("dim", base.ndim, dim)] = _numbers(index)
-        function.at(values, tuple(places), _numbers(src))
-    else:
-        values = function(values, _numbers(src))
+    with np.errstate(invalid="ignore"):
+        if base.ndim:
+            function.at(values, tuple(places), _numbers(src))
+        else:
+            values = function(values, _numbers(src))
     found = _back(values, base, base._dtype_name)
     if not (is_grad_enabled() and (base.requires_grad or src.requires_grad)):
         return found
-    chosen = _core.eq(src.detach(), found.gather(dim, index))
-    own = _core.eq(base.detach(), found)
+    of_src = found.gather(dim, index)
+    chosen = _core.logical_or(_core.eq(src.detach(), of_src), _core.ne(of_src, of_src))
+    is_nan = _core.ne(found, found)
+    own = _core.logical_and(_core.logical_or(_core.eq(base.detach(), found), is_nan), takes_base)
     share = _core.reciprocal(own.to(found._dtype_name).scatter_add(dim, index, chosen.to(found._dtype_name)))
-    change = _core.where(chosen, src - src.detach(), 0.0) * share.gather(dim, index)
-    change = (_core.where(own, base - base.detach(), 0.0) * share).scatter_add(dim, index, change)
-    return _core.where(_core.lt(found.abs(), float("inf")), found + change, found)
+    share = _core.where(is_nan, found, share)  # a gradient of NaN is NaN
+    change = _core.where(chosen, _zero_of(src), 0.0) * share.gather(dim, index)
+    return found + (_core.where(own, _zero_of(base), 0.0) * share).scatter_add(dim, index, change)
+
+
+def _zero_of(x: Tensor) -> Tensor:
+    """A zero with the gradient of `x`; an infinity is itself, since it cannot be subtracted."""
+    return x - _core.where(_core.lt(x.detach().abs(), float("inf")), x.detach(), 0.0)
 
 
 @takes_arrays("input")
@@ -412,7 +421,7 @@ def bincount(input: Any, weights: Any = None, minlength: int = 0) -> Any:
 def searchsorted(
     sorted_sequence: Any, input: Any, *, right: bool = False, side: str | None = None, out_int32: bool = False, sorter: Any = None
 ) -> Any:
-    """The place of each number among numbers in ascending order, which stay in order with it there.
+    """The place of each number among numbers in ascending order, which stay in order with it there. That of NaN is behind all of them.
 
     Parameters
     ----------
@@ -447,6 +456,8 @@ def searchsorted(
         found = np.array([np.searchsorted(row, value, where) for row, value in pairs], np.int64).reshape(values.shape)
     else:
         raise ValueError(f"sorted_sequence has shape {rows.shape}; expected a vector, or {(*values.shape[:-1], 'N')} as of input")
+    if values.dtype.kind == "f":
+        found = np.where(np.isnan(values), rows.shape[-1], found)  # as in PyTorch, behind all
     return _back(np.asarray(found, np.int32 if out_int32 else np.int64), sorted_sequence)
 
 
@@ -496,7 +507,9 @@ def cdist(x1: Any, x2: Any, p: float = 2.0, compute_mode: str | None = None) -> 
     not_negative("p", real("p", p))
     if x1.ndim < 2 or x2.ndim < 2 or x1.shape[-1] != x2.shape[-1]:
         raise ValueError(f"cdist() takes matrices of as many columns, got shapes {tuple(x1.shape)} and {tuple(x2.shape)}")
-    return norm(_core.sub(x1.unsqueeze(-2), x2.unsqueeze(-3)), p, -1)
+    return norm(
+        _core.sub(x1.unsqueeze(-2), x2.unsqueeze(-3)), p if x1.shape[-1] else 2, -1
+    )  # of no columns each norm but the largest exists
 
 
 METHODS["fill_diagonal_"] = fill_diagonal_
