@@ -307,7 +307,7 @@ MISTAKES = {
         r"'InstanceNorm2d'; use nn\.GroupNorm\(channels, channels, affine=False\)",
     ),
     "a pooling of whole channels": (lambda: tc.nn.AdaptiveMaxPool1d, AttributeError, r"use t\.amax\(-1, keepdim=True\), for one number"),
-    "an optimizer that does not exist": (lambda: tc.optim.Adagrad, AttributeError, r"'Adagrad'; use optim\.AdamW"),
+    "an optimizer that does not exist": (lambda: tc.optim.Adadelta, AttributeError, r"'Adadelta'; use optim\.AdamW"),
     "options of an optimizer": (
         lambda: tc.optim.Adam(_LINEAR.parameters(), lr=-1, betas=(0.9, 2)),
         ValueError,

@@ -402,6 +402,7 @@ def test_optimizers_by_hand():
     assert R.adam([1.0], [123.0], {}, lr=0.1) == pytest.approx(0.9)  # the first step has the size of lr
     assert R.adamw([1.0], [123.0], {}, lr=0.1, weight_decay=0.5) == pytest.approx(0.85)
     assert R.radam([1.0], [2.0], {}, lr=0.125) == 0.75  # the first steps go by the gradient itself
+    assert R.adagrad([1.0], [4.0], {}, lr=0.1, initial_accumulator_value=9.0) == pytest.approx(0.92)
     assert R.rmsprop([1.0], [4.0], {}, lr=0.1, alpha=0.75) == pytest.approx(0.8)
     assert R.rmsprop([1.0], [4.0], {}, lr=0.1, alpha=0.75, eps=12, eps_inside_sqrt=True) == pytest.approx(0.9)
     assert R.rmsprop([1.0], [4.0], {}, lr=0.1, alpha=0.5, centered=True) == pytest.approx(0.8)

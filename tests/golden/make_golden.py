@@ -281,6 +281,11 @@ OPTIMIZERS = {
     "radam_options": ("RAdam", {"lr": 0.02, "betas": [0.8, 0.95], "eps": 1e-3, "weight_decay": 0.1, "maximize": True}),
     "radam_decoupled": ("RAdam", {"lr": 0.02, "weight_decay": 0.3, "decoupled_weight_decay": True}),
     "radam_momentum": ("RAdam", {"lr": 0.02, "betas": [0.5, 0.6]}),
+    "adagrad": ("Adagrad", {}),
+    "adagrad_options": (
+        "Adagrad",
+        {"lr": 0.1, "lr_decay": 0.2, "weight_decay": 0.1, "initial_accumulator_value": 0.5, "eps": 1e-3, "maximize": True},
+    ),
     "rmsprop": ("RMSprop", {}),
     "rmsprop_options": ("RMSprop", {"lr": 0.02, "alpha": 0.8, "eps": 1e-3, "weight_decay": 0.1}),
     "rmsprop_momentum": ("RMSprop", {"lr": 0.02, "momentum": 0.9}),

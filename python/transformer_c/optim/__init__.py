@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING
 
 from .._names import hooks
 from . import lr_scheduler
+from .adagrad import Adagrad
 from .algorithms import SGD, Adam, AdamW, RAdam, RMSprop
 from .gradients import clip_grad_norm_, clip_grad_value_
 from .lr_scheduler import CosineWarmupScheduler, LambdaLR
@@ -12,6 +13,7 @@ from .optimizer import Optimizer
 
 __all__ = [
     "SGD",
+    "Adagrad",
     "Adam",
     "AdamW",
     "CosineWarmupScheduler",
@@ -33,6 +35,6 @@ else:
         __name__,
         later={"swa_utils": ""},
         instead={
-            **dict.fromkeys(("Adagrad", "Adadelta", "Adamax", "NAdam", "LBFGS"), "optim.AdamW, optim.RMSprop or optim.SGD"),
+            **dict.fromkeys(("Adadelta", "Adamax", "NAdam", "LBFGS"), "optim.AdamW, optim.RMSprop or optim.SGD"),
         },
     )

@@ -951,6 +951,15 @@ def radam(p, g, state, lr=1e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=0.0, 
     return p - lr * rectification * m * math.sqrt(1 - betas[1] ** t) / (np.sqrt(state["v"]) + eps)
 
 
+def adagrad(p, g, state, lr=1e-2, lr_decay=0.0, weight_decay=0.0, initial_accumulator_value=0.0, eps=1e-10, maximize=False):
+    """Duchi et al. 2011, of diagonal matrices."""
+    p, g = f64(p), -f64(g) if maximize else f64(g)
+    g = g + weight_decay * p
+    state["step"] = t = state.get("step", 0) + 1
+    state["sum"] = state.get("sum", initial_accumulator_value) + g**2
+    return p - lr / (1 + (t - 1) * lr_decay) * g / (np.sqrt(state["sum"]) + eps)
+
+
 def rmsprop(
     p, g, state, lr=1e-2, alpha=0.99, eps=1e-8, weight_decay=0.0, momentum=0.0, centered=False, maximize=False, eps_inside_sqrt=False
 ):
