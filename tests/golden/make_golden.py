@@ -277,6 +277,12 @@ OPTIMIZERS = {
     "adamw": ("AdamW", {}),
     "adamw_options": ("AdamW", {"lr": 0.02, "betas": [0.8, 0.95], "eps": 1e-3, "weight_decay": 0.3}),
     "adamw_amsgrad": ("AdamW", {"lr": 0.02, "betas": [0.5, 0.6], "amsgrad": True}),
+    "nadam": ("NAdam", {}),
+    "nadam_options": (
+        "NAdam",
+        {"lr": 0.02, "betas": [0.8, 0.95], "eps": 1e-3, "weight_decay": 0.1, "momentum_decay": 0.3, "maximize": True},
+    ),
+    "nadam_decoupled": ("NAdam", {"lr": 0.02, "weight_decay": 0.3, "decoupled_weight_decay": True}),
     "radam": ("RAdam", {}),
     "radam_options": ("RAdam", {"lr": 0.02, "betas": [0.8, 0.95], "eps": 1e-3, "weight_decay": 0.1, "maximize": True}),
     "radam_decoupled": ("RAdam", {"lr": 0.02, "weight_decay": 0.3, "decoupled_weight_decay": True}),

@@ -53,7 +53,7 @@ def test_trajectory(case, dtype, isa):
     assert_close(path, CASES[case][1]["f64"], dtype, k=20, gradient=dtype == "float32", name=case)
 
 
-@pytest.mark.parametrize("case", ["adam_amsgrad", "adamw", "sgd_nesterov", "radam", "rmsprop_centered", "adagrad_options"])
+@pytest.mark.parametrize("case", ["adam_amsgrad", "adamw", "sgd_nesterov", "nadam_options", "radam", "rmsprop_centered", "adagrad_options"])
 def test_state_dict_resumes_to_the_bit(case):
     whole = parameters("float32")
     expected = run(make(case, whole), whole, range(20))[-1]
@@ -514,6 +514,7 @@ OPTIMIZERS = {
     "SGD": dict(lr=0.1, momentum=0.9),
     "Adam": dict(lr=0.1, amsgrad=True),
     "AdamW": dict(lr=0.1),
+    "NAdam": dict(lr=0.1, weight_decay=0.1),
     "RAdam": dict(lr=0.1, weight_decay=0.1),
     "RMSprop": dict(lr=0.1, momentum=0.5, centered=True),
     "Adagrad": dict(lr=0.1, lr_decay=0.5, initial_accumulator_value=0.25),
@@ -584,12 +585,9 @@ def test_momentum_that_begins_late():
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_hints_of_pytorch_change_nothing(name):
     p, q = tc.nn.Parameter([1.0, -2.0]), tc.nn.Parameter([1.0, -2.0])
-    plain, hinted = (
-        getattr(tc.optim, name)([p]),
-        getattr(tc.optim, name)(
-            [q], foreach=True, fused=False, differentiable=False, **({} if name == "Adagrad" else {"capturable": True})
-        ),
-    )
+    hints = {"foreach": True, "fused": False, "capturable": True, "differentiable": False}
+    hints.pop({"Adagrad": "capturable", "NAdam": "fused"}.get(name), None)  # PyTorch's has none
+    plain, hinted = getattr(tc.optim, name)([p]), getattr(tc.optim, name)([q], **hints)
     for x, optimizer in ((p, plain), (q, hinted)):
         (x * x).sum().backward()
         options = {"foreach": True} if optimizer is hinted else {}

@@ -9,6 +9,7 @@ from .algorithms import SGD, Adam, AdamW, RAdam, RMSprop
 from .gradients import clip_grad_norm_, clip_grad_value_
 from .lr_scheduler import CosineWarmupScheduler, LambdaLR
 from .muon import Muon
+from .nadam import NAdam
 from .optimizer import Optimizer
 
 __all__ = [
@@ -19,6 +20,7 @@ __all__ = [
     "CosineWarmupScheduler",
     "LambdaLR",
     "Muon",
+    "NAdam",
     "Optimizer",
     "RAdam",
     "RMSprop",
@@ -35,6 +37,6 @@ else:
         __name__,
         later={"swa_utils": ""},
         instead={
-            **dict.fromkeys(("Adadelta", "Adamax", "NAdam", "LBFGS"), "optim.AdamW, optim.RMSprop or optim.SGD"),
+            **dict.fromkeys(("Adadelta", "Adamax", "LBFGS"), "optim.AdamW, optim.RMSprop or optim.SGD"),
         },
     )

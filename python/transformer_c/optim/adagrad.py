@@ -73,7 +73,7 @@ class Adagrad(Optimizer):
         refuse("a step of Adagrad was made")
         if any(total.dtype != p.dtype for p, total in zip(values, states["sum"], strict=True)):
             raise TypeError("sum has another dtype than its parameter")
-        rate = group["lr"] / (1 + (t - 1) * group["lr_decay"])
+        rate = float(group["lr"]) / (1 + (t - 1) * group["lr_decay"])
         for i, (p, gradient, total) in enumerate(zip(values, gradients, states["sum"], strict=True)):
             gradient = -gradient if group["maximize"] else gradient
             gradient = gradient.add(p, alpha=group["weight_decay"]) if group["weight_decay"] else gradient

@@ -565,6 +565,8 @@ def _loaded(p: Tensor, name: str, value: Any) -> Any:
     """A saved state value for parameter `p`: a count as int, a Tensor copied to the device of its parameter."""
     if name == "step":
         return int(value)
+    if name == "mu_product":  # of NAdam: a number for each parameter
+        return float(value)
     if isinstance(value, (int, float, bool)):
         return value
     own = zeros(p.shape, dtype="float64" if p.dtype.name == "float64" else "float32", device=p.device)

@@ -939,6 +939,24 @@ def adamw(p, g, state, lr=1e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=1e-2,
     return adam(p, g, state, lr, betas, eps, weight_decay, amsgrad, maximize, decoupled=True)
 
 
+def nadam(p, g, state, lr=2e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=0.0, momentum_decay=4e-3, decoupled_weight_decay=False,
+          maximize=False):  # fmt: skip
+    """Dozat 2016, with PyTorch's product of momenta, a float32."""
+    p, g = f64(p), -f64(g) if maximize else f64(g)
+    if decoupled_weight_decay:
+        p = p * (1 - lr * weight_decay)
+    else:
+        g = g + weight_decay * p
+    state["step"] = t = state.get("step", 0) + 1
+    state["m"] = betas[0] * state.get("m", 0) + (1 - betas[0]) * g
+    state["v"] = betas[1] * state.get("v", 0) + (1 - betas[1]) * g**2
+    momentum, following = (betas[0] * (1 - 0.5 * 0.96 ** (n * momentum_decay)) for n in (t, t + 1))
+    state["product"] = state.get("product", np.float32(1)) * np.float32(momentum)
+    product = float(state["product"])
+    ahead = (1 - momentum) / (1 - product) * g + following / (1 - product * following) * state["m"]
+    return p - lr * ahead / (np.sqrt(state["v"] / (1 - betas[1] ** t)) + eps)
+
+
 def radam(p, g, state, lr=1e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=0.0, decoupled_weight_decay=False, maximize=False):
     """Liu et al. 2020, algorithm 2. Where the length of the mean is at most 5, the step is not divided by the root of the mean square."""
     p, t = _decay_and_average(p, g, state, lr, betas, weight_decay, maximize, decoupled_weight_decay)
