@@ -70,8 +70,6 @@ _TENSOR = {
     "is_complex": "False: there are no complex dtypes",
     "concatenate": "tc.cat",
     "msort": "t.sort(0).values",
-    "masked_scatter": "y = t.clone(), y[mask] = values, one for each place",
-    "masked_scatter_": "t[mask] = values, one for each place",
     "take_along_axis": "t.gather(dim, index)",
     "atan2": "np.arctan2(t.numpy(), u.numpy()), without a gradient",
     "fmod": "t - (t / u).trunc() * u",

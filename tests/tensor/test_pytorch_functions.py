@@ -129,6 +129,14 @@ AS_IN_PYTORCH = {
         for reduce in ("sum", "mean", "amax", "amin")
         for with_self in (True, False)
     ],
+    "masked_scatter": lambda f, x: [
+        f.masked_scatter(x, x.detach() > 1, x.T * 2),
+        x[0].masked_scatter(x.detach() < 2, x * 3),
+        x.masked_scatter(f.tensor([True, False, False, True]), x[1:]),
+        (x * 1).masked_scatter_(x.detach()[:, :1] > 0.7, x[1:] + 1),
+        x[0, 0].masked_scatter(f.tensor(True), x[2, :1]),
+        x.masked_scatter(x.detach() > 99, x[:0]),
+    ],
     "scatter_reduce of infinities": lambda f, x: [
         f.scatter_reduce(f.where(x > 2, x, x * 0 + own), 1, f.tensor([[0, 0, 1, 1]] * 3), f.where(x > 1, x, x * 0 + other), reduce)
         for own in (-math.inf, math.inf)
@@ -717,6 +725,9 @@ REFUSED = {
     "a product of places": (lambda: tc.scatter_reduce(X, 0, np.zeros((1, 1), int), X, "prod"), "reduce must be"),
     "a place to reduce beyond": (lambda: tc.scatter_reduce(X, 0, np.full((1, 1), 3), X, "amax"), "out of range"),
     "an array to reduce too short": (lambda: tc.scatter_reduce(X, 0, np.zeros((2, 1), int), X[:1], "amin"), "src"),
+    "a mask of numbers": (lambda: tc.masked_scatter(X, X, X), "mask is float64"),
+    "places for more than there is": (lambda: tc.masked_scatter(X, X > -9, X[:1]), "source has 4 elements for 12 places"),
+    "an array of another dtype": (lambda: tc.masked_scatter(X, X > 0, X.astype(np.float32)), "source is float32 but the tensor is float64"),
     "a diagonal of one axis": (lambda: tc.diagonal(X, 0, 1, -1), "two different axes"),
     "rows of other lengths": (lambda: tc.cdist(X, X[:, 1:]), "as many columns"),
     "places of fewer axes": (lambda: tc.take_along_dim(X, np.array([0]), 1), "indices has 1 axes; expected 2"),

@@ -454,6 +454,47 @@ def masked_select(input: Any, mask: Any) -> Any:
     return input.expand(shape)[mask.expand(shape)]
 
 
+@takes_arrays("input")
+def masked_scatter(input: Any, mask: Any, source: Any) -> Any:
+    """The elements with those where the mask is set replaced by the first ones of `source`, in order: embeddings of images among those of words.
+
+    Parameters
+    ----------
+    input : array_like
+    mask : array_like of bool
+        It and `input` broadcast.
+    source : array_like
+        Of the dtype of `input`, with at least as many elements as are replaced; the rest is not used.
+
+    Examples
+    --------
+    >>> import transformer_c as tc
+    >>> tc.masked_scatter(tc.zeros(3), tc.tensor([True, False, True]), tc.tensor([1.0, 2.0]))
+    tensor([1., 0., 2.])
+    """
+    mask = tensor_of("mask", mask, input)
+    return masked_scatter_(input.expand(joint_shape(input=input, mask=mask)).clone(), mask, source)
+
+
+def masked_scatter_(self: Tensor, mask: Any, source: Any) -> Tensor:
+    """``masked_scatter`` in place."""
+    mask, source = tensor_of("mask", mask, self), tensor_of("source", source, self)
+    if mask._dtype_name != "bool":
+        raise TypeError(f"mask is {mask._dtype_name}; masked_scatter needs a bool mask: mask != 0, or mask.bool()")
+    if source.dtype != self.dtype:
+        raise TypeError(f"source is {source._dtype_name} but the tensor is {self._dtype_name}; they must be equal")
+    mask = mask.expand(self.shape if self.ndim else (1,))
+    number = int(mask.sum())
+    if number > source.numel():
+        raise ValueError(f"source has {source.numel()} elements for {number} places of the mask")
+    whole = self if self.ndim else self.view(1)
+    whole[mask] = source.reshape(-1)[:number]
+    return self
+
+
+METHODS["masked_scatter_"] = masked_scatter_
+
+
 def _array(x: Tensor) -> np.ndarray:
     values = x.detach().cpu()
     return (values.float() if is_half(x) else values).numpy()
@@ -503,6 +544,7 @@ __all__ = [
     "index_put",
     "index_select",
     "isin",
+    "masked_scatter",
     "masked_select",
     "nonzero",
     "scatter",
