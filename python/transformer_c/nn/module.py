@@ -68,6 +68,7 @@ class Module:
     """
 
     training: bool
+    _version = 1  # of what is in a state dict, which hooks and `_load_from_state_dict` are told
     _arguments_elsewhere: ClassVar[Mapping[str, str]] = {}  # names of arguments of forward() in other layers: what it is here
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
@@ -497,7 +498,7 @@ class Module:
         state: Any = OrderedDict() if destination is None else destination
         if destination is None:
             state._metadata = OrderedDict()
-        metadata = {"version": getattr(self, "_version", 1)}
+        metadata = {"version": self._version}
         if hasattr(state, "_metadata"):
             state._metadata[prefix[:-1]] = metadata
         self._save_to_state_dict(state, prefix, keep_vars)
