@@ -203,6 +203,37 @@ def test_dense_halves_have_the_bits_of_strided_ones(isa, name, dtype, rng):
                 np.testing.assert_array_equal(bits(number, a), bits(number, apart(a)))
 
 
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+@pytest.mark.parametrize("name", ["add", "sub", "mul", "div", "maximum", "addcmul", "clamp"])
+def test_rows_and_columns_of_halves_have_the_bits_of_dense_ones(isa, name, dtype, rng):
+    dtype = pytest.importorskip("ml_dtypes").bfloat16 if dtype == "bfloat16" else np.dtype(dtype)
+    call = OF_THREE.get(name) or getattr(_core, name)
+    for n in [127, 128, 131, 600, 9001]:  # a short and a long run, and one beyond a block
+        a = rng.uniform(1, 9, (2, 3, n + 2)).astype(dtype)[:, :, 1:-1]
+        for b in a[0], a[0, 0], a[:, :1], a[:, :, 1:2], a[0, 0, :1]:
+            alike = np.ascontiguousarray(np.broadcast_to(b, a.shape)) if b.size > 1 else b
+            for x, y, x_alike, y_alike in [(a, b, a.copy(), alike), (b, a, alike, a.copy())]:
+                if name in VALUES or x is a:
+                    np.testing.assert_array_equal(np.asarray(call(x, y)), np.asarray(call(x_alike, y_alike)), err_msg=f"{n} {b.shape}")
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
+@pytest.mark.parametrize("other", ["number", "row", "column", "all"])
+def test_gradients_of_products_are_products(isa, other, dtype, rng):
+    dtype = pytest.importorskip("ml_dtypes").bfloat16 if dtype == "bfloat16" else np.dtype(dtype)
+    for n in [1, 31, 128, 515]:
+        a, dy, b = rng.uniform(0.5, 2, (3, 20, n)).astype(np.float32).astype(dtype)
+        b = {"number": 0.3, "row": b[0], "column": b[:, :1].copy(), "all": b}[other]
+        wide = [x if isinstance(x, float) else x.astype(np.float32) for x in (a, dy, b)]
+        factor = np.float32(wide[2])
+        for name, expected in [("mul", wide[1] * factor), ("div", wide[1] / factor), ("sub", wide[1]), ("rsub", -wide[1])]:
+            x = Tensor(a, requires_grad=True)
+            second = b if other == "number" else Tensor(b)
+            y = second - x if name == "rsub" else getattr(_core, name)(x, second)
+            y.backward(Tensor(dy))
+            np.testing.assert_array_equal(np.asarray(x.grad), expected.astype(dtype), err_msg=f"{name} {n}")
+
+
 def test_same_bits_for_any_threads(threads, rng):
     a = np.random.default_rng(1).standard_normal((700, 301)).astype(np.float32)
 

@@ -9,7 +9,7 @@ typedef real element;
 #define LIGHT                                                                                                                              \
     (ONLY(TC_BINARY_add) | ONLY(TC_BINARY_sub) | ONLY(TC_BINARY_mul) | ONLY(TC_BINARY_div) | ONLY(TC_BINARY_maximum) |                     \
      ONLY(TC_BINARY_minimum))
-#define LIGHT_GRADIENTS (ONLY(TC_BINARY_mul) | ONLY(TC_BINARY_div))
+#define LIGHT_GRADIENTS (ONLY(TC_BINARY_sub) | ONLY(TC_BINARY_div))
 
 /* Without a step, the real at p. */
 TC_INLINE vreal lanes_of(const void *p, tc_stored stored, int step, int64_t i, int lanes)
@@ -97,18 +97,48 @@ static const chunk_function backward_functions[] = {
 #undef TC_BINARY
 };
 
+static void binary_forward(const tc_elementwise_args *a, int64_t begin, int64_t end)
+{
+    run_floats(a, begin, end, forward_functions[a->function], IS_AMONG(LIGHT, a->function) ? ARRAYS_AND_NUMBERS : NO_OPERANDS);
+}
+
 TC_DEFINE_KERNEL(binary_forward)(const void *args, int64_t begin, int64_t end, void *scratch)
 {
-    const tc_elementwise_args *a = args;
     (void)scratch;
-    run_floats(a, begin, end, forward_functions[a->function], IS_AMONG(LIGHT, a->function) ? ARRAYS_AND_NUMBERS : NO_OPERANDS);
+    binary_forward(args, begin, end);
+}
+
+/* Which of a and b a gradient reads. */
+enum { NONE, A, B, BOTH };
+static const int8_t reads[] = {
+#define TC_BINARY(name, needs_a, needs_b, value, gradient_a, gradient_b) needs_a, needs_b,
+#define TC_BINARY_FLAT(name, value)
+#include "../binary.def"
+#undef TC_BINARY_FLAT
+#undef TC_BINARY
+};
+
+/* Products and quotients of dy and the other operand are functions of two arguments, which take numbers, rows and columns as they are. */
+static bool is_forward(int gradient)
+{
+    return gradient == 2 * TC_BINARY_mul || gradient == 2 * TC_BINARY_mul + 1 || gradient == 2 * TC_BINARY_div;
 }
 
 TC_DEFINE_KERNEL(binary_backward)(const void *args, int64_t begin, int64_t end, void *scratch)
 {
-    const tc_elementwise_args *a = args;
+    tc_elementwise_args a = *(const tc_elementwise_args *)args;
+    const int gradient = a.function;
     (void)scratch;
-    run_floats(a, begin, end, backward_functions[a->function], IS_AMONG(LIGHT_GRADIENTS, a->function / 2) ? ARRAYS : NO_OPERANDS);
+    if (is_forward(gradient)) {
+        a.function = gradient / 2;
+        a.inputs = 2;
+        if (reads[gradient] == B) a.in[1] = a.in[2];
+        binary_forward(&a, begin, end);
+        return;
+    }
+    for (int k = 1; k <= 2; k++) /* dy in the place of what is not read, so that all are arrays */
+        if (!(reads[gradient] & k) && operand_is_dense(&a.in[0], a.ndim, a.shape)) a.in[k] = a.in[0];
+    run_floats(&a, begin, end, backward_functions[gradient], IS_AMONG(LIGHT_GRADIENTS, gradient / 2) ? ARRAYS : NO_OPERANDS);
 }
 
 /* NOLINTBEGIN(clang-analyzer-core.*): these have three inputs, which the analyzer does not know. */

@@ -80,17 +80,20 @@ TC_INLINE int64_t next_line(const tc_stored stored, int64_t left)
         }                                                                                                                                  \
     } while (0)
 
+#define REPEATED 256 /* times that a value stands in a buffer: it is filled for each chunk */
+
 /* A chunk (chunk_function): values that repeat, and what is left of a line, are brought to buffers. Of halves no value repeats. */
 static __attribute__((noinline)) void by_lines(line_function lines, int inputs, tc_stored stored, void *out, const void *const *in,
                                                const int *step, int64_t n)
 {
-    real repeated[TC_ELEMENT_INPUTS][STRIDED_CHUNK] __attribute__((aligned(64)));
+    real repeated[TC_ELEMENT_INPUTS][REPEATED] __attribute__((aligned(64)));
     real rest[TC_ELEMENT_INPUTS + 1][64 / sizeof(real)] __attribute__((aligned(64)));
     int64_t most = n / LINE * LINE;
     for (int k = 0; k < inputs; k++) {
         if (step[k]) continue;
-        most = STRIDED_CHUNK;
-        for (int64_t j = 0; j < most && j < n; j++) repeated[k][j] = *(const real *)in[k];
+        most = REPEATED;
+        const vreal value = v_set1(*(const real *)in[k]);
+        for (int64_t j = 0; j < most && j < n; j += TC_LANES) v_store(repeated[k] + j, value);
     }
     for (int64_t i = 0, count; i < n; i += count) {
         const int64_t left = n - i;

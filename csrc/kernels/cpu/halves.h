@@ -27,40 +27,68 @@
 typedef enum halves_among { NO_OPERANDS, ARRAYS, ARRAYS_AND_NUMBERS } halves_among;
 
 #ifdef V_CONVERTS_HALVES
-/* How all operands but numbers are stored, if they are dense halves of one dtype (of another dtype than the arithmetic: STREAM_CAST). */
-static tc_stored stored_throughout(const tc_elementwise_args *a, halves_among takes)
+#define LONG_HALVES 128 /* elements of a run from which on finding the next one takes little beside it */
+
+/* How all operands but numbers are stored, if they are halves of one dtype that are dense, over all axes (*flat) or in long runs along the
+ * innermost one, of which an operand may have a value for each. (Of another dtype than the arithmetic: STREAM_CAST.) */
+static tc_stored stored_throughout(const tc_elementwise_args *a, halves_among takes, bool *flat)
 {
-    const int dtype = a->out.dtype;
-    if (takes == NO_OPERANDS || (dtype != TC_FLOAT16 && dtype != TC_BFLOAT16)) return TC_STORED_AS_COMPUTED;
-    if (a->ndim == 0 || !operand_is_dense(&a->out, a->ndim, a->shape)) return TC_STORED_AS_COMPUTED;
+    const int dtype = a->out.dtype, inner = a->ndim - 1;
+    if (takes == NO_OPERANDS || (dtype != TC_FLOAT16 && dtype != TC_BFLOAT16) || a->ndim == 0) return TC_STORED_AS_COMPUTED;
+    *flat = operand_is_dense(&a->out, a->ndim, a->shape);
+    if (!*flat && a->out.strides[inner] != 1) return TC_STORED_AS_COMPUTED;
     for (int k = 0; k < a->inputs; k++) {
         const stream_kind kind = stream_kind_of(&a->in[k], a->ndim, a->shape, false);
-        if (kind == STREAM_CONSTANT ? takes == ARRAYS : kind != STREAM_CAST || a->in[k].dtype != dtype) return TC_STORED_AS_COMPUTED;
+        if (kind == STREAM_CONSTANT && takes == ARRAYS) return TC_STORED_AS_COMPUTED;
+        if (kind == STREAM_CONSTANT) continue;
+        const int64_t stride = a->in[k].strides[inner];
+        if (a->in[k].dtype != dtype || (stride != 1 && (stride != 0 || takes == ARRAYS))) return TC_STORED_AS_COMPUTED;
+        *flat &= kind == STREAM_CAST;
     }
+    if (!*flat && a->shape[inner] < LONG_HALVES) return TC_STORED_AS_COMPUTED;
     return dtype == TC_FLOAT16 ? TC_STORED_FLOAT16 : TC_STORED_BFLOAT16;
 }
 
-static void run_halves(const tc_elementwise_args *a, int64_t begin, int64_t end, chunk_function function, tc_stored stored)
+static void run_halves(const tc_elementwise_args *a, int64_t begin, int64_t end, chunk_function function, tc_stored stored, bool flat)
 {
-    const int64_t first = begin * TC_ELEMENT_BLOCK, last = end * TC_ELEMENT_BLOCK;
+    const int64_t stop = end * TC_ELEMENT_BLOCK, last = stop < a->numel ? stop : a->numel;
+    const int inner = a->ndim - 1;
     real numbers[TC_ELEMENT_INPUTS];
     const void *in[TC_ELEMENT_INPUTS];
     int step[TC_ELEMENT_INPUTS];
+    bool varies[TC_ELEMENT_INPUTS];
     for (int k = 0; k < a->inputs; k++) {
-        step[k] = stream_kind_of(&a->in[k], a->ndim, a->shape, false) != STREAM_CONSTANT;
-        in[k] = step[k] ? stored_at(a->in[k].data, stored, first) : &numbers[k];
-        if (!step[k]) numbers[k] = number_of(&a->in[k]);
+        const bool constant = stream_kind_of(&a->in[k], a->ndim, a->shape, false) == STREAM_CONSTANT;
+        step[k] = !constant && (flat || a->in[k].strides[inner] != 0);
+        varies[k] = !constant && !step[k];
+        in[k] = &numbers[k];
+        if (constant) numbers[k] = number_of(&a->in[k]);
     }
-    function(stored, stored_to(a->out.data, stored, first), in, step, (last < a->numel ? last : a->numel) - first);
+    position at = position_of(begin * TC_ELEMENT_BLOCK, a->ndim, a->shape);
+    for (int64_t i = begin * TC_ELEMENT_BLOCK, n; i < last; i += n) {
+        n = last - i;
+        if (!flat && n > a->shape[inner] - at.index[inner]) n = a->shape[inner] - at.index[inner];
+        for (int k = 0; k < a->inputs; k++) {
+            if (!step[k] && !varies[k]) continue;
+            const void *const x = stored_at(a->in[k].data, stored, flat ? i : position_offset(&at, a->ndim, a->in[k].strides));
+            if (step[k])
+                in[k] = x;
+            else
+                numbers[k] = load_stored(x, stored);
+        }
+        function(stored, stored_to(a->out.data, stored, flat ? i : position_offset(&at, a->ndim, a->out.strides)), in, step, n);
+        if (!flat) position_advance(&at, n, a->ndim, a->shape);
+    }
 }
 #endif
 
 static void run_floats(const tc_elementwise_args *a, int64_t begin, int64_t end, chunk_function function, halves_among takes)
 {
 #ifdef V_CONVERTS_HALVES
-    const tc_stored stored = stored_throughout(a, takes);
+    bool flat;
+    const tc_stored stored = stored_throughout(a, takes, &flat);
     if (stored != TC_STORED_AS_COMPUTED) {
-        run_halves(a, begin, end, function, stored);
+        run_halves(a, begin, end, function, stored, flat);
         return;
     }
 #else

@@ -82,7 +82,8 @@ TC_DEFINE_KERNEL(unary_forward)(const void *args, int64_t begin, int64_t end, vo
 
 TC_DEFINE_KERNEL(unary_backward)(const void *args, int64_t begin, int64_t end, void *scratch)
 {
-    const tc_elementwise_args *a = args;
+    tc_elementwise_args a = *(const tc_elementwise_args *)args;
     (void)scratch;
-    run_floats(a, begin, end, backward_functions[a->function], IS_AMONG(LIGHT, a->function) ? ARRAYS : NO_OPERANDS);
+    if (!a.in[1].data) a.in[1] = a.in[0]; /* nothing is saved, nor read: all are arrays */
+    run_floats(&a, begin, end, backward_functions[a.function], IS_AMONG(LIGHT, a.function) ? ARRAYS : NO_OPERANDS);
 }
