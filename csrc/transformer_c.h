@@ -689,6 +689,10 @@ TC_CHECKED tc_status tc_triangle(tc_tensor **out, tc_tensor *x, bool upper, int6
 /* y: x with `value` around it. pads: how many before and after the last axis, then the one before it, ...; negative ones cut off. */
 TC_CHECKED tc_status tc_pad(tc_tensor **y, tc_tensor *x, int count, const int64_t *pads, double value, tc_error *err);
 TC_CHECKED tc_status tc_pad_backward(tc_tensor **dx, tc_tensor *dy, int count, const int64_t *pads, tc_error *err);
+/* x with axes that are longer by their own elements: those next to the edge in reverse order, the edge, or those of the other end. Not
+ * recorded: *y is NULL where it would be, on GPUs, and where the elements that stay are too few. */
+typedef enum tc_pad_mode { TC_PAD_REFLECT, TC_PAD_REPLICATE, TC_PAD_CIRCULAR } tc_pad_mode;
+TC_CHECKED tc_status tc_pad_by_itself(tc_tensor **y, tc_tensor *x, tc_pad_mode mode, int count, const int64_t *pads, tc_error *err);
 
 /* Convolution over one to three axes.  x (B,C,S...), weight (O,C/groups,K...), bias (O) or NULL, y (B,O,P...); stride, padding (zeros on
  * both sides) and dilation have one number per axis. */

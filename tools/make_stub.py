@@ -73,7 +73,7 @@ PLAIN = {  # functions that are no ops: their results
     "set_num_threads": "None", "get_num_threads": "int", "cpu_isas": "dict[str, bool]", "cpu_isa": "str", "cpu_select": "None",
     "set_float32_precision": "None", "get_float32_precision": "int", "last_plans": "dict[str, tuple[str, int, int]]", "compiler": "str", "memory_stats": "dict[str, int]", "memory_reset_peak": "None", "memory_empty_cache": "None",
     "exchange_batch_share": "tuple[int, int, int]", "encoder_block_takes": "bool", "encoder_block_takes_gradients": "bool",
-    "memory_fail_after": "None", "grad_enabled": "bool", "set_grad_enabled": "bool", "set_device_type": "None", "set_tracer": "Any", "compute_into": "Any", "product": "Tensor | None", "is_traced": "bool", "autocast_state": "int", "call_depth": "int", "call_nested": "Any", "gradients_of_one_kind": "list[Tensor] | None",
+    "memory_fail_after": "None", "grad_enabled": "bool", "set_grad_enabled": "bool", "set_device_type": "None", "set_tracer": "Any", "compute_into": "Any", "product": "Tensor | None", "pad_by_itself": "Tensor | None", "is_traced": "bool", "autocast_state": "int", "call_depth": "int", "call_nested": "Any", "gradients_of_one_kind": "list[Tensor] | None",
     "step_of_one_kind": "tuple[list[Tensor], list[Tensor], list[dict[str, Any]], tuple[list[Tensor], ...], int] | None",
 }  # fmt: skip
 

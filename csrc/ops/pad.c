@@ -1,4 +1,5 @@
-/* pad.c: axes made longer by one value, or shorter. Nothing is saved: the gradient is dy with the opposite padding. */
+/* pad.c: axes made longer by one value or by parts of themselves, or shorter. Nothing is saved: the gradient is dy with the opposite
+ * padding. */
 #include <inttypes.h>
 #include <math.h>
 #include <string.h>
@@ -90,4 +91,65 @@ tc_status tc_pad_backward(tc_tensor **dx, tc_tensor *dy, int count, const int64_
     if (count > TC_MAX_DIMS) return tc_fail(err, TC_ERROR_VALUE, "pad has %d numbers, at most %d are possible", count, TC_MAX_DIMS);
     for (int i = 0; i < count; i++) opposite[i] = pads[i] == INT64_MIN ? INT64_MAX : -pads[i];
     return tc_pad(dx, dy, count, opposite, 0, err);
+}
+
+/* Copies n places of an axis, each `step` from the one before it, to the places from `to` on; of the other axes the given part. */
+static tc_status copy_places(tc_tensor *y, const int64_t *start, const int64_t *length, int axis, int64_t to, int64_t n, int64_t first,
+                             int64_t step, tc_error *err)
+{
+    TC_OWNED tc_tensor *target = NULL, *source = NULL;
+    int64_t shape[TC_MAX_DIMS], strides[TC_MAX_DIMS], offset = 0;
+    if (n <= 0) return TC_OK;
+    for (int i = 0; i < y->ndim; i++) {
+        shape[i] = i == axis ? n : length[i];
+        strides[i] = i == axis ? step * y->strides[i] : y->strides[i];
+        if (i != axis) offset += start[i] * y->strides[i];
+    }
+    TC_TRY(tc_tensor_alias(&target, y, y->ndim, shape, y->strides, offset + to * y->strides[axis], err));
+    TC_TRY(tc_tensor_alias(&source, y, y->ndim, shape, strides, offset + first * y->strides[axis], err));
+    return tc_tensor_copy(target, source, err);
+}
+
+#define FARTHEST (1 << 30) /* beyond it the sizes are left to others */
+
+/* Has each axis the elements, among those that stay, by which it is made longer? */
+static bool has_ends(const tc_tensor *x, tc_pad_mode mode, int count, const int64_t *pads)
+{
+    if (count % 2 || count > 2 * x->ndim) return false;
+    for (int k = 0; k < count; k += 2) {
+        const int64_t before = pads[k], after = pads[k + 1], longer = before > after ? before : after;
+        if (before > FARTHEST || before < -FARTHEST || after > FARTHEST || after < -FARTHEST) return false;
+        const int64_t kept = x->shape[x->ndim - 1 - k / 2] + (before < 0 ? before : 0) + (after < 0 ? after : 0);
+        const int64_t needed = mode == TC_PAD_REPLICATE ? 1 : mode == TC_PAD_CIRCULAR ? longer : longer + 1;
+        if (kept < 1 || kept < needed) return false;
+    }
+    return true;
+}
+
+tc_status tc_pad_by_itself(tc_tensor **y, tc_tensor *x, tc_pad_mode mode, int count, const int64_t *pads, tc_error *err)
+{
+    TC_SCOPE(s, err);
+    tc_input in[] = {{"input", x, .strided = true}};
+    tc_tensor *out, *from, *to;
+    part p;
+    *y = NULL;
+    if (!tc_tensor_on_cpu(x) || tc_tape_wants(1, &x) || x->numel == 0 || !has_ends(x, mode, count, pads)) return TC_OK;
+    TC_TRY(tc_begin_moving(&s, in, 1));
+    TC_TRY(find_part(&p, x, count, pads, err));
+    TC_TRY(tc_make(&s, &out, x->ndim, p.shape));
+    TC_TRY(make_part(&s, &from, x, &p, p.first));
+    TC_TRY(make_part(&s, &to, out, &p, p.place));
+    TC_TRY(tc_tensor_copy(to, from, err));
+    for (int axis = x->ndim - 1; axis >= 0; axis--) { /* what is there grows along one axis after the other */
+        const int64_t before = p.place[axis], length = p.length[axis], end = before + length, after = p.shape[axis] - end;
+        const int64_t firsts[][2] = {
+            [TC_PAD_REFLECT] = {2 * before, end - 2}, [TC_PAD_REPLICATE] = {before, end - 1}, [TC_PAD_CIRCULAR] = {length, before}};
+        const int64_t step = mode == TC_PAD_REFLECT ? -1 : mode == TC_PAD_CIRCULAR;
+        TC_TRY(copy_places(out, p.place, p.length, axis, 0, before, firsts[mode][0], step, err));
+        TC_TRY(copy_places(out, p.place, p.length, axis, end, after, firsts[mode][1], step, err));
+        p.place[axis] = 0;
+        p.length[axis] = p.shape[axis];
+    }
+    tc_give(&s, y, out);
+    return TC_OK;
 }

@@ -293,6 +293,7 @@ PyObject *tcpy_is_traced(PyObject *module, PyObject *unused);
 /* tensor_number.c */
 PyObject *tcpy_product(PyObject *module, PyObject *const *args, Py_ssize_t count);
 PyObject *tcpy_compute_into(PyObject *module, PyObject *const *args, Py_ssize_t count);
+PyObject *tcpy_pad_by_itself(PyObject *module, PyObject *const *args, Py_ssize_t count);
 
 /* one_kind.c */
 PyObject *tcpy_gradients_of_one_kind(PyObject *module, PyObject *parameters);

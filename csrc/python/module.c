@@ -233,6 +233,9 @@ static PyMethodDef methods[] = {
     {"product", (PyCFunction)(void (*)(void))tcpy_product, METH_FASTCALL,
      "product(x, axis, running, /)\n--\n\nA Tensor multiplied up along an axis, which stays with length 1, or the running products; "
      "unrecorded, None where that is not possible."},
+    {"pad_by_itself", (PyCFunction)(void (*)(void))tcpy_pad_by_itself, METH_FASTCALL,
+     "pad_by_itself(x, mode, /, *pads)\n--\n\nA Tensor with axes that are longer by their own elements; unrecorded, None where that is not "
+     "possible."},
     {"compute_into", (PyCFunction)(void (*)(void))tcpy_compute_into, METH_FASTCALL,
      "compute_into(target, name, /, *operands)\n--\n\nThe target, or for None a new Tensor, with a function of elements of Tensors and "
      "numbers, in one pass and unrecorded; None where that is not possible."},

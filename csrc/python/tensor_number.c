@@ -92,6 +92,41 @@ PyObject *tcpy_product(PyObject *module, PyObject *const *args, Py_ssize_t count
     return result;
 }
 
+/* pad_by_itself(x, mode, *pads): None where tc_pad_by_itself does not compute it. */
+PyObject *tcpy_pad_by_itself(PyObject *module, PyObject *const *args, Py_ssize_t count)
+{
+    enum { X, MODE, PADS };
+    static const char *const modes[] = {"reflect", "replicate", "circular"};
+    tcpy_call call;
+    tc_tensor *x, *out = NULL;
+    tc_error err;
+    tc_status status;
+    PyObject *result = NULL;
+    int64_t pads[2 * TC_MAX_DIMS];
+    (void)module;
+    if (tcpy.tracer || count < PADS || count > PADS + 2 * TC_MAX_DIMS || !tcpy_is_tensor(args[X])) Py_RETURN_NONE;
+    const char *name = PyUnicode_AsUTF8(args[MODE]);
+    int mode = 0;
+    if (!name) return NULL;
+    while (mode < TC_PAD_CIRCULAR && strcmp(name, modes[mode]) != 0) mode++;
+    for (Py_ssize_t k = PADS; k < count; k++) {
+        int overflow;
+        pads[k - PADS] = PyLong_AsLongLongAndOverflow(args[k], &overflow);
+        if (PyErr_Occurred()) return NULL;
+        if (overflow) Py_RETURN_NONE;
+    }
+    x = tcpy_tensor_of(args[X]);
+    call.any_tensor = true;
+    call.keep_gil = tcpy_is_little(x) && tcpy_stays_little(1, (tc_tensor *const[]){x});
+    tcpy_begin(&call);
+    if (tcpy_hold(&call, &x) == 0) {
+        TCPY_COMPUTE(&call, status, tc_pad_by_itself(&out, x, (tc_pad_mode)mode, (int)count - PADS, pads, &err));
+        result = status == TC_OK && !out ? Py_NewRef(Py_None) : tcpy_result1(&call, status, &err, out);
+    }
+    tcpy_end(&call);
+    return result;
+}
+
 /* compute_into(target, name, *operands): the target, or for None a new Tensor, with a function of the operands; None where tc_compute_into
  * does not compute it, or the operands are neither Tensors nor numbers. */
 PyObject *tcpy_compute_into(PyObject *module, PyObject *const *args, Py_ssize_t count)

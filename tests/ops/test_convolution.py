@@ -1,6 +1,7 @@
 """Convolutions and padding against float64 NumPy and PyTorch, on every instruction set; what tests of all ops take (op_cases.py)."""
 
 import itertools
+import re
 
 import numpy as np
 import pytest
@@ -437,12 +438,31 @@ def test_padding(rng):
 @pytest.mark.parametrize("mode", ["reflect", "replicate", "circular"])
 @pytest.mark.parametrize("shape", [(2, 3, 5), (2, 70, 40)])
 def test_what_is_padded_has_the_elements_of_what_is_recorded(shape, mode, rng):
-    """Elements are taken by an index, or parts are joined."""
+    """Places are copied, or parts are joined: also where too few elements stay for those that are added."""
+    few = (shape[-1] - 1, 1 - shape[-1]), (2, 3 - shape[-1]), (2 - shape[-1], 1)
     for dtype in ("float32", "bfloat16"):
-        x = tc.tensor(rng.standard_normal(shape)).to(dtype)
-        for pads in ((0, 0, 0, 0), (1, 0, 0, 1), (-1, 0, 1, 1), (2, -1, -1, 0)):
-            recorded = F.pad(x.clone().requires_grad_(), pads, mode)
-            assert recorded._dtype_name == dtype and tc.equal(F.pad(x, pads, mode), recorded.detach())
+        whole = tc.tensor(rng.standard_normal(shape)).to(dtype)
+        for x in (whole, whole.transpose(0, 2), whole[:, ::2, 1:]):
+            for pads in ((0, 0, 0, 0), (1, 0, 0, 1), (-1, 0, 1, 1), (2, -1, -1, 0), (1, 1, 1, 1, 1, 1), *few):
+                try:
+                    recorded = F.pad(x.clone().requires_grad_(), pads, mode)
+                except ValueError as error:
+                    with pytest.raises(ValueError, match=re.escape(str(error))):
+                        F.pad(x, pads, mode)
+                    continue
+                assert recorded._dtype_name == dtype and tc.equal(F.pad(x, pads, mode), recorded.detach())
+
+
+@pytest.mark.parametrize("mode", ["reflect", "replicate", "circular"])
+@pytest.mark.parametrize("dtype", [np.bool_, np.uint8, np.int32, np.int64, np.float64])
+def test_padding_of_every_dtype(dtype, mode, rng):
+    x = rng.integers(0, 2 if dtype is np.bool_ else 99, (3, 5, 4)).astype(dtype)
+    name = {"reflect": "reflect", "replicate": "edge", "circular": "wrap"}[mode]
+    expected = np.pad(x, [(0, 0), (2, 3), (1, 0)], mode=name)
+    padded = F.pad(x, (1, 0, 2, 3), mode)
+    assert padded.dtype == dtype
+    np.testing.assert_array_equal(padded, expected)
+    assert _core.pad_by_itself(tc.tensor(x), mode, 2**70, 0) is None and _core.pad_by_itself(tc.tensor(x), mode, 2**40, 0) is None
 
 
 # ---- next to PyTorch ---------------------------------------------------------------------------------------------------------------

@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-import functools
-import math
 from typing import Any
-
-import numpy as np
 
 from .. import _core
 from .._arguments import all_of, count, integer, one_of
 from .._promotion import as_given, needed, promote, unchanged
-from .._recording import is_grad_enabled
 from ..tensor_functions._calls import takes_arrays
 
 __all__ = ["conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d", "pad"]
@@ -272,25 +267,14 @@ def conv_transpose3d(input, weight, bias=None, stride=1, padding=0, output_paddi
 
 
 @takes_arrays("x", method=False)
-def _pad_axis(x: Any, axis: int, mode: str, before: int, after: int) -> Any:
-    """x padded along an axis with parts of itself. Negative numbers remove elements."""
-    is_recorded = (x.requires_grad and is_grad_enabled()) or _core.is_traced()
-    parts = math.prod(x.shape[:axis]) * (x.shape[axis] + before + after)
-    many = x.numel() > _FEW if axis == x.ndim - 1 else parts > _FEW_PARTS
-    if x.numel() == 0 or many or x.is_cuda or is_recorded:
-        return _joined(x, axis, mode, before, after)
-    places = (*(slice(None),) * axis, _padded_places(x.shape[axis], mode, before, after))
-    return x[places]
-
-
-# Elements of the last axis, or parts of another one, that are sooner taken one by one than in pieces that are joined.
-_FEW, _FEW_PARTS = 4096, 1024
-
-
-@functools.lru_cache(64)
-def _padded_places(length: int, mode: str, before: int, after: int) -> Any:
-    """For each element of a padded axis, the place on the axis from which it comes."""
-    return _joined(_core.as_argument(np.arange(length)), 0, mode, before, after)
+def _padded(x: Any, mode: str, pads: list[int]) -> Any:
+    """x padded along axes with parts of itself. Negative numbers remove elements."""
+    if (padded := _core.pad_by_itself(x, mode, *pads)) is not None:
+        return padded
+    for i in range(0, len(pads), 2):
+        if pads[i] or pads[i + 1]:
+            x = _joined(x, x.ndim - 1 - i // 2, mode, pads[i], pads[i + 1])
+    return x
 
 
 def _joined(x: Any, axis: int, mode: str, before: int, after: int) -> Any:
@@ -351,7 +335,4 @@ def pad(input, pad, mode: str = "constant", value: float | None = None):
         raise ValueError(f"mode {mode!r} takes no value, got {value}")
     if len(numbers) % 2 or len(numbers) > 2 * x.ndim:
         raise ValueError(f"pad has {len(numbers)} numbers; expected two for each padded axis of input, whose shape is {tuple(x.shape)}")
-    for i in range(0, len(numbers), 2):
-        if numbers[i] or numbers[i + 1]:
-            x = _pad_axis(x, x.ndim - 1 - i // 2, mode, numbers[i], numbers[i + 1])
-    return x if any(numbers) else unchanged(x)
+    return _padded(x, mode, numbers) if any(numbers) else unchanged(x)
