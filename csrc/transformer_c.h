@@ -289,9 +289,9 @@ TC_CHECKED tc_status tc_binary_in_place(tc_tensor **out, tc_tensor *target, cons
                                         tc_error *err);
 /* Writes a function of elements of in[0 .. inputs-1] to target, or to a new tensor where that is NULL, and gives it to *out. *out is NULL,
  * and nothing has changed, where there is no such function here, or not with the bits of the ops that it stands for: only for tensors of
- * one floating dtype on the CPU, none of which gets a gradient, and a target that other ones do not overlap. name: a row of unary.def,
- * "clamp_min", "clamp_max", "clamp" (x, low, high), "add_product" (x + y z), "lerp" (x + (y - x) z) or "same" (x where y and z are
- * equal, otherwise 0). */
+ * one dtype, no bools, on the CPU, none of which gets a gradient, and a target that other ones do not overlap. name: a row of unary.def
+ * (of integers: of integer.def), "clamp_min", "clamp_max", "clamp" (x, low, high), or of floats "add_product" (x + y z), "lerp"
+ * (x + (y - x) z) or "same" (x where y and z are equal, otherwise 0). */
 TC_CHECKED tc_status tc_compute_into(tc_tensor **out, tc_tensor *target, const char *name, int inputs, const tc_argument *in,
                                      tc_error *err);
 /* Not recorded.  a,b have one floating dtype, dy their broadcast shape. Only for functions that have a gradient. */

@@ -33,12 +33,40 @@ static const function *find(const char *name, int inputs)
     return NULL;
 }
 
-/* Has it the bits of the ops that it replaces? Bounds that are crossed, or NaN, are applied in turn, and numbers in float64. */
-static bool is_exact(const function *f, const tc_argument *in)
+/* The kernel for this dtype, or NULL. */
+static const tc_kernel *kernel_for(const function *f, tc_dtype dtype)
 {
+    if (tc_dtype_is_float(dtype)) return f->kernel;
+    if (dtype == TC_BOOL) return NULL;
+    if (f->inputs == 2) return &tc_kernel_integer_binary;
+    if (f->inputs == 3) return f->id == TC_CHOICE_clamp ? &tc_kernel_integer_where : NULL;
+    switch (f->id) {
+#define TC_INTEGER_UNARY(name, value) case TC_UNARY_##name:
+#define TC_INTEGER_BINARY(name, value)
+#include "../kernels/integer.def"
+#undef TC_INTEGER_UNARY
+#undef TC_INTEGER_BINARY
+        return &tc_kernel_integer_unary;
+    default: return NULL;
+    }
+}
+
+/* Is it a number of this dtype, as it is? */
+static bool is_number_of(tc_scalar number, tc_dtype dtype)
+{
+    tc_error unfit;
+    return tc_dtype_is_float(dtype) || (!tc_dtype_is_float(number.kind) && tc_check_number_fits(number, dtype, &unfit) == TC_OK);
+}
+
+/* Has it the bits of the ops that it replaces? Bounds that are crossed, or NaN, are applied in turn, and numbers in float64. */
+static bool is_exact(const function *f, const tc_argument *in, tc_dtype dtype)
+{
+    for (int k = 1; k < f->inputs; k++)
+        if (!in[k].tensor && !is_number_of(in[k].scalar, dtype)) return false;
     if (f->kernel != &tc_kernel_where_forward) return true;
     if (f->id != TC_CHOICE_clamp) return in[1].tensor;
-    return !in[1].tensor && !in[2].tensor && in[1].scalar.real <= in[2].scalar.real;
+    if (in[1].tensor || in[2].tensor) return false;
+    return tc_dtype_is_float(dtype) ? in[1].scalar.real <= in[2].scalar.real : in[1].scalar.integer <= in[2].scalar.integer;
 }
 
 bool tc_takes_result(tc_tensor *target, tc_dtype dtype, int ndim, const int64_t *shape, int count, tc_tensor *const *given)
@@ -61,7 +89,9 @@ tc_status tc_compute_into(tc_tensor **out, tc_tensor *target, const char *name, 
     int ndim = 0, count = 0;
     int64_t shape[TC_MAX_DIMS];
     *out = NULL;
-    if (!f || !first || !tc_dtype_is_float(first->dtype) || !is_exact(f, in)) return TC_OK;
+    if (!f || !first) return TC_OK;
+    const tc_kernel *const kernel = kernel_for(f, first->dtype);
+    if (!kernel || !is_exact(f, in, first->dtype)) return TC_OK;
     for (int k = 0; k < inputs; k++) {
         tc_tensor *const tensor = in[k].tensor;
         if (!tensor) continue;
@@ -72,10 +102,10 @@ tc_status tc_compute_into(tc_tensor **out, tc_tensor *target, const char *name, 
     if (tc_tape_wants(count, tensors) || (target && !tc_takes_result(target, first->dtype, ndim, shape, count, tensors))) return TC_OK;
     TC_TRY(tc_begin_elements(&s, &(tc_input){"x", first}, 1, first->dtype, first->dtype));
     if (target) {
-        TC_TRY(tc_write_elementwise(target, inputs, in, f->kernel, f->id, s.kernels, cost, err));
+        TC_TRY(tc_write_elementwise(target, inputs, in, kernel, f->id, s.kernels, cost, err));
     } else {
         TC_TRY(tc_make(&s, &result, ndim, shape));
-        TC_TRY(tc_run_elementwise(result, inputs, in, f->kernel, f->id, s.kernels, cost, err));
+        TC_TRY(tc_run_elementwise(result, inputs, in, kernel, f->id, s.kernels, cost, err));
     }
     tc_give(&s, out, result);
     return TC_OK;

@@ -229,3 +229,28 @@ def test_activations_in_few_passes(name, dtype):
         same(function(x), function(x.clone().requires_grad_()))
         same(memory, before)
     assert isinstance(function(np.ones(3)), np.ndarray)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("dtype", ["int64", "int32", "uint8"])
+def test_integers_in_place_are_written_where_they_are(dtype, layout):
+    calls = {
+        **{name: () for name in ("abs", "ceil", "floor", "neg", "relu", "round", "sign", "square", "trunc")},
+        "clamp": (2, 40), "crossed clamp": (9, 2), "clamp below": (3,), "clamp above": (None, 40), "clamp by a tensor": (tc.tensor(5).to(dtype), 40),
+    }  # fmt: skip
+    for name, arguments in calls.items():
+        method = "clamp" if "clamp" in name else name
+        for n in (7, 700):
+            base, view = LAYOUTS[layout](n)
+            base = (base.nan_to_num().clamp(-9, 9) * 12).abs().to(dtype) - (0 if dtype == "uint8" else 20)
+            written, place = view(base), view(base).clone()
+            memory = written.data_ptr()
+            expected = getattr(place, method)(*arguments)
+            assert getattr(written, f"{method}_")(*arguments) is written and written.data_ptr() == memory
+            same(written, expected)
+            same(view(base), expected)
+    for wrong in [(-300, 2), (0, 2**40)] if dtype == "uint8" else [(0, 2**70)]:
+        before = written.clone()
+        with pytest.raises((TypeError, ValueError)):
+            written.clamp_(*wrong)
+        same(written, before)
