@@ -113,14 +113,28 @@ static void choose_split(tc_gemm_args *g)
 /* So few rows of B stay in L1 wherever they lie. */
 #define FEW_ROWS_OF_B 8
 
+/* Many rows by few columns read both where they lie, without an epilogue: so many rows at least, where the columns are too few for tiles.
+ */
+#define MANY_BY_FEW 8
+#define MANY_BY_SOME 32 /* of more than two columns, */
+#define LEAST_K_BY_SOME 256
+#define ALWAYS_MANY 128 /* or of short ones */
+static bool gains_in_place(const tc_gemm_args *g)
+{
+    if (g->a_stored != TC_STORED_AS_COMPUTED || g->b_stored != TC_STORED_AS_COMPUTED) return false;
+    if (g->activation != TC_ACTIVATION_NONE || g->pre || g->residual || g->M < MANY_BY_FEW) return false;
+    return g->N <= 2 || g->M >= ALWAYS_MANY || (g->M >= MANY_BY_SOME && g->K >= LEAST_K_BY_SOME);
+}
+
 /* Rows of B are read in place where they stay in L1 from tile to tile, or are used by at most two tiles. Panels that several items would
  * pack are packed once, in advance. */
 static tc_gemm_b_form choose_b_form(const tc_gemm_args *g, bool keep, size_t element)
 {
+    const bool along = g->N <= FEW_BY_MANY && g->a_col == 1 && g->b_row == 1;
     if (g->b_rows || (g->M == 1 && g->N == 1 && g->b_row == 1)) return TC_GEMM_B_STRIDED;
     const int64_t reach = g->k_chunk * (g->b_row < 0 ? -g->b_row : g->b_row) * (int64_t)element;
     if (g->b_col == 1 && (reach <= 49152 || g->M <= 28 || g->K <= FEW_ROWS_OF_B)) return TC_GEMM_B_ROWS;
-    const bool along = g->N <= FEW_BY_MANY && g->a_col == 1 && g->b_row == 1;
+    if (along && gains_in_place(g)) return TC_GEMM_B_STRIDED;
     return keep || (g->M > g->row_block && g->K > FEW_ROWS_OF_B && !along) ? TC_GEMM_B_PANELS : TC_GEMM_B_STRIDED;
 }
 

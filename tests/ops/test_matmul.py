@@ -284,7 +284,7 @@ def test_few_rows_or_columns_along_memory_have_the_bits_of_many(isa, threads, dt
     """What is read of the many is used for all of the few at once; with several blocks of k lanes are blocks."""
     if dtype == "bfloat16" and isa in BFLOAT16_PRODUCTS:
         dtype = "float16"  # the number of columns decides what multiplies bfloat16
-    for K in (4, 5, 19, 64, 383, 386, 770, 1000, 1155, 2048, 4096):
+    for K in (4, 5, 19, 64, 256, 383, 386, 512, 770, 1000, 1155, 2048, 4096):
         x, w = (tc.tensor(rng.standard_normal((60, K)).astype(np.float32)).to(dtype) for _ in range(2))
         whole, bias = x @ w.T, tc.arange(60).to(dtype)
         biased = tc.functional.linear(x, w, bias)
@@ -297,6 +297,9 @@ def test_few_rows_or_columns_along_memory_have_the_bits_of_many(isa, threads, dt
                 assert tc.all(x[-many:] @ apart[:few].T == whole[-many:, :few])
             assert tc.all(tc.functional.linear(x[:few], w[:33], bias[:33]) == biased[:few, :33])
             assert tc.all(tc.functional.linear(x, w[:few], bias[:few]) == biased[:, :few])
+            kept = w[:few].detach().clone()  # of few rows by few columns nothing is kept either
+            assert tc.all(tc.functional.linear(x, kept, bias[:few]) == biased[:, :few])
+            assert tc.all(tc.functional.linear(x[:9], kept, bias[:few]) == biased[:9, :few])
     for K in (50, 1000):  # more than wait at a time, and pieces of the last lanes
         for many in (127, 129, 131, 260, 271):
             x, w = (tc.tensor(rng.standard_normal((n, K)).astype(np.float32)).to(dtype) for n in (20, many))
