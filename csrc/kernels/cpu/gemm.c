@@ -399,7 +399,15 @@ static bool gains_by_spread_blocks(const gemm_item *it, int64_t many)
     return 8 * blocks > 7 * lanes || apart % 1024 == 0 || many * it->K * (int64_t)sizeof(real) > FAR_MANY;
 }
 
-/* Has C few rows, or few columns, of operands along memory, and nothing else than a bias? One row without spread blocks is one of dots. */
+/* The same with one block of k, or two. Short sums take longer to begin, and smaller vectors gain nothing where the many begin a power of
+ * two apart. */
+#define LEAST_K_OF_ONE (TC_LANES >= 16 ? 128 : 192)
+static bool gains_by_squares(const gemm_item *it)
+{
+    return it->K >= LEAST_K_OF_ONE && (TC_LANES >= 16 || !are_in_conflict(it->rows > 1 ? it->args->a_row : it->args->b_col));
+}
+
+/* Has C few rows, or few columns, of operands along memory, and nothing else than a bias? */
 static bool is_few_by_many(const gemm_item *it)
 {
     const tc_gemm_args *g = it->args;
@@ -410,7 +418,7 @@ static bool is_few_by_many(const gemm_item *it)
     if (few > MOST_FEW && many > FEW_BY_FEW) return false;
     if (few > 2 && (TC_LANES <= 4 || it->K < LEAST_K_OF_FEW)) return false;
     if (are_blocks_spread(it->K, it->k_block)) return many > 1 && (few > 1 || gains_by_spread_blocks(it, many));
-    return few > 1 && many >= TC_IN_PIECE && 2 * many >= TC_LANES;
+    return (few > 1 || gains_by_squares(it)) && many >= TC_IN_PIECE && 2 * many >= TC_LANES;
 }
 
 static void by_squares(const gemm_item *it)

@@ -217,7 +217,8 @@ static void sum_lanes_of_many(int rows, int units, real (*total)[MANY_PART], con
 /* total (rows, MANY_PART) <- the few [i, i + rows) by the many [begin, end). */
 static void sum_part(int rows, real (*total)[MANY_PART], const few_by_many *w, int64_t i, int64_t begin, int64_t end, bool spread, bool far)
 {
-    const int units = rows > 2 ? 1 : MOST_UNITS; /* more would wait on the stack */
+    /* More would wait on the stack, or, where the many begin a power of two apart, drive one another out of the first cache. */
+    const int units = rows > 2 || (TC_LANES >= 16 && are_in_conflict(w->many_row)) ? 1 : MOST_UNITS;
     if (!spread) {
         int64_t n = begin;
         for (; n + (units - 1) * TC_LANES < end; n += units * TC_LANES) sum_lanes_of_many(rows, units, total, w, i, begin, n, far);
