@@ -174,12 +174,13 @@ def test_long_sums_keep_their_digits(isa, rng):
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-@pytest.mark.parametrize("length", [8, 32, 64, 192, 1024, 1056, 2048])
+@pytest.mark.parametrize("length", [8, 32, 64, 65, 192, 257, 500, 1023, 1024, 1056, 2048])
 def test_groups_read_in_place_are_added_up_as_a_copy(isa, threads, dtype, length, rng):
     x = draw(rng, (3, 40, 5, length), dtype)
     for view in (x[:, ::2], x[:, :, 1:], x[:, 3:, :2], np.swapaxes(x, 1, 2)):
         channels = np.ascontiguousarray(np.swapaxes(view, 0, 1)).reshape(view.shape[1], -1)  # one row each
         np.testing.assert_array_equal(_core.sum(view, (0, 2, 3)), _core.sum(channels, 1))
+        np.testing.assert_array_equal(_core.var(view, (0, 2, 3)), _core.var(channels, 1))
     np.testing.assert_array_equal(_core.mean(x[:, ::2]), _core.mean(x[:, ::2].copy()))
 
 

@@ -140,28 +140,59 @@ TC_INLINE bool has_direct_rows(const tc_reduce_args *a)
 
 #define GROUP (4 * TC_LANES) /* elements that block() adds up at a time */
 
-/* Are whole groups next to one another, so that they can be read where they are? */
+/* Can groups be read where they are? Shorter runs are copied sooner than the groups in which they meet. */
 TC_INLINE bool has_groups(const tc_reduce_args *a)
 {
     const int inner = a->reduced_ndim - 1;
-    return a->x_dtype == ELEMENT_DTYPE && inner > 0 && a->reduced_strides[inner] == 1 && a->reduced_shape[inner] % GROUP == 0;
+    const int64_t length = a->reduced_shape[inner > 0 ? inner : 0];
+    return a->x_dtype == ELEMENT_DTYPE && inner > 0 && a->reduced_strides[inner] == 1 && (length % GROUP == 0 || length >= 4 * GROUP);
+}
+
+/* The n <= GROUP elements from `at` on, which it moves behind them: in place, or, where two runs meet, in `copy`. A run has a group at
+ * least, so that whole vectors are read up to the end of the one and from the beginning of the other. */
+TC_INLINE const real *next_group(real copy[2 * GROUP], const tc_reduce_args *a, const real *x, position *at, int64_t n)
+{
+    const int inner = a->reduced_ndim - 1;
+    const int64_t there = a->reduced_shape[inner] - at->index[inner];
+    const real *const from = x + position_offset(at, a->reduced_ndim, a->reduced_strides);
+    position_advance(at, n < there ? n : there, a->reduced_ndim, a->reduced_shape);
+    if (n <= there) return from;
+    const real *const end = from + there, *const next = x + position_offset(at, a->reduced_ndim, a->reduced_strides);
+    TC_UNROLL
+    for (int i = 0; i < GROUP; i += TC_LANES) {
+        v_store(copy + i, v_load(end - GROUP + i));
+        v_store(copy + GROUP + i, v_load(next + i));
+    }
+    position_advance(at, n - there, a->reduced_ndim, a->reduced_shape);
+    return copy + GROUP - there;
 }
 
 /* What block() makes of elements [r, r + n) of such a row. */
-static __attribute__((noinline)) vreal sum_of_groups(const tc_reduce_args *a, const char *x, int64_t r, int64_t n)
+static __attribute__((noinline)) vreal sum_of_groups(const tc_reduce_args *a, const real *x, int64_t r, int64_t n)
 {
     const int inner = a->reduced_ndim - 1;
     vreal sum[4] = {v_zero(), v_zero(), v_zero(), v_zero()};
+    real copy[2 * GROUP];
     position at = position_of(r, a->reduced_ndim, a->reduced_shape);
-    for (int64_t i = 0, more; i < n; i += more) {
-        const int64_t there = a->reduced_shape[inner] - at.index[inner];
-        const real *const from = (const real *)(const void *)x + position_offset(&at, a->reduced_ndim, a->reduced_strides);
-        more = there < n - i ? there : n - i;
+    const int64_t whole = n - n % GROUP;
+    for (int64_t i = 0, more; i < whole; i += more) {
+        const int64_t there = (a->reduced_shape[inner] - at.index[inner]) / GROUP * GROUP, left = whole - i;
+        more = there == 0 ? GROUP : there < left ? there : left;
+        const real *from = x + position_offset(&at, a->reduced_ndim, a->reduced_strides);
+        if (there == 0)
+            from = next_group(copy, a, x, &at, GROUP);
+        else
+            position_advance(&at, more, a->reduced_ndim, a->reduced_shape);
         for (int64_t j = 0; j < more; j += GROUP) {
             TC_UNROLL
             for (int k = 0; k < 4; k++) sum[k] = sum[k] + v_load(from + j + k * TC_LANES);
         }
-        position_advance(&at, more, a->reduced_ndim, a->reduced_shape);
+    }
+    const real *const rest = n > whole ? next_group(copy, a, x, &at, n - whole) : NULL;
+    for (int64_t j = whole; j < n; j += TC_LANES) {
+        const int lanes = v_left(n, j);
+        const vreal v = v_load_some(rest + (j - whole), lanes);
+        sum[0] = sum[0] + (lanes == TC_LANES ? v : v_select(v_first(lanes), v, v_zero()));
     }
     return (sum[0] + sum[1]) + (sum[2] + sum[3]);
 }
@@ -180,7 +211,7 @@ TC_INLINE real segment_of_row(int step, const tc_reduce_args *a, const char *x, 
             gather_reduced(space->chunk, a, x, r, n);
             chunk = space->chunk;
         }
-        total = in_groups ? sum_of_groups(a, x, r, n) : block(step, chunk, n, center);
+        total = in_groups ? sum_of_groups(a, (const real *)(const void *)x, r, n) : block(step, chunk, n, center);
         if (!is_block) pairwise_add(step, &space->sum, total);
     }
     if (!is_block) total = pairwise_result(step, &space->sum);
