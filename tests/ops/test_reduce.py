@@ -119,6 +119,20 @@ def test_nan_and_infinity(isa):
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_extremes_of_rows_side_by_side_have_the_bits_of_one(isa, dtype, rng):
+    """As many rows as a vector has lanes: NaN, infinities, and zeros whose sign the order decides."""
+    for length in (16, 17, 33, 65, 100, 256):
+        x = rng.integers(-1, 1, (37, length)).astype(dtype)
+        x *= rng.choice([-1, 1], x.shape).astype(dtype)
+        x[3, 5], x[9, length - 1], x[11], x[12] = np.nan, np.inf, -np.inf, rng.choice([0.0, -0.0], length)
+        for whole, name in itertools.product((x, np.concatenate([x, x], 1)[:, :length]), ("max", "min")):
+            together = getattr(_core, name)(whole, 1)
+            alone = np.array([getattr(_core, name)(row) for row in whole], dtype)
+            np.testing.assert_array_equal(together, getattr(whole, name)(1))
+            assert together.tobytes() == alone.tobytes()
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_where_the_extreme_of_narrow_rows_is(isa, dtype, rng):
     """Rows of up to 32 elements are taken side by side: ties, NaN, infinities, rows that lie apart, and numbers of rows around the widths."""
     for rows, length in itertools.product((1, 3, 8, 17, 40), (1, 2, 7, 16, 31, 32, 33)):

@@ -236,11 +236,27 @@ TC_INLINE real segments_of_row(int step, const tc_reduce_args *a, const char *x,
 
 #define SHORT_ROW 256
 
-/* Sums of short rows, as many at a time as a vector has lanes: returns the first item of [begin, end) that is left. The same sums. */
+/* Lane i is combine_lanes() of row[i], of extremes: the same tree, so that zeros have the same sign. */
+TC_INLINE vreal extremes_of_lanes(int step, vreal row[TC_LANES])
+{
+    v_transpose(row);
+    vmask nan = v_isnan(row[0]);
+    TC_UNROLL
+    for (int i = 1; i < TC_LANES; i++) nan = v_or(nan, v_isnan(row[i]));
+    TC_UNROLL
+    for (int i = 0; i < TC_LANES && step == TC_STEP_min; i++) row[i] = -row[i];
+    TC_UNROLL
+    for (int width = TC_LANES / 2; width > 0; width /= 2) TC_UNROLL
+    for (int i = 0; i < width; i++) row[i] = v_max(row[i], row[i + width]);
+    return v_select(nan, v_set1((real)NAN), step == TC_STEP_min ? -row[0] : row[0]);
+}
+
+/* Short rows, as many at a time as a vector has lanes: returns the first item of [begin, end) that is left. The same bits. */
 TC_INLINE int64_t short_rows(int step, const tc_reduce_args *a, int64_t begin, int64_t end)
 {
+    const bool is_extreme = step == TC_STEP_max || step == TC_STEP_min;
     const bool is_sum = step == TC_STEP_sum || step == TC_STEP_square_difference;
-    if (!is_sum || a->reduced > SHORT_ROW || a->kept_ndim != 1 || !has_direct_rows(a)) return begin;
+    if ((!is_sum && !is_extreme) || a->reduced > SHORT_ROW || a->kept_ndim != 1 || !has_direct_rows(a)) return begin;
     const int64_t apart = a->kept_strides[0];
     for (; begin + TC_LANES <= end; begin += TC_LANES) {
         const real *x = (const real *)a->x + begin * apart;
@@ -249,7 +265,7 @@ TC_INLINE int64_t short_rows(int step, const tc_reduce_args *a, int64_t begin, i
         TC_UNROLL
         for (int i = 0; i < TC_LANES; i++, x += apart)
             row[i] = block(step, x, a->reduced, a->center ? v_set1(((const real *)a->center)[begin + i]) : v_zero());
-        v_store(sums, v_sums(row));
+        v_store(sums, is_extreme ? extremes_of_lanes(step, row) : v_sums(row));
         store_results(a, begin, sums, TC_LANES);
     }
     return begin;
