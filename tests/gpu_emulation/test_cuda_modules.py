@@ -19,6 +19,10 @@ def sequence(rng, length=T):
     return rng.standard_normal((B, length, E)).astype(np.float32)
 
 
+def images(rng, axes):
+    return rng.standard_normal((B, 2, *(4, 3, 5)[:axes])).astype(np.float32)
+
+
 def padding(length):
     mask = np.zeros((B, length), bool)
     mask[1, length - 2 :] = True
@@ -138,6 +142,17 @@ LAYERS |= {
 }
 LAYERS["Threshold"] = lambda: tc.nn.Threshold(0.1, -0.5), lambda rng: [sequence(rng)], {}
 LAYERS["RReLU"] = lambda: tc.nn.RReLU().eval(), lambda rng: [sequence(rng)], {}  # slopes are not drawn
+LAYERS |= {
+    name: (
+        lambda name=name, axes=axes, options=options: getattr(tc.nn, name)(2, 3, (2, 3, 2)[:axes], **options),
+        lambda rng, axes=axes: [images(rng, axes)],
+        {},
+    )
+    for name, axes, options in (
+        ("Conv3d", 3, {"padding": 1}),
+        *((f"ConvTranspose{axes}d", axes, {"stride": 2, "padding": 1, "output_padding": 1}) for axes in (1, 2, 3)),
+    )
+}
 LAYERS |= {name: (lambda make=make: make(E), lambda rng: [sequence(rng)], {}) for name, make in of_all_ops("LAYERS").items()}
 NOT_LAYERS = {"Module", "ModuleDict", "ModuleList", "Parameter", "ParameterDict", "ParameterList", "KeyValueCache"}
 

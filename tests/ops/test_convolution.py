@@ -47,15 +47,7 @@ SAVED = {
     ],
     "`pad` of x (N, C)": [(lambda x: _core.pad(x, (1, 2)), ["N,C"])],
 }
-LAYERS = {
-    "Conv1d": lambda width: tc.nn.Conv1d(5, width, 3, padding=1),
-    "Conv2d": lambda width: tc.nn.Conv2d(2, width, 3, stride=2),
-    "Conv3d": lambda width: tc.nn.Conv3d(2, width, (1, 2, 3)),
-    **{
-        f"ConvTranspose{n}d": lambda width, layer=layer: layer(4, width, 3, stride=2)
-        for n, layer in ((1, tc.nn.ConvTranspose1d), (2, tc.nn.ConvTranspose2d), (3, tc.nn.ConvTranspose3d))
-    },
-}
+LAYERS = {"Conv1d": lambda width: tc.nn.Conv1d(5, width, 3, padding=1), "Conv2d": lambda width: tc.nn.Conv2d(2, width, 3, stride=2)}
 ON_DEVICES = {
     "convolution": (
         lambda x, w, b: _core.convolution(x, w, b, (2,), (1,), (1,)),
