@@ -137,12 +137,12 @@ def queries_and_keys(layer, x):
             found[0] = found[0] + layer.query_bias.detach().numpy()
     else:
         found = [product(layer.query, x), product(layer.key, x)]
-        found = [normed(norm, part, size) for norm, part in zip((layer.query_norm, layer.key_norm), found, strict=True)]
+        found = [normed(norm, part) for norm, part in zip((layer.query_norm, layer.key_norm), found, strict=True)]
     found = [part.reshape(*x.shape[:2], -1, size) for part in found]
     return [np.repeat(part, layer.heads // part.shape[2], 2).swapaxes(1, 2) for part in found]
 
 
-def normed(norm, x, size):
+def normed(norm, x):
     """x (B, T, H D), divided by the root mean square of each head, or of all together."""
     if not isinstance(norm, tc.nn.RMSNorm):
         return x

@@ -49,7 +49,6 @@ typedef int32_t ireal; /* the integer as wide as real */
 #define real_erf erff
 #define real_sqrt sqrtf
 #define real_pow powf
-#define real_fabs fabsf
 #define real_log1p log1pf
 #define real_fmod fmodf
 #define real_floor floorf
@@ -67,7 +66,6 @@ typedef int64_t ireal;
 #define real_erf erf
 #define real_sqrt sqrt
 #define real_pow pow
-#define real_fabs fabs
 #define real_log1p log1p
 #define real_fmod fmod
 #define real_floor floor
