@@ -179,7 +179,16 @@ def test_losses(case):
         both(arrays, key, gradient, scale=1e4 * np.abs(gradient).max() if case == "bce_edges" else None)
 
 
-RULES = {"SGD": R.sgd, "Adagrad": R.adagrad, "Adam": R.adam, "AdamW": R.adamw, "NAdam": R.nadam, "RAdam": R.radam, "RMSprop": R.rmsprop}
+RULES = {
+    "SGD": R.sgd,
+    "Adafactor": R.adafactor,
+    "Adagrad": R.adagrad,
+    "Adam": R.adam,
+    "AdamW": R.adamw,
+    "NAdam": R.nadam,
+    "RAdam": R.radam,
+    "RMSprop": R.rmsprop,
+}
 
 
 @pytest.mark.parametrize("case", [case for case in OPTIMIZERS if case != "inputs"])

@@ -403,6 +403,7 @@ def test_optimizers_by_hand():
     assert R.adamw([1.0], [123.0], {}, lr=0.1, weight_decay=0.5) == pytest.approx(0.85)
     assert R.nadam([1.0], [3.0], {}, lr=0.1, betas=(0.0, 0.5)) == pytest.approx(0.9)  # without momentum, by the size of lr
     assert R.radam([1.0], [2.0], {}, lr=0.125) == 0.75  # the first steps go by the gradient itself
+    assert R.adafactor([2.0], [5.0], {}, lr=0.1) == pytest.approx(2 - 2 * 0.1)  # the first step has the size of lr times the parameter
     assert R.adagrad([1.0], [4.0], {}, lr=0.1, initial_accumulator_value=9.0) == pytest.approx(0.92)
     assert R.rmsprop([1.0], [4.0], {}, lr=0.1, alpha=0.75) == pytest.approx(0.8)
     assert R.rmsprop([1.0], [4.0], {}, lr=0.1, alpha=0.75, eps=12, eps_inside_sqrt=True) == pytest.approx(0.9)

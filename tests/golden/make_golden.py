@@ -277,6 +277,11 @@ OPTIMIZERS = {
     "adamw": ("AdamW", {}),
     "adamw_options": ("AdamW", {"lr": 0.02, "betas": [0.8, 0.95], "eps": 1e-3, "weight_decay": 0.3}),
     "adamw_amsgrad": ("AdamW", {"lr": 0.02, "betas": [0.5, 0.6], "amsgrad": True}),
+    "adafactor": ("Adafactor", {}),
+    "adafactor_options": (
+        "Adafactor",
+        {"lr": 0.5, "beta2_decay": -0.5, "eps": [1e-2, 0.5], "d": 1.5, "weight_decay": 0.1, "maximize": True},
+    ),
     "nadam": ("NAdam", {}),
     "nadam_options": (
         "NAdam",

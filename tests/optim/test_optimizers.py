@@ -53,7 +53,9 @@ def test_trajectory(case, dtype, isa):
     assert_close(path, CASES[case][1]["f64"], dtype, k=20, gradient=dtype == "float32", name=case)
 
 
-@pytest.mark.parametrize("case", ["adam_amsgrad", "adamw", "sgd_nesterov", "nadam_options", "radam", "rmsprop_centered", "adagrad_options"])
+@pytest.mark.parametrize(
+    "case", ["adam_amsgrad", "adamw", "sgd_nesterov", "adafactor_options", "nadam_options", "radam", "rmsprop_centered", "adagrad_options"]
+)
 def test_state_dict_resumes_to_the_bit(case):
     whole = parameters("float32")
     expected = run(make(case, whole), whole, range(20))[-1]
@@ -514,6 +516,7 @@ OPTIMIZERS = {
     "SGD": dict(lr=0.1, momentum=0.9),
     "Adam": dict(lr=0.1, amsgrad=True),
     "AdamW": dict(lr=0.1),
+    "Adafactor": dict(lr=0.1, weight_decay=0.1),
     "NAdam": dict(lr=0.1, weight_decay=0.1),
     "RAdam": dict(lr=0.1, weight_decay=0.1),
     "RMSprop": dict(lr=0.1, momentum=0.5, centered=True),
@@ -586,7 +589,8 @@ def test_momentum_that_begins_late():
 def test_hints_of_pytorch_change_nothing(name):
     p, q = tc.nn.Parameter([1.0, -2.0]), tc.nn.Parameter([1.0, -2.0])
     hints = {"foreach": True, "fused": False, "capturable": True, "differentiable": False}
-    hints.pop({"Adagrad": "capturable", "NAdam": "fused"}.get(name), None)  # PyTorch's has none
+    for missing in {"Adafactor": ("fused", "capturable", "differentiable"), "Adagrad": ("capturable",), "NAdam": ("fused",)}.get(name, ()):
+        del hints[missing]  # PyTorch's has none
     plain, hinted = getattr(tc.optim, name)([p]), getattr(tc.optim, name)([q], **hints)
     for x, optimizer in ((p, plain), (q, hinted)):
         (x * x).sum().backward()
@@ -597,10 +601,38 @@ def test_hints_of_pytorch_change_nothing(name):
     assert p.tolist() == q.tolist() and plain.defaults == hinted.defaults
 
 
-@pytest.mark.parametrize("name", OPTIMIZERS)
+@pytest.mark.parametrize("name", OPTIMIZERS.keys() - {"Adafactor"})  # PyTorch's has no such option
 def test_a_step_is_never_differentiable(name):
     with pytest.raises(ValueError, match="differentiable=True is not possible: steps are not recorded"):
         getattr(tc.optim, name)([tc.nn.Parameter([1.0])], differentiable=True)
+
+
+def test_adafactor_keeps_rows_and_columns():
+    """A row and a column of each matrix of the last two axes; other shapes are refused before anything is loaded."""
+    weight, bias = tc.nn.Parameter(np.ones((2, 5, 3), np.float32)), tc.nn.Parameter(np.ones(4, np.float32))
+    optimizer = tc.optim.Adafactor([weight, bias])
+    (weight.sum() + bias.sum()).backward()
+    optimizer.step()
+    assert {name: v.shape for name, v in optimizer.state[weight].items() if name != "step"} == {"row_var": (2, 5, 1), "col_var": (2, 1, 3)}
+    assert optimizer.state[bias]["variance"].shape == (4,)
+    state = optimizer.state_dict()
+    state["state"][0]["row_var"] = np.zeros((2, 5, 3), np.float32)
+    fresh = tc.optim.Adafactor([weight, bias])
+    with pytest.raises(
+        ValueError, match=r"state 'row_var' has shape \(2, 5, 3\), but that of a parameter of shape \(2, 5, 3\) has \(2, 5, 1\)"
+    ):
+        fresh.load_state_dict(state)
+    assert not fresh.state
+    for options, message in (
+        ({"beta2_decay": 0.5}, "beta2_decay must be at most 0, got 0.5"),
+        ({"d": 0.5}, "d must be at least 1, got 0.5"),
+        ({"eps": (None, -1.0)}, r"eps\[1\] must not be negative"),
+        ({"beta2_decay": float("nan")}, "beta2_decay must be at most 0, got nan"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            tc.optim.Adafactor([bias], **options)
+    with pytest.raises(TypeError, match=r"eps must be two numbers, such as \(None, 0.001\), got 1e-08"):
+        tc.optim.Adafactor([bias], eps=1e-8)
 
 
 def test_adam_with_the_weight_decay_of_adamw():

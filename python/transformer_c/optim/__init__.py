@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING
 
 from .._names import hooks
 from . import lr_scheduler
+from .adafactor import Adafactor
 from .adagrad import Adagrad
 from .algorithms import SGD, Adam, AdamW, RAdam, RMSprop
 from .gradients import clip_grad_norm_, clip_grad_value_
@@ -14,6 +15,7 @@ from .optimizer import Optimizer
 
 __all__ = [
     "SGD",
+    "Adafactor",
     "Adagrad",
     "Adam",
     "AdamW",

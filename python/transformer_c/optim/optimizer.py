@@ -26,7 +26,7 @@ from .._names import Explaining
 from .._nested import map_nested
 from .._promotion import is_half
 from .._recording import drop_gradients, enable_grad, no_grad
-from .._tensor import as_tensor, from_dlpack, zeros, zeros_like
+from .._tensor import as_tensor, from_dlpack, zeros
 from .gradients import FLOAT32, for_kernel
 
 
@@ -399,8 +399,13 @@ class Optimizer(Explaining):
                 state["master"] = p.detach().float()
         for name in names:
             if name not in state:
-                state[name] = zeros_like(state.get("master", p.detach()))
+                like = state.get("master", p.detach())
+                state[name] = zeros(self._shape_of(p, name), dtype=like.dtype, device=like.device)
         return state
+
+    def _shape_of(self, p: Tensor, name: str) -> tuple[int, ...]:
+        """The shape of a state Tensor."""
+        return p.shape
 
     def _cast_states(self, params: list[Tensor]) -> bool:
         """Casts the states of parameters that were cast, as ``module.double()`` does, to the dtype in which a step computes; whether there were any."""
@@ -486,13 +491,21 @@ class Optimizer(Explaining):
         has_own_rule = self._has_own_rule()
         for number, saved in state_dict["state"].items():
             p = params[int(number)]
-            state[p] = map_nested(partial(_copied, p), saved) if has_own_rule else _loaded_state(p, saved)
+            state[p] = map_nested(partial(_copied, p), saved) if has_own_rule else self._loaded_state(p, saved)
         for group, saved in zip(self.param_groups, groups, strict=True):
             group.update({k: v for k, v in saved.items() if k != "params"})
         self.state = state
         self._rounded = {p: None for p, values in state.items() if "master" in values}
         for hook in listed(self, "loaded"):
             hook(self)
+
+    def _loaded_state(self, p: Tensor, saved: dict[str, Any]) -> dict[str, Any]:
+        """The state of a parameter. PyTorch's has no "step" for SGD, None for what is not used yet, and no float32 copy of halves."""
+        state = {name: _loaded(p, name, value, self._shape_of(p, name)) for name, value in saved.items() if value is not None}
+        state.setdefault("step", 1 if state else 0)
+        if is_half(p) and "master" not in state:
+            state["master"] = p.detach().float()
+        return state
 
     # ---- hooks ---------------------------------------------------------------------------------------------------------------
 
@@ -544,15 +557,6 @@ class Optimizer(Explaining):
         return "\n".join([*lines, ")"])
 
 
-def _loaded_state(p: Tensor, saved: dict[str, Any]) -> dict[str, Any]:
-    """The state of a parameter. PyTorch's has no "step" for SGD, None for what is not used yet, and no float32 copy of halves."""
-    state = {name: _loaded(p, name, value) for name, value in saved.items() if value is not None}
-    state.setdefault("step", 1 if state else 0)
-    if is_half(p) and "master" not in state:
-        state["master"] = p.detach().float()
-    return state
-
-
 def _copied(p: Tensor, value: Any) -> Any:
     """A saved value of an optimizer that is not of this library: a Tensor of its own for what is one, or an array."""
     if isinstance(value, np.ndarray) or hasattr(value, "__dlpack__"):
@@ -561,18 +565,18 @@ def _copied(p: Tensor, value: Any) -> Any:
     return copy.deepcopy(value)
 
 
-def _loaded(p: Tensor, name: str, value: Any) -> Any:
-    """A saved state value for parameter `p`: a count as int, a Tensor copied to the device of its parameter."""
+def _loaded(p: Tensor, name: str, value: Any, shape: tuple[int, ...]) -> Any:
+    """A saved state value for parameter `p`: a count as int, a Tensor of this shape copied to the device of its parameter."""
     if name == "step":
         return int(value)
     if name == "mu_product":  # of NAdam: a number for each parameter
         return float(value)
     if isinstance(value, (int, float, bool)):
         return value
-    own = zeros(p.shape, dtype="float64" if p.dtype.name == "float64" else "float32", device=p.device)
+    own = zeros(shape, dtype="float64" if p.dtype.name == "float64" else "float32", device=p.device)
     value = value.detach() if hasattr(value, "detach") else value
     source = from_dlpack(value) if hasattr(value, "__dlpack__") and not isinstance(value, (Tensor, np.ndarray)) else as_tensor(value)
-    if source.shape != p.shape:
-        raise ValueError(f"state {name!r} has shape {source.shape} but its parameter has {p.shape}")
+    if source.shape != shape:
+        raise ValueError(f"state {name!r} has shape {source.shape}, but that of a parameter of shape {p.shape} has {shape}")
     with no_grad():
         return own.copy_(source)

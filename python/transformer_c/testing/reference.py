@@ -969,6 +969,22 @@ def radam(p, g, state, lr=1e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=0.0, 
     return p - lr * rectification * m * math.sqrt(1 - betas[1] ** t) / (np.sqrt(state["v"]) + eps)
 
 
+def adafactor(p, g, state, lr=1e-2, beta2_decay=-0.8, eps=(None, 1e-3), d=1.0, weight_decay=0.0, maximize=False):
+    """Shazeer and Stern 2018, algorithm 4, with PyTorch's `lr` and `eps`."""
+    p, g = f64(p), -f64(g) if maximize else f64(g)
+    state["step"] = t = state.get("step", 0) + 1
+    share, least = t**beta2_decay, np.finfo(np.float64).eps if eps[0] is None else eps[0]
+    rate = max(eps[1], np.sqrt((p**2).mean())) * min(lr, t**-0.5)
+    if g.ndim > 1:
+        for name, axis in (("row", -1), ("column", -2)):
+            state[name] = (1 - share) * state.get(name, 0) + share * (g**2).mean(axis, keepdims=True)
+        squares = state["row"] * state["column"] / np.maximum(state["row"].mean(-2, keepdims=True), least)
+    else:
+        squares = state["variance"] = (1 - share) * state.get("variance", 0) + share * g**2
+    update = g / np.sqrt(np.maximum(squares, least**2))
+    return p * (1 - lr * weight_decay) - rate * update / max(1, np.sqrt((update**2).mean()) / d)
+
+
 def adagrad(p, g, state, lr=1e-2, lr_decay=0.0, weight_decay=0.0, initial_accumulator_value=0.0, eps=1e-10, maximize=False):
     """Duchi et al. 2011, of diagonal matrices."""
     p, g = f64(p), -f64(g) if maximize else f64(g)
