@@ -407,3 +407,18 @@ def test_missing_file_and_folder(tmp_path):
         load_torch_checkpoint(tmp_path / "nowhere.ckpt")
     with pytest.raises(IsADirectoryError, match="got a folder"):
         load_torch_checkpoint(tmp_path)
+
+
+def test_versions_of_modules_are_read(tmp_path):
+    """Hooks of modules see them, as after torch.load; what has another form is ignored."""
+    torch = pytest.importorskip("torch")
+    state = torch.nn.Sequential(torch.nn.BatchNorm1d(2)).state_dict()
+    torch.save({"state_dict": state}, tmp_path / "file.pt")
+    found = load_torch_checkpoint(tmp_path / "file.pt")["state_dict"]
+    assert dict(found._metadata) == {"": {"version": 1}, "0": {"version": 2}} == dict(state._metadata)
+    for metadata in ("junk", {"0": {"version": 2}}, type(state)([("0", "junk")]), type(state)([("0", {"version": [1]})])):
+        state._metadata = metadata
+        torch.save(state, tmp_path / "file.pt")
+        found = load_torch_checkpoint(tmp_path / "file.pt")
+        assert not hasattr(found, "_metadata") and list(found) == list(state)
+        nn.Sequential(nn.BatchNorm1d(2)).load_state_dict(found)

@@ -251,6 +251,12 @@ MISTAKES = {
         ValueError,
         "2 arguments are wrong",
     ),
+    "a share of batches that is no share": (
+        lambda: tc.Trainer(1, limit_train_batches=-(10**5000)),
+        ValueError,
+        "limit_train_batches must be a number of batches, .* got an int of 16610 bits",
+    ),
+    "a place in a container of modules": (lambda: tc.nn.ModuleList()[10**5000], IndexError, "index an int of 16610 bits is out of range"),
     "groups of a convolution": (
         lambda: tc.nn.Conv1d(3, 4, 2, stride=0, groups=2),
         ValueError,

@@ -333,7 +333,7 @@ void tc_cuda_take_back(const tc_tensor *tensor, void *stream)
     const int index = tc_tensor_device(tensor).index;
     TC_CUDA_STAY(stay);
     tc_error ignored;
-    if (stream == TC_CUDA_LEGACY_STREAM) return; /* CUDA itself orders it and our streams, which are blocking ones */
+    if (stream == TC_CUDA_LEGACY_STREAM) return; /* CUDA itself orders it and a thread's own stream, a blocking one */
     if (tc_cuda_enter(&stay, index, &ignored) != TC_OK) return;
     tc_cuda_wait_or_keep(stay.api, index, tensor->storage->data); /* that stream may have been destroyed */
 }

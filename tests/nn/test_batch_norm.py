@@ -249,3 +249,15 @@ def test_group_norm_refuses():
             call()
     layer = tc.nn.GroupNorm(2, 4, bias=False)
     assert [*layer.state_dict()] == ["weight"] and repr(layer) == "GroupNorm(2, 4, eps=1e-05, affine=True, bias=False)"
+
+
+def test_files_from_before_batches_were_counted():
+    """As in PyTorch, by the version in the state dict; without one a file counts as old."""
+    layer = tc.nn.BatchNorm1d(2)
+    state = layer.state_dict()
+    old = {key: value + 1.0 for key, value in state.items() if key != "num_batches_tracked"}
+    layer.load_state_dict(old)
+    assert layer.running_mean.tolist() == [1.0, 1.0] and layer.num_batches_tracked.item() == 0
+    del state["num_batches_tracked"]  # of version 2
+    with pytest.raises(RuntimeError, match="missing keys: 'num_batches_tracked'"):
+        layer.load_state_dict(state)

@@ -601,10 +601,40 @@ def test_hints_of_pytorch_change_nothing(name):
     assert p.tolist() == q.tolist() and plain.defaults == hinted.defaults
 
 
-@pytest.mark.parametrize("name", OPTIMIZERS.keys() - {"Adafactor"})  # PyTorch's has no such option
+@pytest.mark.parametrize("name", [name for name in OPTIMIZERS if name != "Adafactor"])  # PyTorch's has no such option
 def test_a_step_is_never_differentiable(name):
     with pytest.raises(ValueError, match="differentiable=True is not possible: steps are not recorded"):
         getattr(tc.optim, name)([tc.nn.Parameter([1.0])], differentiable=True)
+
+
+@pytest.mark.parametrize("name", [name for name in OPTIMIZERS if name != "SGD"])
+def test_states_follow_a_parameter_that_was_cast(name):
+    p = tc.nn.Parameter([1.0, 2.0])
+    optimizer = getattr(tc.optim, name)([p], **OPTIMIZERS[name])
+    for cast in (False, True):
+        if cast:
+            p.data = p.data.double()
+        p.grad = tc.ones_like(p.data)
+        optimizer.step()
+        states = [v for v in optimizer.state[p].values() if isinstance(v, tc.Tensor)]
+        assert states and {v.dtype for v in states} == {p.dtype}
+
+
+def momenta_of_their_own(library):
+    """Two parameters with as many steps each, but with other momenta in them."""
+    p, q = (library.nn.Parameter(library.tensor([1.0])) for _ in range(2))
+    optimizer = library.optim.NAdam([p, q], lr=0.1)
+    for i, moved in enumerate(((p,), (p,), (q,), (q,), (p, q))):
+        optimizer.param_groups[0]["betas"] = (0.5 if i in (2, 3) else 0.9, 0.999)
+        optimizer.zero_grad()
+        for parameter in moved:
+            parameter.grad = library.tensor([0.7])
+        optimizer.step()
+    return [p.item(), q.item()]
+
+
+def test_nadam_keeps_the_momenta_of_each_parameter():
+    assert momenta_of_their_own(tc) == pytest.approx([0.74276, 0.69569], abs=1e-5)  # PyTorch's
 
 
 def test_adafactor_keeps_rows_and_columns():

@@ -147,6 +147,7 @@ AS_IN_PYTORCH = {
         f.searchsorted(x.detach()[0].sort()[0], x.detach()),
         f.searchsorted(x.detach().sort(-1)[0], x.detach(), side="right"),
         f.searchsorted(f.tensor([0.0, math.inf]), f.tensor([math.nan, math.inf, 1.0])),
+        f.searchsorted(f.tensor([0.0, math.inf, math.nan]), f.tensor([math.nan])),
         f.bucketize(f.tensor([[math.nan, -math.inf]]), f.tensor([0.0, 1.0]), right=True),
     ],
     "std_mean": lambda f, x: [*f.std_mean(x, 1), *f.std_mean(x, unbiased=False), *f.std_mean(x, 0, correction=0, keepdim=True)],

@@ -275,8 +275,10 @@ class PickleMachine:
                 target.update(state)
             else:
                 target.state = state
-        elif type(target) is not OrderedDict:  # the state of an OrderedDict is a state dict's _metadata: versions of PyTorch's classes
+        elif type(target) is not OrderedDict:
             raise CheckpointError(f"the pickle sets the state of a {_kind(target)}")
+        elif (metadata := _metadata_of(state)) is not None:
+            target._metadata = metadata  # type: ignore[attr-defined]
 
     def _persistent_id(self) -> None:
         self._push(self._persistent(self._pop()))
@@ -286,6 +288,14 @@ class PickleMachine:
         if known is None:
             raise CheckpointError(f"the pickle is damaged: {code:#04x} at byte {self._at - 1} is not an opcode")
         raise CheckpointError(f"the pickle has the opcode {known}, which torch.save does not write and which is not run")
+
+
+def _metadata_of(state: Any) -> dict[str, dict[str, Any]] | None:
+    """The versions of modules that PyTorch keeps beside the values of a state dict; None for anything else."""
+    found = state.get("_metadata") if type(state) is dict else None
+    if type(found) is not OrderedDict or not all(type(name) is str and type(of) is dict for name, of in found.items()):
+        return None
+    return found if all(type(value) in (int, str, bool, float) for of in found.values() for value in of.values()) else None
 
 
 def check_key(key: Any) -> None:

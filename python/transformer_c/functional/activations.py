@@ -440,6 +440,8 @@ def threshold(input, threshold: float, value: float, inplace: bool = False):
     x = as_given(input)
     threshold, value = real("threshold", threshold), real("value", value)
     if x.dtype.kind in "iu":
+        if not (math.isfinite(threshold) and math.isfinite(value)):
+            raise ValueError(f"threshold and value must be finite for {x.dtype}, got {threshold} and {value}")
         threshold, value = int(threshold), int(value)
     return _core.where(_core.le(x, threshold), value, x)
 

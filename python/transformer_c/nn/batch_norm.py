@@ -50,6 +50,11 @@ class _BatchNorm(Module):
         self.register_buffer("running_var", ones(num_features, **options) if self.track_running_stats else None)
         self.register_buffer("num_batches_tracked", tensor(0, device=device) if self.track_running_stats else None)
 
+    def _load_from_state_dict(self, state_dict, prefix, local_metadata, *reports):
+        if self.num_batches_tracked is not None and (local_metadata.get("version") or 0) < 2:  # older files have none
+            state_dict.setdefault(f"{prefix}num_batches_tracked", self.num_batches_tracked)
+        super()._load_from_state_dict(state_dict, prefix, local_metadata, *reports)
+
     def reset_running_stats(self) -> None:
         """Forgets the means and variances of the batches so far."""
         if self.track_running_stats:

@@ -8,7 +8,7 @@ from collections import OrderedDict
 from collections.abc import ItemsView, Iterable, Iterator, KeysView, Mapping, MutableMapping, ValuesView
 from typing import Any, TypeVar
 
-from .._arguments import listed
+from .._arguments import listed, shown
 from .._tensor import as_tensor
 from .module import Module
 from .parameter import Parameter
@@ -65,7 +65,7 @@ class _Numbered(Module):
                 f"a {kind} is indexed with ints and slices, not with {type(index).__name__}; by its name a module is an attribute"
             ) from None
         if not -len(self) <= place < len(self):
-            raise IndexError(f"index {place} is out of range for a {kind} of {len(self)} modules")
+            raise IndexError(f"index {shown(place)} is out of range for a {kind} of {len(self)} modules")
         return place % len(self)
 
     def __len__(self) -> int:

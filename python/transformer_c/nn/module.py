@@ -619,6 +619,7 @@ class Module:
         values = fitting_values(*check, strict and not followed, missing, unexpected, errors)
         # A hook may raise: then all is as it was.
         before = {key: p.detach() if assign else p.detach().clone() for key, p in loading.places.items()} if followed else {}
+        gradients = [(p, p.grad) for p in loading.places.values()] if followed and assign else []  # another dtype drops them
         if assign:
             data = taken_over(loading.places, values, loading.values)
             _core.set_all_data([loading.places[key] for key in data], list(data.values()))
@@ -637,6 +638,8 @@ class Module:
         except BaseException:
             if assign and before:
                 _core.set_all_data([loading.places[key] for key in before], list(before.values()))
+                for p, gradient in gradients:
+                    p.grad = gradient
             else:
                 _assign(loading.places, before)
             raise

@@ -8,7 +8,6 @@ from typing import Any
 
 from .._arguments import all_of, not_negative, real
 from .._core import Tensor
-from .._graph import refuse
 from .._names import explained
 from .._pytorch_names import finfo
 from .algorithms import HINTS
@@ -97,9 +96,7 @@ class Adafactor(Optimizer):
         return (*p.shape[:-2], 1, p.shape[-1]) if name == "col_var" else super()._shape_of(p, name)
 
     def _step_group(self, group, values, gradients, states, t, halves):
-        refuse("a step of Adafactor was made")
-        if any(state.dtype != p.dtype for name in states for p, state in zip(values, states[name], strict=True)):
-            raise TypeError("a state has another dtype than its parameter")
+        self._begin_in_python(values, states)
         lr, share, least = float(group["lr"]), t ** group["beta2_decay"], group["eps"][0]
         for i, (p, gradient) in enumerate(zip(values, gradients, strict=True)):
             gradient = -gradient if group["maximize"] else gradient

@@ -7,7 +7,6 @@ from typing import Any
 
 from .._arguments import not_negative
 from .._core import Tensor
-from .._graph import refuse
 from .._names import explained
 from .algorithms import HINTS, _check_differentiable
 from .optimizer import Optimizer
@@ -70,9 +69,7 @@ class Adagrad(Optimizer):
         return state
 
     def _step_group(self, group, values, gradients, states, t, halves):
-        refuse("a step of Adagrad was made")
-        if any(total.dtype != p.dtype for p, total in zip(values, states["sum"], strict=True)):
-            raise TypeError("sum has another dtype than its parameter")
+        self._begin_in_python(values, states)
         rate = float(group["lr"]) / (1 + (t - 1) * group["lr_decay"])
         for i, (p, gradient, total) in enumerate(zip(values, gradients, states["sum"], strict=True)):
             gradient = -gradient if group["maximize"] else gradient

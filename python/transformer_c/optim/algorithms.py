@@ -6,7 +6,6 @@ import math
 
 from .. import _core
 from .._arguments import switch
-from .._graph import refuse
 from .._names import explained
 from .optimizer import Optimizer
 
@@ -172,7 +171,7 @@ class RAdam(Optimizer):
         return ("exp_avg", "exp_avg_sq")
 
     def _step_group(self, group, values, gradients, states, t, halves):
-        refuse("a step of RAdam was made")
+        self._begin_in_python(values, states)
         beta1, beta2 = group["betas"]
         lr, eps, decay, decoupled = group["lr"], group["eps"], group["weight_decay"], group.get(_DECOUPLED, False)
         rectified, unbiased = _rectification(beta2, t), math.sqrt(1 - beta2**t)

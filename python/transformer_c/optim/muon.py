@@ -8,7 +8,6 @@ from typing import Any
 
 from .._arguments import all_of, count, one_of, real, switch
 from .._core import Tensor
-from .._graph import refuse
 from .._names import explained
 from ..tensor_functions import addmm
 from .algorithms import HINTS
@@ -94,9 +93,7 @@ class Muon(Optimizer):
         return ("momentum_buffer",)
 
     def _step_group(self, group, values, gradients, states, t, halves):
-        refuse("a step of Muon was made")
-        if any(buffer.dtype != p.dtype for p, buffer in zip(values, states["momentum_buffer"], strict=True)):
-            raise TypeError("momentum_buffer has another dtype than its parameter")
+        self._begin_in_python(values, states)
         lr, momentum = group["lr"], group["momentum"]
         for i, (p, gradient, buffer) in enumerate(zip(values, gradients, states["momentum_buffer"], strict=True)):
             buffer.lerp_(gradient, 1 - momentum)

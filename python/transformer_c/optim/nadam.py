@@ -9,7 +9,6 @@ import numpy as np
 
 from .._arguments import not_negative, switch
 from .._core import Tensor
-from .._graph import refuse
 from .._names import explained
 from .algorithms import _DECOUPLED, HINTS, _check_differentiable
 from .optimizer import Optimizer
@@ -86,9 +85,7 @@ class NAdam(Optimizer):
             self.state[p]["mu_product"] = self._product
 
     def _step_group(self, group, values, gradients, states, t, halves):
-        refuse("a step of NAdam was made")
-        if any(state.dtype != p.dtype for name in states for p, state in zip(values, states[name], strict=True)):
-            raise TypeError("a state has another dtype than its parameter")
+        self._begin_in_python(values, states)
         beta1, beta2 = group["betas"]
         lr, decay, decoupled = float(group["lr"]), group["weight_decay"], group.get(_DECOUPLED, False)
         following = _momentum(group, t + 1)

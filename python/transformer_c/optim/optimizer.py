@@ -1,6 +1,7 @@
 """What all optimizers have in common: the param_groups and state dicts of torch.optim, buffers of gradients, the order of a step.
 
-A step is one pass of a C kernel over all parameters that have a gradient. ``flat_gradients()`` returns one contiguous buffer of gradients per
+A step is one pass of a C kernel over all parameters that have a gradient (Adafactor, Adagrad, Muon and NAdam call several functions for each
+parameter). ``flat_gradients()`` returns one contiguous buffer of gradients per
 dtype and device; from its first call on backward() writes gradients there.
 """
 
@@ -427,6 +428,12 @@ class Optimizer(Explaining):
                 state.pop("master", None)  # the parameter has all digits itself
             state.update({k: state[k].to(dtype) for k in others if k in state})
         return found
+
+    def _begin_in_python(self, values: list[Tensor], states: dict[str, list[Tensor]]) -> None:
+        """What the kernels do where a step has none: refuses graphs, which would not repeat it, and states that have to be cast first."""
+        refuse(f"a step of {type(self).__name__} was made")
+        if any(state.dtype != p.dtype for of_all in states.values() for p, state in zip(values, of_all, strict=True)):
+            raise TypeError("a state has another dtype than its parameter")
 
     def _step_group(self, group, values, gradients, states, t, halves) -> None:
         """One step of parameters of one dtype on one device: writes to `values` and `states`.

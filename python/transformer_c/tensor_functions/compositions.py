@@ -456,8 +456,8 @@ def searchsorted(
         found = np.array([np.searchsorted(row, value, where) for row, value in pairs], np.int64).reshape(values.shape)
     else:
         raise ValueError(f"sorted_sequence has shape {rows.shape}; expected a vector, or {(*values.shape[:-1], 'N')} as of input")
-    if values.dtype.kind == "f":
-        found = np.where(np.isnan(values), rows.shape[-1], found)  # as in PyTorch, behind all
+    if values.dtype.kind == "f" and rows.size and np.isnan(rows[..., -1]).any():  # otherwise NumPy puts NaN behind all
+        found = np.where(np.isnan(values), rows.shape[-1], found)
     return _back(np.asarray(found, np.int32 if out_int32 else np.int64), sorted_sequence)
 
 

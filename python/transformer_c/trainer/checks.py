@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from .. import _pytorch_names
-from .._arguments import all_of, count
+from .._arguments import all_of, count, shown
 from ..callbacks.callback import Callback
 from ..distributed.launchers import started_processes
 from ..loggers import CSVLogger, Logger
@@ -49,7 +49,7 @@ def limit(name: str, limit: int | float | None) -> int | float | None:
     if isinstance(limit, bool) or not isinstance(limit, (int, float, np.integer)):
         raise TypeError(f"{name} is of type {type(limit).__name__}; expected a number of batches, or a share of them from 0.0 to 1.0")
     if not limit >= 0 or (isinstance(limit, float) and limit > 1.0):
-        raise ValueError(f"{name} must be a number of batches, or a share of them from 0.0 to 1.0, got {limit}")
+        raise ValueError(f"{name} must be a number of batches, or a share of them from 0.0 to 1.0, got {shown(limit)}")
     return limit
 
 
