@@ -139,12 +139,28 @@ def test_same_bits_for_any_number_of_threads(isa, threads, dtype):
 
 @pytest.mark.parametrize("dtype", ["int64", "int32", "uint8", "bool"])
 @pytest.mark.parametrize(
-    "shapes", [((2, 3), (3, 4)), ((4,), (4,)), ((5, 1, 7, 9), (3, 9, 2)), ((2, 0), (0, 3)), ((0, 2), (2, 3)), ((60, 50), (50, 40))], ids=str
+    "shapes",
+    [
+        ((2, 3), (3, 4)),
+        ((4,), (4,)),
+        ((5, 1, 7, 9), (3, 9, 2)),
+        ((2, 0), (0, 3)),
+        ((0, 2), (2, 3)),
+        ((60, 50), (50, 40)),
+        ((3, 7, 300), (3, 300, 133)),  # blocks of rows of b, and several panels
+        ((9, 300), (300,)),
+        ((2, 300), (300, 133)),  # b read in place
+    ],
+    ids=str,
 )
-def test_integers(isa, shapes, dtype, rng):
+@pytest.mark.parametrize("layout", ["rows", "columns", "spread"])
+def test_integers(isa, shapes, dtype, layout, rng):
     limits = np.iinfo(dtype) if dtype != "bool" else None
     a, b = ((rng.integers(limits.min, limits.max, s, dtype=dtype, endpoint=True) if limits else rng.random(s) < 0.3) for s in shapes)
-    c = _core.matmul(a, b.T.copy().T)  # b by columns
+    strided = {"rows": np.ascontiguousarray, "columns": lambda x: x.T.copy().T, "spread": lambda x: np.repeat(x, 2, axis=-1)[..., ::2]}[
+        layout
+    ]
+    c = _core.matmul(strided(a), strided(b))
     assert c.dtype == np.dtype(dtype)
     np.testing.assert_array_equal(c, np.matmul(a, b))  # wraps around as NumPy does
 
