@@ -182,6 +182,17 @@ OF_THREE = {
 }
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_lerp_by_tensors_has_the_bits_of_its_steps(isa, dtype, rng):
+    for n in [1, 7, 33, 1003]:
+        x, y, w = rng.standard_normal((3, n)).astype(dtype)
+        w[:5] = [0.5, -0.5, np.nan, 1, np.inf][:n]
+        for weight in (w, w[:1], w[:1] - np.array(0.25, dtype), np.repeat(w, 2)[::2]):
+            expected = np.where(abs(weight) < 0.5, x + (y - x) * weight, y - (y - x) * (1 - weight))
+            np.testing.assert_array_equal(tc.lerp(Tensor(x), Tensor(y), Tensor(weight)).numpy(), expected)
+            np.testing.assert_array_equal(Tensor(x.copy()).lerp_(Tensor(y), Tensor(weight)).numpy(), expected)
+
+
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 @pytest.mark.parametrize("name", [*VALUES, *OF_THREE])
 def test_dense_halves_have_the_bits_of_strided_ones(isa, name, dtype, rng):

@@ -224,7 +224,7 @@ CHUNK_OF_STORED(CONVERTS_HALVES, keep_same_stored, keep_same)
     }                                                                                                                                      \
     CHUNK_OF_STORED(CONVERTS_HALVES, name##_stored, name)
 OF_THREE(add_product, x + y * z)
-OF_THREE(lerp, x + (y - x) * z)
+OF_THREE(lerp, v_select(v_lt(v_abs(z), v_set1(R(0.5))), x + (y - x) * z, y - (y - x) * (v_set1(R(1.0)) - z)))
 /* NOLINTEND(clang-analyzer-core.*) */
 
 static const chunk_function choices[] = {[TC_CHOICE_where] = choose,

@@ -491,9 +491,12 @@ def lerp(input: Any, end: Any, weight: Any) -> Any:
 
 
 def nearer(into: Tensor | None, input: Any, end: Any, weight: Any) -> Tensor | None:
-    """``lerp`` with a number below 0.5, in one pass; None elsewhere."""
-    is_small = isinstance(weight, (bool, int, float)) and -0.5 < weight < 0.5
-    return _core.compute_into(into, "lerp", input, end, weight) if is_small else None
+    """``lerp`` with a number below 0.5, or with tensors of one float dtype, in one pass; None elsewhere."""
+    if isinstance(weight, Tensor):  # halves are rounded at each step
+        one_pass = isinstance(end, Tensor) and input._dtype_name in ("float32", "float64") and not _core.is_traced()
+    else:
+        one_pass = isinstance(weight, (bool, int, float)) and -0.5 < weight < 0.5
+    return _core.compute_into(into, "lerp", input, end, weight) if one_pass else None
 
 
 def _between(input: Any, end: Any, weight: Any) -> Any:
