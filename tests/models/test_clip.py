@@ -205,7 +205,7 @@ def test_transformers(tmp_path):
         ("text_config has num_hidden_layers = 3; the weights have 2 layers", "text_config", {"num_hidden_layers": 3}),
         ("text_config has eos_token_id = -1", "text_config", {"eos_token_id": -1}),
         ("text_config has eos_token_id = \\[2\\]", "text_config", {"eos_token_id": [2]}),
-        ("hidden_size = 12, which is no multiple of num_attention_heads = 5", "text_config", {"num_attention_heads": 5}),
+        ("text_config has hidden_size = 12, which is no multiple of num_attention_heads = 5", "text_config", {"num_attention_heads": 5}),
         ("quantization_config", "text_config", {"quantization_config": {}}),
         ("vision_config has num_hidden_layers = 1; the weights have 2 layers", "vision_config", {"num_hidden_layers": 1}),
         ("vision_config has image_size = \\(12, 12\\) and patch_size = \\(4, 4\\) but", "vision_config", {"image_size": 12}),

@@ -317,7 +317,7 @@ def test_padding_of_tokenizer_json(tmp_path):
         ("text_config has hidden_act = 'swiglu'", "text_config", {"hidden_act": "swiglu"}),
         ("text_config has pad_token_id = 40", "text_config", {"pad_token_id": 40}),
         ("text_config has num_hidden_layers = 3; the weights have 2 layers", "text_config", {"num_hidden_layers": 3}),
-        ("hidden_size = 12, which is no multiple of num_attention_heads = 5", "text_config", {"num_attention_heads": 5}),
+        ("text_config has hidden_size = 12, which is no multiple of num_attention_heads = 5", "text_config", {"num_attention_heads": 5}),
         ("vision_config has vision_use_head = False", "vision_config", {"vision_use_head": False}),
         (r"vision_config has image_size = \(12, 12\) and patch_size = \(4, 4\) but", "vision_config", {"image_size": 12}),
         ("vision_config has image_size = 1000000000000; expected", "vision_config", {"image_size": 10**12}),

@@ -10,7 +10,7 @@ from golden import load
 from transformer_c.models.log_mel import LogMel, Preprocessor
 from transformer_c.models.speech_recognition import SpeechSampling
 from transformer_c.models.speech_recognizer import Segment, cut
-from transformer_c.models.speech_words import warped, words_of
+from transformer_c.models.speech_words import frames_of, warped, words_of
 
 TASK = "automatic-speech-recognition"
 CASES = load("whisper")
@@ -163,6 +163,24 @@ def test_times_of_words():
     assert recognizer.transcribe(AUDIO[2], timestamps="word", temperature=(0, 1), compression_ratio_threshold=0.0, rng=1)
 
 
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_times_of_words_in_halves(dtype):
+    """Where the weights of a position are 0 for all tokens, as small ones are in halves, no token has a part of it."""
+    pytest.importorskip("ml_dtypes")
+    words = recognizer_of("words with times", dtype).transcribe(AUDIO[0], timestamps="word")
+    assert words and all(0 <= word.start <= word.end for word in words)
+    assert [word.start for word in words] == sorted(word.start for word in words)
+
+
+@pytest.mark.filterwarnings("error")
+def test_times_of_positions_that_all_tokens_attend_alike(rng):
+    maps = rng.random((2, 4, 30))
+    maps[0, :, 10:18] = 0.0
+    for attended in (maps, np.ones((2, 4, 30)), maps[:, :1]):
+        found = frames_of(attended.astype(np.float32), 3)
+        assert found[0] == 0 and len(found) == attended.shape[1] and (np.diff(found) >= 0).all() and found[-1] < 30
+
+
 class Bytes:
     """A tokenizer whose tokens are parts of UTF-8."""
 
@@ -251,6 +269,9 @@ def test_what_is_drawn():
     assert together[0] == alone != together[1] and alone != recognizer.transcribe(AUDIO[0])
     assert recognizer.transcribe([AUDIO[0], AUDIO[0], AUDIO[2]], batch_size=1, **settings) == together
     assert recognizer.transcribe(AUDIO[0], **{**settings, "rng": 4}) != alone
+    numpys = {"temperature": np.array([0.0, 0.7, 1.5]), "compression_ratio_threshold": np.float64(0.0), "rng": 3}
+    assert recognizer.transcribe(AUDIO[0], **numpys) == alone
+    assert recognizer.transcribe(AUDIO[0], temperature=np.array(0.7), rng=3) == recognizer.transcribe(AUDIO[0], temperature=0.7, rng=3)
     assert recognizer.transcribe(AUDIO[0], **{**settings, "compression_ratio_threshold": 99.0}) == recognizer.transcribe(AUDIO[0])
 
 
@@ -502,6 +523,14 @@ def test_calls_that_are_refused():
         (ValueError, "temperature has no values", lambda: recognizer.transcribe(samples, temperature=())),
         (ValueError, "temperature has several values, but neither", lambda: recognizer.transcribe(samples, temperature=(0, 0.5))),
         (ValueError, "logprob_threshold must be a number", lambda: recognizer.transcribe(samples, logprob_threshold="x")),
+        (
+            ValueError,
+            "logprob_threshold must be a number, got an int of",
+            lambda: recognizer.transcribe(samples, logprob_threshold=10**5000),
+        ),
+        (ValueError, "no_speech_threshold must be a number", lambda: recognizer.transcribe(samples, no_speech_threshold=np.float64("nan"))),
+        (ValueError, "temperature must be a number of at least 0", lambda: recognizer.transcribe(samples, temperature=10**5000)),
+        (ValueError, r"prompt must be a str, or numbers of tokens .*\[1, \[2\]\]", lambda: recognizer.transcribe(samples, prompt=[1, [2]])),
         (
             ValueError,
             "no_speech_threshold is for windows that are improbable",

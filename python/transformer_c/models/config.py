@@ -202,14 +202,14 @@ class Config:
     def divided(self, widths: Widths, model: str, heads: str) -> Widths:
         """`widths`, whose heads must divide the features."""
         if widths.model % widths.heads:
-            raise CheckpointError(f"config.json has {model} = {widths.model}, which is no multiple of {heads} = {widths.heads}")
+            raise CheckpointError(f"{self.file} has {model} = {widths.model}, which is no multiple of {heads} = {widths.heads}")
         return widths
 
     def rotated(self, widths: Widths, model: str, heads: str) -> Widths:
         """`widths`, whose heads have an even number of features, which are rotated in pairs."""
         size = self.divided(widths, model, heads).model // widths.heads
         if size % 2:
-            raise CheckpointError(f"config.json has {model} / {heads} = {size}; rotary positions need an even number")
+            raise CheckpointError(f"{self.file} has {model} / {heads} = {size}; rotary positions need an even number")
         self.only("head_dim", None, size)
         return widths
 

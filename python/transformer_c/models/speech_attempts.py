@@ -10,7 +10,13 @@ from typing import Any
 
 import numpy as np
 
+from .._arguments import shown
 from .sampling import Sampling
+
+
+def is_threshold(value: Any) -> bool:
+    """Is it a number, of a usual size?"""
+    return type(value) in (int, float) and abs(value) <= 1e9
 
 
 @dataclass(frozen=True)
@@ -38,16 +44,18 @@ class Attempts:
         for value in self.temperatures:
             if type(value) not in (int, float) or not 0 <= value <= 1e6:
                 raise ValueError(
-                    f"temperature must be a number of at least 0, or several that are tried one after another, got {value!r:.80}"
+                    f"temperature must be a number of at least 0, or several that are tried one after another, got {shown(value)}"
                 )
         if not self.temperatures:
             raise ValueError("temperature has no values; 0 takes the likeliest tokens")
         for name in ("compression_ratio_threshold", "logprob_threshold", "no_speech_threshold"):
             found = getattr(self, name)
-            if found is not None and (type(found) not in (int, float) or not math.isfinite(found)):
-                raise ValueError(f"{name} must be a number, got {found!r:.80}")
+            if found is not None and not is_threshold(found):
+                raise ValueError(f"{name} must be a number, got {shown(found)}")
         if self.no_speech_threshold is not None and self.logprob_threshold is None:
-            raise ValueError("no_speech_threshold is for windows that are improbable, which logprob_threshold says: give both")
+            raise ValueError(
+                "no_speech_threshold is for windows that are improbable, which logprob_threshold says: give both, as arguments or in generation_config.json"
+            )
         if len(self.temperatures) > 1 and self.compression_ratio_threshold is None and self.logprob_threshold is None:
             raise ValueError(
                 "temperature has several values, but neither compression_ratio_threshold nor logprob_threshold says when the next is tried"
@@ -111,7 +119,7 @@ class Attempts:
 
 
 def compression_ratio(tokens: Sequence[int], words: int) -> float:
-    """How many times fewer bytes tokens take when they are compressed, each first of as many as the number of words needs."""
+    """How many times fewer bytes tokens take when they are compressed, each written in as many bytes as the largest number of a token needs."""
     size = int(math.log2(words) / 8) + 1
     data = b"".join(token.to_bytes(size, "little") for token in tokens)
     return len(data) / len(zlib.compress(data))

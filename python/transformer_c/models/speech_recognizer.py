@@ -17,7 +17,7 @@ from .config import Config, Preprocessor
 from .folder import has, mapping, naming, preprocessing, read_config
 from .generating import seeded
 from .log_mel import LogMel
-from .speech_attempts import Attempts
+from .speech_attempts import Attempts, is_threshold
 from .speech_recognition import SpeechDecoding, SpeechRecognition, SpeechSampling
 from .speech_words import SPACELESS, frames_of, words_of
 from .text2text_generator import settle_start
@@ -107,7 +107,7 @@ class _Generation(Config):
 
     def _threshold(self, name: str) -> float:
         value = self.values[name]
-        if type(value) not in (int, float) or not abs(value) <= 1e9:
+        if not is_threshold(value):
             raise self.refuse(name, "null or a number")
         return float(value)
 
@@ -226,6 +226,11 @@ def cut(tokens: list[int], first: int, frames: int) -> tuple[list[tuple[float, f
         lasts[-1] = parts[-1][-2]
     found = [(0.02 * (part[0] - first), 0.02 * (last - first), part) for part, last in zip(parts, lasts, strict=True)]
     return found, frames if is_whole else 2 * (lasts[-1] - first)
+
+
+def _of_python(value: Any) -> Any:
+    """A number or an array of NumPy's as Python's numbers and lists."""
+    return value.tolist() if isinstance(value, (np.ndarray, np.generic)) else value
 
 
 class SpeechRecognizer(Writer):
@@ -361,7 +366,7 @@ class SpeechRecognizer(Writer):
             0 takes the likeliest tokens, or beams; at others they are drawn. Of several the next is tried for a window that the thresholds do not let pass, such
             as (0, 0.2, 0.4, 0.6, 0.8, 1) in section 4.5 of the paper.
         compression_ratio_threshold : float, optional
-            Windows do not pass whose tokens take more than so many times fewer bytes compressed, as they repeat themselves: 1.35 in transformers' examples.
+            None takes that of generation_config.json, if it has one; so the next two. Windows do not pass whose tokens take more than so many times fewer bytes compressed, as they repeat themselves: 1.35 in transformers' examples.
         logprob_threshold : float, optional
             Nor do those of which the mean logarithm of the tokens' probabilities is less: -1 in the paper.
         no_speech_threshold : float, optional
@@ -485,9 +490,10 @@ class SpeechRecognizer(Writer):
 
     def _attempts(self, temperature: Any, thresholds: dict[str, Any]) -> Attempts:
         """By the arguments, and generation_config.json."""
-        several = temperature if isinstance(temperature, (list, tuple, np.ndarray)) else [0.0 if temperature is None else temperature]
-        values = [value.item() if isinstance(value, np.generic) else value for value in several]
-        found = Attempts(tuple(values), **{**self._speech.thresholds, **thresholds})
+        temperature = _of_python(temperature)
+        several = temperature if isinstance(temperature, (list, tuple)) else [0.0 if temperature is None else temperature]
+        own = {name: _of_python(value) for name, value in thresholds.items()}
+        found = Attempts(tuple(map(_of_python, several)), **{**self._speech.thresholds, **own})
         if found.no_speech_threshold is not None and self._speech.no_times is None:
             raise ValueError(
                 "no_speech_threshold needs no_timestamps_token_id in generation_config.json: the token before it is that of silence"
@@ -498,7 +504,10 @@ class SpeechRecognizer(Writer):
         """The tokens of a prompt."""
         words = self.model.encoder.words.weight.shape[0]
         if not isinstance(prompt, str):
-            found = np.asarray(prompt)
+            try:
+                found = np.asarray(prompt)
+            except (ValueError, TypeError):  # of lists in it
+                found = np.array(None)
             if found.ndim != 1 or found.dtype.kind not in "iu" or not len(found) or found.min() < 0 or found.max() >= words:
                 raise ValueError(f"prompt must be a str, or numbers of tokens below {words}, got {prompt!r:.80}")
             return [int(token) for token in found]

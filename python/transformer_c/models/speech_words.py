@@ -23,9 +23,11 @@ class Word(NamedTuple):
 
 def frames_of(attended: np.ndarray, width: int) -> np.ndarray:
     """The first position of what each token is said in, (T,), of maps (heads, T, S), after a median filter of this width."""
-    with np.errstate(invalid="ignore", divide="ignore"):  # of one token alone
-        x = attended.astype(np.float64)
-        x = (x - x.mean(1, keepdims=True)) / x.std(1, keepdims=True)
+    x = attended.astype(np.float64)
+    spread = x.std(
+        1, keepdims=True
+    )  # 0 where all tokens attend alike, as one alone does, and as do weights that are too small for their dtype
+    x = (x - x.mean(1, keepdims=True)) / np.where(spread > 0, spread, 1)
     rows, columns = warped(-_filtered(x, width).mean(0))
     return columns[np.diff(rows, prepend=-1) > 0]
 

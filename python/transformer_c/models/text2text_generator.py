@@ -118,7 +118,8 @@ class Text2TextGenerator(Trainable):
             The first new token.
         src_lang, tgt_lang : str, optional
             The language of the texts, by default that of tokenizer_config.json, and the one that is written, as the tokenizer of a model of several
-            (NLLB, mBART) calls them: "eng_Latn", "en_XX".
+            (NLLB, mBART) calls them: "eng_Latn", "en_XX". The one that is written is the first new token, of mBART of 25 languages the token before
+            it, which `forced_bos_token_id` may follow.
         num_beams, length_penalty, early_stopping, no_repeat_ngram_size, do_sample, temperature, top_k, top_p, repetition_penalty
             As for ``TextGenerator.generate``, of the tokens that are written.
         rng, batch_size, progress
