@@ -133,6 +133,12 @@ CONFIGS = {
     "modernbert": {**SIZES, **WORDS},
     "nomic_bert": {**SIZES, **WORDS, "type_vocab_size": 2},
     "qwen3": {**SIZES, **WORDS, "num_key_value_heads": 1, "head_dim": 6},
+    "siglip": {
+        "text_config": {**SIZES, "vocab_size": 20, "max_position_embeddings": 6},
+        "vision_config": {**SIZES, "image_size": 8, "patch_size": 4},
+    },
+    "siglip_text_model": {**SIZES, "vocab_size": 20, "max_position_embeddings": 6},
+    "siglip_vision_model": {**SIZES, "image_size": 8, "patch_size": 4},
     "t5": {"vocab_size": 20, "d_model": 8, "d_kv": 3, "d_ff": 16, "num_layers": 1, "num_heads": 2, "feed_forward_proj": "gated-gelu"},
     **{key: {**SIZES, "image_size": 8, "patch_size": 4, "mlp_ratio": 2} for key in ("dinov2", "dinov2_with_registers")},
     "vit": {**SIZES, "image_size": 8, "patch_size": 4, "num_channels": 3},
