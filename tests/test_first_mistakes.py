@@ -257,6 +257,11 @@ MISTAKES = {
         "limit_train_batches must be a number of batches, .* got an int of 16610 bits",
     ),
     "a place in a container of modules": (lambda: tc.nn.ModuleList()[10**5000], IndexError, "index an int of 16610 bits is out of range"),
+    "one axis for a transposed convolution": (
+        lambda: tc.nn.ConvTranspose2d(4, 2, 3)(np.ones(4, np.float32), output_size=9),
+        ValueError,
+        r"ConvTranspose2d takes input of 4 axes \(samples, channels, height, width\), or without samples, .*got input \(4,\)",
+    ),
     "groups of a convolution": (
         lambda: tc.nn.Conv1d(3, 4, 2, stride=0, groups=2),
         ValueError,

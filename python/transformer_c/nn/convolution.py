@@ -9,7 +9,7 @@ from .._arguments import all_of, count, divisible, one_of
 from .._core import Tensor
 from .._names import explained
 from .._promotion import cast_input
-from ..functional.convolution import convolve, convolve_transposed, per_axis, same_padding
+from ..functional.convolution import check_ranks, convolve, convolve_transposed, per_axis, same_padding
 from . import init
 from .module import Module
 from .parameter import uninitialised
@@ -167,6 +167,7 @@ class _TransposedConvolution(_Windows):
     def _more_for(self, x: Tensor, output_size) -> tuple[int, ...]:
         """The output_padding with which the result has these axes."""
         axes = self._axes
+        check_ranks(type(self).__name__, axes, x, self.weight)
         if isinstance(output_size, (tuple, list)) and len(output_size) == x.ndim:
             output_size = tuple(output_size[-axes:])
         wanted = per_axis("output_size", output_size, axes, 0)
