@@ -93,6 +93,8 @@ MEMORY = {
     ("embedding_backward", "num_embeddings"),
     ("empty", "shape"),
     ("full", "shape"),
+    ("transposed_convolution", "stride"),
+    ("transposed_convolution", "dilation"),
     ("arange", "length"),
     ("spaced", "length"),
 }
