@@ -90,6 +90,12 @@ for at_end, dtype in itertools.product((True, False), (np.float32, np.float64, n
         x, gamma, beta = numbers(dtype, at_end, shape, shape[1:], shape[1:])
         _core.layer_norm(x, shape[1:], gamma, beta)
         _core.add_layer_norm(x, *numbers(dtype, at_end, shape), shape[1:], gamma, beta, **DROPPED)
+    for rows, length in ((3, 130), (3, 300), (2, 1025)):  # runs of whole groups, and with a rest; halves that are computed row by row
+        x, dy, row, column = map(tc.as_tensor, numbers(dtype, at_end, (rows, length), (rows, length), (length,), (rows, 1)))
+        x[:, : length - 1].sum(), x[:, 1:].mean(), x.amax(1), x.T[: length - 1].amin(0)
+        for other in (row, column):
+            a, b = x.detach().requires_grad_(), other.detach().requires_grad_()
+            (a * b).backward(dy), (a / b).backward(dy), (b - a).backward(dy)
     for n in (*range(1, 36), 63, 65, 129, 1025):
         _core.dropout(*numbers(dtype, at_end, (n,)), 0.3, 1, 2)
         x, y = map(tc.as_tensor, numbers(dtype, at_end, (n,), (n,)))
