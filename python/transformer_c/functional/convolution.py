@@ -41,6 +41,13 @@ def check_ranks(name: str, axes: int, input, weight) -> None:
         )
 
 
+def _of_samples(axes: int, op, input, *arguments):
+    """The op of samples; one sample may come without their axis."""
+    if input.ndim == axes + 2:
+        return op(input, *arguments)
+    return op(input.reshape(1, *input.shape), *arguments)[0]
+
+
 def convolve(axes: int, input, weight, bias, stride, padding, dilation, groups):
     """conv1d, conv2d and conv3d."""
     needed(input=input, weight=weight)
@@ -58,10 +65,7 @@ def convolve(axes: int, input, weight, bias, stride, padding, dilation, groups):
         if any(before != after for before, after in both):
             input = _core.pad(input, [n for before, after in reversed(both) for n in (0, after - before)])
         padding = tuple(before for before, _ in both)
-    single = input.ndim == axes + 1
-    x = input.reshape(1, *input.shape) if single else input
-    y = _core.convolution(x, weight, bias, stride, padding, dilation, groups)
-    return y[0] if single else y
+    return _of_samples(axes, _core.convolution, input, weight, bias, stride, padding, dilation, groups)
 
 
 def convolve_transposed(axes: int, input, weight, bias, stride, padding, output_padding, groups, dilation):
@@ -85,10 +89,7 @@ def convolve_transposed(axes: int, input, weight, bias, stride, padding, output_
     if any(whole):
         input = _core.pad(input, [n for count in reversed(whole) for n in (0, count)])
         output_padding = tuple(more % s for more, s in zip(output_padding, stride, strict=True))
-    single = input.ndim == axes + 1
-    x = input.reshape(1, *input.shape) if single else input
-    y = _core.transposed_convolution(x, weight, bias, stride, padding, output_padding, dilation, groups)
-    return y[0] if single else y
+    return _of_samples(axes, _core.transposed_convolution, input, weight, bias, stride, padding, output_padding, dilation, groups)
 
 
 def conv1d(input, weight, bias=None, stride=1, padding=0, dilation=1, groups: int = 1):

@@ -116,6 +116,5 @@ class SiglipPieces:
         text = re.sub(r"\s+", " ", text.translate(_WITHOUT_MARKS)).strip()
         if not text:
             return []
-        return self._model.encode(self._unknown + text, out_type=str)[
-            self._before :
-        ]  # the model would take a space from the beginning of the text alone
+        # Behind another token, as the model would take a space from the beginning of the text alone.
+        return self._model.encode(self._unknown + text, out_type=str)[self._before :]

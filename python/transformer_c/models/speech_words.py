@@ -47,9 +47,8 @@ def warped(costs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     All elements whose row and column have one sum are computed at once.
     """
     rows, columns = costs.shape
-    trace = np.full(
-        (rows + 1, columns + 1), 2, np.int8
-    )  # 0: from the row and column before, 1: from the row before, 2: from the column before
+    # 0: from the row and column before, 1: from the row before, 2: from the column before
+    trace = np.full((rows + 1, columns + 1), 2, np.int8)
     trace[1:, 0] = 1
     earlier = np.full(rows + 1, np.inf, np.float32)  # by rows, of two sums before, and of the one before
     earlier[0], last = 0.0, np.full(rows + 1, np.inf, np.float32)
